@@ -1,0 +1,66 @@
+# Every target works from a fresh clone: whatever needs the environment makes it first.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+# Made once everything is installed, and again when what is to be installed changes.
+READY := $(VENV)/.ready
+# More arguments for pytest: make test-fast ARGS="-k windows -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-long check format golden bench wheel clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(READY)  ## create .venv and install everything into it
+
+# pip reaches its index and its cache by its own settings; nothing about them stands here.
+$(READY): pyproject.toml constraints.txt
+	@test -x $(PY) || for python in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+		if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then \
+			echo "creating $(VENV) with $$python"; $$python -m venv $(VENV) && break; \
+		fi; \
+	done
+	@test -x $(PY) || { echo "Python 3.11, 3.12 or 3.13 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,dev]"
+	@touch $@
+
+demo: $(READY)  ## a day in a shop: a million events, three queries
+	$(PY) -m ouzel.demo
+
+test: $(READY)  ## everything that must hold, Spark included
+	$(PY) -m pytest $(ARGS)
+
+test-fast: $(READY)  ## all but Spark, in about a minute
+	$(PY) -m pytest -m "not spark and not long" --ignore=src/ouzel/spark $(ARGS)
+
+test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
+	OUZEL_FUZZ_INPUTS=100000 OUZEL_RANDOM_CASES=20000 HYPOTHESIS_PROFILE=long $(PY) -m pytest -m "" --timeout=7200 $(ARGS)
+
+check: $(READY)  ## style, types, and the directions of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PY) -m pytest -q tests/house/test_imports.py
+
+format: $(READY)  ## put the code into its standard form
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+
+golden: $(READY)  ## fill in the answers of golden cases; refuses what the oracle disputes
+	$(PY) -m tests.golden.fill $(ARGS)
+
+bench: $(READY)  ## measure, and compare with others, in one run
+	$(PY) -m benchmarks.sase $(ARGS)
+
+wheel: $(READY)  ## build the wheel, install it into an empty environment, run a query there
+	rm -rf dist build/wheel-check
+	$(PY) -m build --wheel --outdir dist .
+	$(PY) -m venv build/wheel-check
+	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd build/wheel-check && bin/python -I ../../tests/house/wheel_check.py
+
+clean:  ## remove what was built, but not .venv
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
