@@ -1,0 +1,83 @@
+"""The door: the exported names are the intended ones, and opening it is cheap."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import ouzel
+from tests.house.sources import ROOT, SOURCE
+
+EXPORTED = [
+    "Engine",
+    "InputError",
+    "LimitError",
+    "OuzelError",
+    "Query",
+    "QueryError",
+    "StateError",
+    "datasets",
+    "explain",
+    "match",
+    "queries",
+    "query",
+    "spark",
+]
+HEAVY = ["lark", "llvmlite", "numba", "pandas", "polars", "pyspark", "rich", "scipy", "typer"]
+
+
+def test_exported_names_are_the_intended_ones() -> None:
+    assert sorted(ouzel.__all__) == EXPORTED
+    assert set(EXPORTED) <= set(dir(ouzel))
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_exported_name_is_there(name: str) -> None:
+    assert getattr(ouzel, name) is not None
+
+
+def test_unknown_names_are_refused_as_python_does() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'quary'"):
+        ouzel.quary  # noqa: B018
+
+
+def test_functions_stay_functions_whatever_was_used_before_them() -> None:
+    """A submodule's name lands in its package when it is imported: it must not hide a function of the same name."""
+    functions = [name for name in EXPORTED if name[0].islower() and name not in ("datasets", "spark")]
+    for first in EXPORTED:
+        code = (
+            f"import ouzel; ouzel.{first}; print([name for name in {functions} if not callable(getattr(ouzel, name))])"
+        )
+        assert _run(code).strip() == "[]", f"after ouzel.{first}"
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = f"import sys, json, ouzel; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    assert json.loads(_run(code)) == []
+
+
+def test_datasets_load_nothing_heavy() -> None:
+    code = (
+        f"import sys, json, ouzel; ouzel.datasets; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    assert json.loads(_run(code)) == []
+
+
+def test_the_package_is_typed_and_carries_its_grammar() -> None:
+    assert (SOURCE / "ouzel" / "py.typed").is_file()
+    assert (SOURCE / "ouzel" / "lang" / "grammar.lark").is_file()
+
+
+def test_the_version_is_a_version_and_in_the_changelog() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", ouzel.__version__)
+    assert f"## {ouzel.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def _run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT / "src")
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,20 @@
+"""Run by `make wheel` with the Python of an empty environment that has only the wheel: does the package stand alone?"""
+
+import importlib.resources
+import sys
+
+import ouzel
+
+query = ouzel.query("PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag_id] WITHIN 12 hours")
+try:
+    ouzel.query("PATTERN SEQ(Shelf a, Exit")
+except ouzel.QueryError as error:
+    assert error.line == 1, error
+else:
+    sys.exit("a query that is cut off was accepted")
+
+package = importlib.resources.files("ouzel")
+assert (package / "py.typed").is_file(), "the wheel lacks py.typed"
+assert (package / "lang" / "grammar.lark").is_file(), "the wheel lacks the grammar"
+assert "site-packages" in str(package), f"this is not the installed wheel: {package}"
+print(f"ouzel {ouzel.__version__} works on Python {sys.version.split()[0]}")
