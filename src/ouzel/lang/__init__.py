@@ -1,0 +1,7 @@
+"""The query language: text to syntax tree and back. Knows no event types, no plans and no data."""
+
+from __future__ import annotations
+
+from ouzel.lang.parser import parse, parse_expression, parse_script
+
+__all__ = ["parse", "parse_expression", "parse_script"]

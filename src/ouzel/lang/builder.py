@@ -1,0 +1,448 @@
+"""From the grammar's rules to the syntax tree. One method a rule; each gets the rule's children, every token included.
+
+What the grammar lets through so that it can be refused in plain words is refused here. Errors carry positions but not
+the text, which the parser adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar
+
+from lark import Transformer
+
+from ouzel.errors import QueryError
+from ouzel.lang import syntax
+from ouzel.lang.lexer import Token, shorten
+from ouzel.lang.syntax import Component, Expr, Index, IndexKind, Item, Literal, Logical, Node, Reference, Span
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+INDEX_HINT = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
+
+
+class Conjuncts(tuple[Expr, ...]):
+    """What `a = b = c` and `[a, b]` stand for, before it is known whether an AND around them takes them in."""
+
+
+class Clause(NamedTuple):
+    """The fields that a clause gives to the query."""
+
+    keyword: str
+    keyword_span: Span
+    span: Span
+    fields: dict[str, Any]
+
+
+class Builder(Transformer[Token, Any]):
+    # ── The query ──────────────────────────────────────────────────────────────────────────────────
+
+    def query(self, children: list[Any]) -> syntax.Query:
+        fields: dict[str, Any] = {}
+        if isinstance(children[0], Token):
+            fields["name"] = children[0].value
+        clauses: list[Clause] = [child for child in children if isinstance(child, Clause)]
+        for clause in clauses:
+            if clause.fields.keys() & fields.keys():
+                raise _refusal(f"{clause.keyword} is written twice", clause.keyword_span)
+            fields.update(clause.fields)
+        if "pattern" not in fields:
+            raise _refusal("there is no PATTERN clause", _span(children), "a query begins with PATTERN SEQ(Type variable, …)")
+        return syntax.Query(**fields, span=_span(children))
+
+    def expression(self, children: list[Any]) -> Expr:
+        (expression,) = _nodes(children, Expr)
+        return expression
+
+    # ── Patterns ───────────────────────────────────────────────────────────────────────────────────
+
+    def sequence_pattern(self, children: list[Any]) -> Any:
+        components: tuple[Component, ...] = next(child for child in children if isinstance(child, tuple))
+        return self._pattern(children, components, bare=False)
+
+    def bare_pattern(self, children: list[Any]) -> Any:
+        return self._pattern(children, (children[1],), bare=True)
+
+    def _pattern(self, children: list[Any], components: tuple[Component, ...], bare: bool) -> Any:
+        notation = syntax.Notation(children[0].type)
+        if notation is syntax.Notation.SEQUENCE:
+            components = tuple(_as_variable(component) for component in components)
+        return _clause(children, pattern=syntax.Pattern(notation, components, bare, span=_span(children)))
+
+    def components(self, children: list[Any]) -> tuple[Component, ...]:
+        return tuple(_nodes(children, Component))
+
+    def nested_sequence(self, children: list[Any]) -> Component:
+        raise _refusal("SEQ cannot stand inside a pattern's components", _span(children), "write one flat SEQ(…)")
+
+    def negative(self, children: list[Any]) -> Component:
+        span = _span(children)
+        inner = next((child for child in children if isinstance(child, tuple)), None) or tuple(_nodes(children, Component))
+        if len(inner) != 1:
+            raise _refusal("a negation holds one component", span, "write each one out: !(A a), !(B b)")
+        if inner[0].negated:
+            raise _refusal("a negation cannot be negated", span)
+        if inner[0].kleene:
+            raise _refusal("+ cannot stand under a negation", span, "!(A a) already forbids one event and more")
+        return replace(inner[0], negated=True, span=span)
+
+    def element(self, children: list[Any]) -> Component:
+        types, any_of = children[0]
+        kinds = [child.type for child in children[1:]]
+        name = next((child for child in children[1:] if child.type == "NAME"), None)
+        kleene, brackets = "PLUS" in kinds, "INDEX" in kinds
+        span = Span(types[0].span.start if not any_of else any_of.start, children[-1].end if kinds else _end(types, any_of))
+        if name is not None and kleene != brackets:
+            hint = f"write {name.value}[]" if kleene else f"write + after the type, or {name.value} alone"
+            what = "with + is written with brackets" if kleene else "without + has no brackets"
+            raise _refusal(f"a variable {what}", Span(name.start, children[-1].end), hint)
+        return Component(
+            types,
+            name.value if name else None,
+            kleene=kleene,
+            any_of=any_of is not None,
+            span=span,
+            variable_span=Span(name.start, name.end) if name else syntax.NOWHERE,
+        )
+
+    def types(self, children: list[Token]) -> Any:
+        return _type_names(children), None
+
+    def any_types(self, children: list[Token]) -> Any:
+        return _type_names(children), Span(children[0].start, children[-1].end)
+
+    # ── Clauses ────────────────────────────────────────────────────────────────────────────────────
+
+    def sources(self, children: list[Any]) -> Clause:
+        return _clause(children, sources=tuple(_values(children, "NAME")))
+
+    def where(self, children: list[Any]) -> Any:
+        condition = children[1]
+        if isinstance(condition, syntax.Call) and condition.function in _STRATEGIES:
+            raise _refusal("a strategy needs a body", condition.span, f"write {condition.function}(…) {{ … }}")
+        return _clause(children, where=condition)
+
+    def where_strategy(self, children: list[Any]) -> Any:
+        selection = _selection(children[1])
+        if isinstance(children[3], Expr):
+            return _clause(children, selection=selection, where=children[3])
+        return _clause(children, selection=selection, where=None)
+
+    def group_by(self, children: list[Any]) -> Clause:
+        return _clause(children, keyword="GROUP BY", group_by=tuple(_nodes(children, Item)))
+
+    def aggregates(self, children: list[Any]) -> Clause:
+        return _clause(children, aggregates=tuple(_nodes(children, syntax.Aggregate)))
+
+    def aggregate(self, children: list[Any]) -> syntax.Aggregate:
+        span = _span(children)
+        function = children[0].value.lower()
+        argument = next(_nodes(children, Expr), None)
+        if argument is None and function != "count":
+            raise _refusal(f"{function.upper()} needs an attribute", span, f"write {function.upper()}(v.attribute)")
+        names = [child for child in children[1:] if isinstance(child, Token) and child.type == "NAME"]
+        as_decimal = bool(names) and not names[0].quoted and names[0].value.upper() == "DECIMAL"
+        if as_decimal and function != "count":
+            raise _refusal("only COUNT can be AS DECIMAL", span, 'a column of that name is written AS "DECIMAL"')
+        if len(names) - as_decimal > 1:
+            raise _refusal("an aggregate has one name", span)
+        alias = names[-1].value if len(names) > as_decimal else None
+        return syntax.Aggregate(function, argument, alias, as_decimal, span=span)
+
+    def having(self, children: list[Any]) -> Clause:
+        return _clause(children, having=children[1])
+
+    def within(self, children: list[Any]) -> Any:
+        in_events = children[-1].type == "EVENTS"
+        extent = _extent(children[1])
+        if in_events and not isinstance(extent, syntax.Parameter) and not isinstance(getattr(extent, "value", None), int):
+            raise _refusal("a window in events is a whole number", extent.span, "write WITHIN 50 EVENTS")
+        return _clause(children, within=syntax.Within(extent, in_events, span=_span(children)))
+
+    def threshold(self, children: list[Any]) -> Any:
+        on_probability = len(children) > 2
+        if on_probability and children[3].value.lower() != "probability":
+            raise _refusal(
+                f"a threshold cannot be on {shorten(children[3].value)}", _span(children[3:]), "write ON probability"
+            )
+        return _clause(children, threshold=syntax.Threshold(_extent(children[1]), on_probability, span=_span(children)))
+
+    def output(self, children: list[Token]) -> Any:
+        words = children[1:]
+        written = " ".join(word.value.upper() for word in words[:3] if not word.quoted)
+        variable = None
+        if written in _SKIPS and len(words) == 4:
+            variable = words[3].value
+        elif written in _SKIPS and len(words) == 3:
+            raise _refusal(f"OUTPUT {written} needs a variable", _span(children), f"write OUTPUT {written} v")
+        elif written not in _FORMS or len(words) != 1:
+            raise _refusal(f"there is no OUTPUT form {shorten(written)}", _span(words), _forms_hint(written))
+        return _clause(children, output=syntax.Output(syntax.OutputForm(written), variable, span=_span(children)))
+
+    def emit(self, children: list[Token]) -> Clause:
+        return _clause(children, keyword="EMIT ON CHANGE", emit_on_change=True)
+
+    def returns(self, children: list[Any]) -> Clause:
+        return _clause(children, returns=syntax.Return(None, tuple(_nodes(children, Item)), span=_span(children)))
+
+    def returns_event(self, children: list[Any]) -> Any:
+        items = tuple(_nodes(children, Item))
+        return _clause(children, returns=syntax.Return(children[1].value, items, span=_span(children)))
+
+    def into(self, children: list[Token]) -> Clause:
+        return _clause(children, into=children[1].value)
+
+    def item(self, children: list[Any]) -> Item:
+        return Item(children[0], children[2].value if len(children) > 1 else None, span=_span(children))
+
+    # ── Logic and comparison ───────────────────────────────────────────────────────────────────────
+
+    def disjunction(self, children: list[Any]) -> Expr:
+        operands = tuple(_nodes(children, Expr))
+        return operands[0] if len(operands) == 1 else Logical("OR", operands, span=_span(children))
+
+    def conjunction(self, children: list[Any]) -> Expr:
+        if len(children) == 1:
+            return _joined(children[0])
+        operands: list[Expr] = []
+        for child in children[::2]:
+            operands.extend(child if isinstance(child, Conjuncts) else (child,))
+        return Logical("AND", tuple(operands), span=_span(children))
+
+    def negation(self, children: list[Any]) -> Expr:
+        operand = _joined(children[1])
+        return syntax.Unary("NOT", operand, span=_span([children[0], operand]))
+
+    def comparison(self, children: list[Any]) -> Any:
+        operators = children[1::2]
+        if len(operators) > 1 and any(operator.type != "EQUAL" for operator in operators):
+            raise _refusal("only = can be chained", _span(children), "write a < b AND b < c")
+        pairs = [
+            syntax.Binary(operator.value, left, right, span=_span([left, right]))
+            for left, operator, right in zip(children[::2], operators, children[2::2], strict=False)
+        ]
+        return pairs[0] if len(pairs) == 1 else Conjuncts(pairs)
+
+    def membership(self, children: list[Any]) -> Expr:
+        operand, *items = _nodes(children, Expr)
+        return syntax.In(operand, tuple(items), _negated(children), span=_span(children))
+
+    def range(self, children: list[Any]) -> Expr:
+        operand, low, high = _nodes(children, Expr)
+        return syntax.Between(operand, low, high, _negated(children), span=_span(children))
+
+    def like(self, children: list[Any]) -> Expr:
+        operand, pattern = _nodes(children, Expr)
+        escape = next(_values(children, "STRING"), None)
+        if escape is not None and len(escape) != 1:
+            raise _refusal("ESCAPE takes one character", _span(children[-1:]), r"write ESCAPE '\'")
+        return syntax.Like(operand, pattern, _negated(children), escape, span=_span(children))
+
+    def null_test(self, children: list[Any]) -> Expr:
+        return syntax.IsNull(children[0], _negated(children), span=_span(children))
+
+    def equivalence(self, children: list[Any]) -> Any:
+        tests = list(_nodes(children, syntax.Equivalence))
+        return replace(tests[0], span=_span(children)) if len(tests) == 1 else Conjuncts(tests)
+
+    def test(self, children: list[Any]) -> Expr:
+        value = next(_nodes(children, Expr), None)
+        return syntax.Equivalence(tuple(_values(children, "NAME")), value, span=_span(children))
+
+    # ── Values ─────────────────────────────────────────────────────────────────────────────────────
+
+    def arithmetic(self, children: list[Any]) -> Expr:
+        left, operator, right = children
+        return syntax.Binary(operator.value, left, right, span=_span(children))
+
+    def minus(self, children: list[Any]) -> Expr:
+        return syntax.Unary("-", children[1], span=_span(children))
+
+    def parenthesised(self, children: list[Any]) -> Expr:
+        inner: Expr = children[1]
+        return replace(inner, span=_span(children))
+
+    def number(self, children: list[Token]) -> Expr:
+        return Literal(children[0].value, span=_span(children))
+
+    string = number
+
+    def constant(self, children: list[Token]) -> Expr:
+        value = {"TRUE": True, "FALSE": False, "NULL": None}[children[0].type]
+        return Literal(value, span=_span(children))
+
+    def percent(self, children: list[Token]) -> Expr:
+        return syntax.Percent(children[0].value, span=_span(children))
+
+    def duration(self, children: list[Token]) -> Expr:
+        expression: Expr = children[0].value
+        return expression
+
+    temporal = duration
+
+    def parameter(self, children: list[Token]) -> Expr:
+        return syntax.Parameter(children[0].value, span=_span(children))
+
+    def call(self, children: list[Any]) -> Expr:
+        name = children[0]
+        if name.quoted:
+            raise _refusal("the name of a function is not quoted", _span(children[:1]))
+        if len(children) > 2 and isinstance(children[2], Token) and children[2].type == "STAR" and name.value.lower() != "count":
+            raise _refusal("* stands only in COUNT(*)", _span(children[2:3]))
+        return syntax.Call(name.value.lower(), tuple(_nodes(children, Expr)), span=_span(children))
+
+    def case(self, children: list[Any]) -> Expr:
+        operand = children[1] if isinstance(children[1], Expr) else None
+        otherwise = children[-2] if isinstance(children[-2], Expr) else None
+        return syntax.Case(operand, tuple(_nodes(children, syntax.When)), otherwise, span=_span(children))
+
+    def when(self, children: list[Any]) -> syntax.When:
+        return syntax.When(children[1], children[3], span=_span(children))
+
+    # ── References ─────────────────────────────────────────────────────────────────────────────────
+
+    def reference(self, children: list[Any]) -> Expr:
+        index = next(_nodes(children, Index), None)
+        default = next(_nodes(children, Expr), None)
+        names = tuple(_values(children, "NAME"))
+        span = _span(children)
+        if default is not None:
+            span = Span(span.start, default.span.end + 1)
+        return Reference(names, index, default, span=span)
+
+    def default(self, children: list[Any]) -> Expr:
+        default: Expr = children[1]
+        return default
+
+    def index_all(self, children: list[Any]) -> Index:
+        return Index(IndexKind.ALL, span=_span(children))
+
+    def index_number(self, children: list[Any]) -> Index:
+        number = children[1].value
+        if not isinstance(number, int):
+            raise _refusal("an index is a whole number", _span(children), INDEX_HINT)
+        return Index(IndexKind.NUMBER, number, span=_span(children))
+
+    def index_name(self, children: list[Any]) -> Index:
+        name = children[1]
+        if not name.quoted and name.value.upper() == "LEN":
+            return Index(IndexKind.LAST, span=_span(children))
+        return Index(IndexKind.ITERATION, 0, span=self._iteration(children, name))
+
+    def index_offset(self, children: list[Any]) -> Index:
+        _, name, operator, number, _ = children
+        if not isinstance(number.value, int):
+            raise _refusal("an index is a whole number", _span(children), INDEX_HINT)
+        offset = number.value if operator.type == "PLUS" else -number.value
+        return Index(IndexKind.ITERATION, offset, span=self._iteration(children, name))
+
+    def index_before(self, children: list[Any]) -> Index:
+        span = self._iteration(children, children[2])
+        if children[4].value != 1:
+            raise _refusal("a range of a Kleene variable ends at i-1", span, INDEX_HINT)
+        return Index(IndexKind.BEFORE, -1, span=span)
+
+    def index_last(self, children: list[Any]) -> Index:
+        _, variable, _, length, _ = children
+        if length.quoted or length.value.upper() != "LEN":
+            raise _refusal("this is not an index", _span(children), INDEX_HINT)
+        return Index(IndexKind.LAST, of=variable.value, span=_span(children))
+
+    @staticmethod
+    def _iteration(children: list[Any], name: Token) -> Span:
+        if name.quoted or name.value != "i":
+            raise _refusal(f"{shorten(name.value)} is not an index", _span(children), INDEX_HINT)
+        return _span(children)
+
+
+_STRATEGIES = {strategy.value: strategy for strategy in syntax.Strategy}
+_FORMS = {form.value for form in syntax.OutputForm} - {"SKIP TO FIRST", "SKIP TO LAST"}
+_SKIPS = {"SKIP TO FIRST", "SKIP TO LAST"}
+
+
+def _refusal(message: str, span: Span, hint: str | None = None) -> QueryError:
+    return QueryError(message, start=span.start, end=span.end, hint=hint)
+
+
+def _span(children: Sequence[Any]) -> Span:
+    first, last = children[0], children[-1]
+    return Span(
+        first.start if isinstance(first, Token) else first.span.start,
+        last.end if isinstance(last, Token) else last.span.end,
+    )
+
+
+def _clause(children: list[Any], *, keyword: str | None = None, **fields: Any) -> Clause:
+    return Clause(keyword or children[0].value.upper(), _span(children[:1]), _span(children), fields)
+
+
+def _nodes(children: Sequence[Any], kind: type[NodeT]) -> Iterator[NodeT]:
+    return (child for child in children if isinstance(child, kind))
+
+
+def _values(children: Sequence[Any], kind: str) -> Iterator[str]:
+    return (child.value for child in children if isinstance(child, Token) and child.type == kind)
+
+
+def _negated(children: Sequence[Any]) -> bool:
+    return any(isinstance(child, Token) and child.type == "NOT" for child in children)
+
+
+def _joined(child: Expr | Conjuncts) -> Expr:
+    if isinstance(child, Conjuncts):
+        return Logical("AND", tuple(child), span=_span(child))
+    return child
+
+
+def _type_names(tokens: list[Token]) -> tuple[syntax.TypeName, ...]:
+    return tuple(syntax.TypeName(token.value, span=_span([token])) for token in tokens if token.type == "NAME")
+
+
+def _end(types: tuple[syntax.TypeName, ...], any_of: Span | None) -> int:
+    return any_of.end if any_of else types[-1].span.end
+
+
+def _as_variable(component: Component) -> Component:
+    """After SEQUENCE a lone name is a variable of any type."""
+    if component.variable is not None or component.any_of:
+        return component
+    if component.kleene:
+        raise _refusal("+ needs a type after SEQUENCE", component.span, "write Type+ v[]")
+    (name,) = component.types
+    return replace(component, types=(), variable=name.name, variable_span=name.span)
+
+
+def _extent(token: Token) -> Expr:
+    if isinstance(token.value, Expr):
+        return token.value
+    kinds = {"NUMBER": Literal, "PERCENT": syntax.Percent, "PARAMETER": syntax.Parameter}
+    expression: Expr = kinds[token.type](token.value, span=_span([token]))
+    return expression
+
+
+def _selection(called: Expr) -> syntax.Selection:
+    """What stands before `{`: a strategy's name, with or without its variables."""
+    if isinstance(called, syntax.Call):
+        name, arguments = called.function, called.arguments
+    elif isinstance(called, Reference) and len(called.names) == 1 and called.index is None:
+        name, arguments = called.names[0].lower(), ()
+    else:
+        raise _refusal("only a strategy can stand before {", called.span, "write WHERE skip_till_next_match(a, b) { … }")
+    if name not in _STRATEGIES:
+        near = get_close_matches(name, _STRATEGIES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the strategies are {', '.join(_STRATEGIES)}"
+        raise _refusal(f"there is no strategy {shorten(name)}", called.span, hint)
+    variables = []
+    for argument in arguments:
+        plain = isinstance(argument, Reference) and len(argument.names) == 1 and argument.default is None
+        if not plain or (argument.index is not None and argument.index.kind is not IndexKind.ALL):
+            raise _refusal("a strategy lists the pattern's variables", argument.span, f"write {name}(a, b[], c)")
+        variables.append(argument.names[0])
+    return syntax.Selection(_STRATEGIES[name], tuple(variables), span=called.span)
+
+
+def _forms_hint(written: str) -> str:
+    near = get_close_matches(written, sorted(_FORMS | _SKIPS), 1)
+    return f"did you mean {near[0]}?" if near else f"the forms are {', '.join(sorted(_FORMS))}, SKIP TO FIRST v, SKIP TO LAST v"

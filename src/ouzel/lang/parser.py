@@ -1,0 +1,250 @@
+"""Text to syntax tree: lexer, LALR parser and builder, and what is said when the text is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ouzel.errors import QueryError
+from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
+from ouzel.lang.syntax import Expr, Node, Query, Script, Span
+from ouzel.lang.vocabulary import (
+    CLAUSE_KEYWORDS,
+    DEPTH_MAX,
+    OPERATOR_KEYWORDS,
+    QUERY_CHARACTERS_MAX,
+    SCRIPT_CHARACTERS_MAX,
+)
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+_FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
+
+
+def parse(text: str) -> Query:
+    """One query. Raises QueryError, with position and hint, for any text that is not one.
+
+    >>> query = parse("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours")
+    >>> [component.variable for component in query.pattern.components], query.within.extent.unit
+    (['a', 'b'], 'h')
+    """
+    queries = _parsed(text, "query", QUERY_CHARACTERS_MAX)
+    first: Query = next(queries)
+    second = next(queries, None)
+    if second is not None:
+        span = second.span
+        raise QueryError(
+            "text after the end of the query", text=text, start=span.start, end=span.end, hint="several queries make a script"
+        )
+    return first
+
+
+def parse_script(text: str) -> Script:
+    """Several queries, `name: PATTERN … ;`. A script of one query needs no name.
+
+    >>> script = parse_script("up: PATTERN Rise r; down: PATTERN Fall f;")
+    >>> [query.name for query in script.queries]
+    ['up', 'down']
+    """
+    queries = tuple(_parsed(text, "query", SCRIPT_CHARACTERS_MAX))
+    names: set[str] = set()
+    for query in queries:
+        start = query.span.start
+        if query.name is None and len(queries) > 1:
+            raise QueryError(
+                "this query has no name", text=text, start=start, end=start + 1, hint="in a script write name: PATTERN …;"
+            )
+        if query.name in names:
+            raise QueryError(
+                f"two queries are named {shorten(query.name or '')}", text=text, start=start, end=start + len(query.name or "")
+            )
+        names.add(query.name or "")
+    return Script(queries, span=Span(0, len(text)))
+
+
+def parse_expression(text: str) -> Expr:
+    """An expression alone, in the language of WHERE.
+
+    >>> parse_expression("S2.price > S2.price.last")
+    Binary(operator='>', left=Reference(names=('S2', 'price'), index=None, default=None), right=Reference(names=('S2', 'price', 'last'), index=None, default=None))
+    """
+    expression: Expr = next(_parsed(text, "expression", QUERY_CHARACTERS_MAX))
+    return expression
+
+
+def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
+    """The trees of all statements, one after another."""
+    if not isinstance(text, str):
+        raise TypeError(f"a query is a str, not {type(text).__name__}")
+    if len(text) > characters_max:
+        raise QueryError(f"the text is too long: {len(text):,} characters, at most {characters_max:,}")
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden:
+        # Shown as what every terminal can print.
+        text = _FORBIDDEN.sub("\ufffd", text)
+        position = forbidden.start()
+        raise QueryError(
+            f"unexpected character U+{ord(forbidden[0]):04X}", text=text, start=position, end=position + 1
+        )
+    try:
+        found = False
+        for tree in _statements(text, start):
+            _check_depth(tree)
+            found = True
+            yield tree
+        if not found:
+            raise QueryError("the text is empty", hint="a query begins with PATTERN SEQ(Type variable, …)")
+    except QueryError as error:
+        if error.text is not None or error.start is None:
+            raise
+        raise QueryError(error.message, text=text, start=error.start, end=error.end, hint=error.hint) from None
+
+
+def _statements(text: str, start: str) -> Iterator[Any]:
+    from lark.exceptions import UnexpectedToken
+
+    tokens = tokenize(text, queries=start == "query")
+    for token in tokens:
+        if token.type == END_OF_TEXT:
+            return
+        if token.type == "SEMICOLON":
+            raise QueryError("there is no query before this ;", start=token.start, end=token.end)
+        statement = _grammar().parse_interactive("", start=start)
+        opened: list[Token] = []
+        while True:
+            ends = token.type == END_OF_TEXT or (token.type == "SEMICOLON" and start == "query")
+            fed = Token(END_OF_TEXT, token.value, token.start, token.end) if ends else token
+            try:
+                tree = statement.feed_token(fed)  # type: ignore[arg-type]
+            except UnexpectedToken:
+                _refuse(text, token, statement.accepts(), opened)
+            if ends:
+                yield tree
+                break
+            if token.type in _OPENERS:
+                opened.append(token)
+            elif token.type in _CLOSERS:
+                opened.pop()
+            token = next(tokens)
+
+
+@cache
+def _grammar() -> Lark:
+    # Lark and the builder are loaded when the first text is parsed, so that importing the language costs nothing.
+    from lark import Lark
+    from lark.lexer import Lexer
+
+    from ouzel.lang.builder import Builder
+
+    class NoLexer(Lexer):
+        """Tokens are fed by hand, since statements are parsed one by one."""
+
+        def __init__(self, lexer_conf: object) -> None:
+            pass
+
+        def lex(self, lexer_state: object, parser_state: object) -> Iterator[Any]:
+            return iter(())
+
+    grammar = resources.files("ouzel.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
+    return Lark(
+        grammar,
+        parser="lalr",
+        lexer=NoLexer,
+        start=["query", "expression"],
+        transformer=Builder(),
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+    )
+
+
+def _check_depth(tree: Node) -> None:
+    """Refuse trees so deep that the recursive functions on them would overflow; does not recurse itself."""
+    level = [tree]
+    for _ in range(DEPTH_MAX):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    span = level[0].span
+    raise QueryError(
+        f"nested too deep: more than {DEPTH_MAX} levels", start=span.start, end=span.end, hint="chains of + count one level a term"
+    )
+
+
+def _children(node: Node) -> Iterator[Node]:
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (child for child in value if isinstance(child, Node))
+
+
+# ── What is said about a token that does not fit ───────────────────────────────────────────────────
+
+_OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
+_CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})
+_OPERAND_STARTS = frozenset({"NUMBER", "STRING", "CASE", "PARAMETER", "TRUE"})
+_CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
+_WORDS = {
+    "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
+    "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
+    "COMMA": ",", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
+    "GROUP_BY": "GROUP BY", "EMIT_ON_CHANGE": "EMIT ON CHANGE", END_OF_TEXT: "the end",
+}  # fmt: skip
+# Always possible after an operand; naming them would bury what matters.
+_OPERATORS = frozenset(
+    {"AND", "OR", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS", "DOT", "INDEX", "DEFAULT"}
+)
+
+
+def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) -> NoReturn:
+    written = text[token.start : token.end]
+    hint = None
+    if token.type == END_OF_TEXT:
+        message = "the text ends too early"
+    elif END_OF_TEXT in accepted and not opened:
+        message = f"unexpected {shorten(written)} after the end of the clause"
+        near = get_close_matches(written.upper(), CLAUSE_KEYWORDS, 1, 0.7)
+        if near and written.upper() != near[0]:
+            hint = f"did you mean {near[0]}?"
+        elif near:
+            hint = {"GROUP": "write GROUP BY", "EMIT": "write EMIT ON CHANGE"}.get(near[0])
+    else:
+        message = f"unexpected {shorten(written)}"
+    expected = _expected(accepted)
+    if expected:
+        message += f"; expected {expected}"
+    if opened and opened[-1].type == "INDEX":
+        hint = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
+    elif "NAME" in accepted and (token.type in _CLAUSES or token.type in OPERATOR_KEYWORDS) and written.isalpha():
+        hint = f'{written} is a keyword; a name is quoted: "{written}"'
+    elif opened and accepted & _CLOSERS and token.type in _CLAUSES | {END_OF_TEXT}:
+        bracket = text[opened[-1].start]
+        error = QueryError("", text=text, start=opened[-1].start)
+        hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
+    raise QueryError(message, start=token.start, end=token.end, hint=hint)
+
+
+def _expected(accepted: set[str]) -> str:
+    words: list[str] = []
+    if accepted >= _OPERAND_STARTS:
+        words.append("an expression")
+        accepted = accepted - _OPERAND_STARTS - {"NAME", "LPAR", "MINUS", "NOT", "EQUIVALENCE", "FALSE", "NULL", "TEMPORAL", "DURATION", "PERCENT"}
+    elif accepted >= {"AND", "PLUS"}:
+        words.append("an operator")
+        accepted = accepted - _OPERATORS - {"NOT", "LPAR"}
+    if accepted >= {"WITHIN", "RETURN"}:
+        words.append("another clause")
+        accepted = accepted - _CLAUSES
+    if accepted >= {"NAME", "ANY"}:
+        words.append("an event type")
+        accepted = accepted - {"NAME", "ANY", "NOT", "SEQ"}
+    rest = sorted({_WORDS.get(name, name) for name in accepted})
+    words += rest if len(rest) <= 8 else []
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -1,0 +1,333 @@
+"""The syntax tree of a query: what was written, before any name is looked up.
+
+Every node keeps its `span`, the place in the text it came from. Spans do not take part in comparison, so
+`parse(format(q)) == q` holds although the formatter moves things about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Character offsets [start, end) into the query's text."""
+
+    start: int
+    end: int
+
+
+NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+# ── Expressions ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Expr(Node):
+    """Any expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expr):
+    """A number, string, boolean or null. Numbers without point or exponent are int, all others Decimal."""
+
+    value: int | Decimal | str | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Percent(Expr):
+    """`80%`: the number over a hundred."""
+
+    value: int | Decimal
+
+
+class TemporalKind(Enum):
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal(Expr):
+    """`TIMESTAMP '2024-05-01 12:00:00'` or `DATE '2024-05-01'`; the text is checked by the parser, converted by the binder."""
+
+    kind: TemporalKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(Expr):
+    """`12 hours`, `1.5 s`, `INTERVAL 3 days`. The unit is the canonical one: us, ms, s, min, h, days or weeks."""
+
+    amount: int | Decimal
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Expr):
+    """`:name`, whose value is given beside the text."""
+
+    name: str
+
+
+class IndexKind(Enum):
+    NUMBER = "number"  # v[1]; any other number is refused by the binder
+    ITERATION = "iteration"  # v[i], v[i-1] and, to be refused by the binder, v[i+1], v[i-2], …
+    LAST = "last"  # v[v.LEN] and v[LEN]
+    BEFORE = "before"  # v[..i-1]: all chosen before this one
+    ALL = "all"  # v[]
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Node):
+    """What stands in brackets after a Kleene variable. `offset` is the number, or what is added to i."""
+
+    kind: IndexKind
+    offset: int = 0
+    # In v[w.LEN], w; it must be v itself, which the binder checks. None in v[LEN].
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(Expr):
+    """`price`, `a.price`, `a.address.city`, `v[i].price`, `v[]`, `v.LEN`, `x.id[z.id]`.
+
+    `names` is the dotted path as written. With an index the first name is certainly a variable; without one the
+    binder decides whether it is a variable or a bare attribute. `default` is AYAC's value for a missing event.
+    """
+
+    names: tuple[str, ...]
+    index: Index | None = None
+    default: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """A function or an aggregate over a Kleene variable. The name is in lower case."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Expr):
+    """`-x` or `NOT x`; the operator is "-" or "NOT"."""
+
+    operator: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Expr):
+    """Arithmetic (+ - * / %) and comparison (= != < <= > >=). Chained equality has been unfolded into Logical."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Logical(Expr):
+    """A chain of AND or of OR, two operands or more; the operator is "AND" or "OR"."""
+
+    operator: str
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class In(Expr):
+    operand: Expr
+    items: tuple[Expr, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Expr):
+    operand: Expr
+    low: Expr
+    high: Expr
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Expr):
+    operand: Expr
+    pattern: Expr
+    negated: bool = False
+    escape: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Expr):
+    operand: Expr
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class When(Node):
+    condition: Expr
+    result: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expr):
+    """`CASE [operand] WHEN … THEN … [ELSE …] END`."""
+
+    operand: Expr | None
+    whens: tuple[When, ...]
+    otherwise: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence(Expr):
+    """`[attr]` or `[attr = 'x']`; `[a, b]` is a Logical AND of two of these. `names` is a dotted path."""
+
+    names: tuple[str, ...]
+    value: Expr | None = None
+
+
+# ── Patterns ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName(Node):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Component(Node):
+    """`T v`, `ANY(T1, T2) v`, `T+ v[]`, `!(T v)`. No types: a variable of any type (after SEQUENCE).
+
+    `any_of` says that ANY was written, also around a single type. `variable` is None where only a type stands.
+    """
+
+    types: tuple[TypeName, ...]
+    variable: str | None
+    kleene: bool = False
+    negated: bool = False
+    any_of: bool = False
+    variable_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+class Notation(Enum):
+    PATTERN = "PATTERN"  # also written EVENT: a lone name in SEQ is a type
+    SEQUENCE = "SEQUENCE"  # a lone name is a variable of any type
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(Node):
+    """The components in order. `bare`: a single component without SEQ, which may use bare attribute names."""
+
+    notation: Notation
+    components: tuple[Component, ...]
+    bare: bool = False
+
+
+# ── Clauses ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Strategy(Enum):
+    STRICT_CONTIGUITY = "strict_contiguity"
+    PARTITION_CONTIGUITY = "partition_contiguity"
+    SKIP_TILL_NEXT_MATCH = "skip_till_next_match"
+    SKIP_TILL_ANY_MATCH = "skip_till_any_match"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Node):
+    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables that were listed, which the binder checks."""
+
+    strategy: Strategy
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Within(Node):
+    """`WITHIN 12 hours`, `WITHIN 100` (ticks), `WITHIN :w`, `WITHIN 50 EVENTS`."""
+
+    extent: Expr
+    in_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Node):
+    """An expression with an optional name: in RETURN and GROUP BY."""
+
+    expression: Expr
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Node):
+    """`RETURN Name(expr AS col, …)`. The name may be missing: `RETURN a.x, b.y`."""
+
+    name: str | None
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Node):
+    """`COUNT`, `COUNT AS DECIMAL`, `SUM(c.weight) AS total`. The function is in lower case."""
+
+    function: str
+    argument: Expr | None = None
+    alias: str | None = None
+    as_decimal: bool = False
+
+
+class OutputForm(Enum):
+    ALL = "ALL"
+    NON_OVERLAPPING = "NON_OVERLAPPING"
+    FIRST = "FIRST"
+    SKIP_TO_FIRST = "SKIP TO FIRST"
+    SKIP_TO_LAST = "SKIP TO LAST"
+    COMPRESSED = "COMPRESSED"
+    BEST = "BEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Output(Node):
+    form: OutputForm
+    variable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(Node):
+    """`THRESHOLD 0.01`, `THRESHOLD 0.5 ON probability`."""
+
+    value: Expr
+    on_probability: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Node):
+    """One query. Clauses that were not written are None or empty."""
+
+    pattern: Pattern
+    name: str | None = None
+    selection: Selection | None = None
+    where: Expr | None = None
+    group_by: tuple[Item, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    having: Expr | None = None
+    within: Within | None = None
+    threshold: Threshold | None = None
+    output: Output | None = None
+    emit_on_change: bool = False
+    returns: Return | None = None
+    into: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Script(Node):
+    """Several queries, `name: PATTERN … ;`, in the order written."""
+
+    queries: tuple[Query, ...]
