@@ -15,13 +15,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bind": {"lang", "errors"},
     "kernels": set(),
     "plan": {"bind", "lang", "kernels", "errors"},
-    "query": {"bind", "lang", "plan", "errors"},
-    "runtime": {"query", "plan", "bind", "lang", "kernels", "errors"},
-    "spark": {"runtime", "query", "plan", "bind", "lang", "errors"},
+    "prepared": {"bind", "lang", "plan", "errors"},
+    "runtime": {"prepared", "plan", "bind", "lang", "kernels", "errors"},
+    "spark": {"runtime", "prepared", "plan", "bind", "lang", "errors"},
     "datasets": {DOOR},
     "cli": {DOOR, "lang", "errors"},
     "demo": {DOOR, "datasets"},
-    DOOR: {"errors", "lang", "bind", "plan", "query", "runtime", "spark", "datasets"},
+    DOOR: {"errors", "lang", "bind", "plan", "prepared", "runtime", "spark", "datasets"},
 }
 
 # Libraries that only one room may know, so that nobody else pays for them or depends on them.
@@ -39,7 +39,7 @@ ONLY_IN = {
 STANDS_ON = {
     "errors": set(),
     "lang": {"lark"},
-    "kernels": {"numba", "numpy"},
+    "kernels": {"llvmlite", "numba", "numpy"},
 }
 
 
