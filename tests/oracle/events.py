@@ -1,0 +1,77 @@
+"""Semantics 1, "Events, time, order": what an event is, which attributes it has, and the order of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracle.values import sort_key
+
+
+@dataclass(frozen=True)
+class Event:
+    """ "An event has a type, an event time, and named attributes." Times are ticks; `start <= end`.
+
+    `attributes` are all columns of the input row, the time and type columns included.
+    """
+
+    type: str
+    start: int
+    end: int
+    attributes: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        assert self.start <= self.end, f"{self.type} starts at {self.start}, after its end {self.end}"
+
+
+@dataclass(frozen=True)
+class DerivedEvent(Event):
+    """A match that another query reads. "Derived streams declare their types by their columns." """
+
+
+@dataclass(frozen=True)
+class EventTypes:
+    """ "Which type has which attribute comes from the declared event types."
+
+    `declared` is None where nothing was declared: then "every type has every column of its input".
+    """
+
+    declared: Mapping[str, Iterable[str]] | None = None
+
+    def has(self, event: Event, attribute: str) -> bool:
+        """Does the event's type have the attribute? (If not, that is different from null.)"""
+        if self.declared is None or isinstance(event, DerivedEvent) or event.type not in self.declared:
+            return attribute in event.attributes
+        return attribute in self.declared[event.type]
+
+
+def follows(next_event: Event, previous: Event) -> bool:
+    """ "One event follows another only if next.start > previous.end, strictly." """
+    return next_event.start > previous.end
+
+
+def in_stream_order(
+    events: Iterable[Event],
+    order_columns: Sequence[str],
+    passes_some_component: Callable[[Event], bool],
+    used_columns: Sequence[str] | None,
+) -> list[Event]:
+    """ "Stream order: by end, start, then the order= columns if given; then events that pass the type and single-event
+    conjuncts of some component before all others; then type and the columns that the query uses in name order."
+
+    `used_columns` is None where the query uses all of them: its output has every column.
+    """
+
+    def place(event: Event) -> tuple[Any, ...]:
+        columns = sorted(event.attributes if used_columns is None else used_columns)
+        return (
+            event.end,
+            event.start,
+            [sort_key(event.attributes.get(name)) for name in order_columns],
+            not passes_some_component(event),
+            sort_key(event.type),
+            [(name, sort_key(event.attributes.get(name))) for name in columns],
+        )
+
+    return sorted(events, key=place)

@@ -1,0 +1,62 @@
+"""Semantics 2, "Negation": which finished positive matches stand."""
+
+from __future__ import annotations
+
+from tests.oracle.conditions import Component
+from tests.oracle.events import Event
+from tests.oracle.selection import Run, Selection
+
+
+def stands(selection: Selection, run: Run) -> bool:
+    """ "Negation filters finished positive matches"; "several negatives may stand side by side; each is checked
+    alone"."""
+    return not any(
+        _forbids(selection, run, component, event)
+        for component in selection.conditions.components
+        if component.negated
+        for event in selection.events
+    )
+
+
+def _forbids(selection: Selection, run: Run, component: Component, event: Event) -> bool:
+    """ "Forbids an event of its type lying wholly strictly between ..., and satisfying every conjunct that names it."
+    The equivalence tests name every component, "negative ones included"."""
+    after, before = _interval(selection, run, component)
+    if not (component.is_of_right_type(event) and after < event.start and event.end < before):
+        return False
+    conditions = selection.conditions
+    positives = [selection.events[position] for bound in run for position in bound]
+    bound = {**selection.bound(run), component.name: event}
+    return conditions.are_equivalent([*positives, event]) and all(
+        conditions.holds(conjunct, bound) for conjunct in conditions.conjuncts if component.name in conjunct.names
+    )
+
+
+def _interval(selection: Selection, run: Run, component: Component) -> tuple[int, int]:
+    """The ends of the open interval in which the component forbids."""
+    events = [[selection.events[position] for position in bound] for bound in run]
+    numbers = [positive.number for positive in selection.conditions.positives]
+    bound_before = [bound for number, bound in zip(numbers, events, strict=True) if number < component.number]
+    bound_after = [bound for number, bound in zip(numbers, events, strict=True) if number > component.number]
+    first, last = events[0][0], events[-1][-1]
+    if not bound_before:
+        # "First in SEQ: the interval is (last.end - T, first.start)."
+        return last.end - _window(selection), first.start
+    if not bound_after:
+        # "Last in SEQ: (last.end, first.start + T)."
+        return last.end, first.start + _window(selection)
+    # "Between the end of the last event bound before it and the start of the first bound after it."
+    return bound_before[-1][-1].end, bound_after[0][0].start
+
+
+def match_end(selection: Selection, run: Run) -> int:
+    """The end of the last event; with a negative last in SEQ "the match ends at first.start + T - 1"."""
+    if selection.conditions.components[-1].negated:
+        return selection.events[run[0][0]].start + _window(selection) - 1
+    return selection.events[run[-1][-1]].end
+
+
+def _window(selection: Selection) -> int:
+    """ "First and last need WITHIN in time, else the query is refused." """
+    assert selection.window is not None and not selection.window_is_in_events
+    return selection.window

@@ -1,0 +1,133 @@
+"""The entry: what queries answer on events, by semantics.md sections 1, 2 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ouzel.lang import syntax
+from ouzel.lang.syntax import Query, Reference
+from tests.oracle.conditions import Conditions
+from tests.oracle.events import DerivedEvent, Event, EventTypes, in_stream_order
+from tests.oracle.expressions import Settings, attribute_path, children, is_aggregate, is_own
+from tests.oracle.negation import stands
+from tests.oracle.output import CompressedMatches, Match, Result, in_form, in_output_order, match_of
+from tests.oracle.selection import Selection
+
+INPUT = "input"
+Events = Iterable[Event] | Mapping[str, Iterable[Event]]
+
+
+def answer(
+    queries: Sequence[Query] | Query | str,
+    events: Events,
+    *,
+    types: Mapping[str, Iterable[str]] | None = None,
+    params: Mapping[str, Any] | None = None,
+    order: Sequence[str] = (),
+    ticks_per_second: int | None = 1_000_000,
+) -> dict[str, list[Result]]:
+    """The results of every query by its name, in output order.
+
+    `events` is the primary stream, or streams by name, of which `input` is the primary one. `types` are the attributes
+    of declared event types. A query without a name is called by its place: q1, q2, ...
+
+    >>> found = answer("PATTERN SEQ(A a, B b) WITHIN 10", [Event("A", 1, 1, {}), Event("B", 3, 3, {})])
+    >>> [(match.start, match.end) for match in found["q1"]]
+    [(1, 3)]
+    """
+    settings = Settings(EventTypes(types), params or {}, ticks_per_second)
+    streams = {name: list(stream) for name, stream in events.items()} if isinstance(events, Mapping) else {}
+    if not isinstance(events, Mapping):
+        streams[INPUT] = list(events)
+    listed = named(queries)
+    results: dict[str, list[Result]] = {}
+    for name, query in in_order_of_composition(listed):
+        # "`FROM s, t` reads the union; `input` is the primary stream."
+        read = [event for source in query.sources or (INPUT,) for event in streams.get(source, [])]
+        results[name] = answer_one(query, read, settings, order)
+        if query.into is not None:
+            derived = [derived_event(query, name, result) for result in results[name]]
+            streams.setdefault(query.into, []).extend(derived)
+    return {name: results[name] for name, _ in listed}
+
+
+def answer_one(query: Query, events: Iterable[Event], settings: Settings, order: Sequence[str] = ()) -> list[Result]:
+    """One query on its input: order, positive matches, negation, output."""
+    assert not query.aggregates and not query.group_by, "aggregates over matches are section 3, not this oracle's"
+    assert query.threshold is None, "incomplete streams are section 6, not this oracle's"
+    conditions = Conditions(query, settings)
+    ordered = in_stream_order(events, order, lambda event: passes_some_component(conditions, event), used(conditions))
+    selection = Selection(conditions, tuple(ordered))
+    finished = [match_of(selection, run) for run in selection.matches() if stands(selection, run)]
+    return in_form(conditions, in_output_order(finished))
+
+
+def named(queries: Sequence[Query] | Query | str) -> list[tuple[str, Query]]:
+    if isinstance(queries, str):
+        from ouzel.lang import parse, parse_script
+
+        is_script = ";" in queries or queries.lstrip().partition(":")[0].isidentifier()
+        queries = parse_script(queries).queries if is_script else (parse(queries),)
+    if isinstance(queries, Query):
+        queries = (queries,)
+    return [(query.name or f"q{number}", query) for number, query in enumerate(queries, start=1)]
+
+
+# ── Stream order ───────────────────────────────────────────────────────────────────────────────────
+
+
+def passes_some_component(conditions: Conditions, event: Event) -> bool:
+    return any(conditions.may_fill(component, event) for component in conditions.components)
+
+
+def used(conditions: Conditions) -> list[str] | None:
+    """ "The columns that the query uses (output included)"; None where its output has all of them."""
+    query = conditions.query
+    if query.returns is None:
+        return None
+    columns = {test.names[0] for test in conditions.equivalences}
+    for expression in (query.where, *(item.expression for item in query.returns.items)):
+        for column in _columns(conditions, expression) if expression is not None else ():
+            if column is None:
+                return None
+            columns.add(column)
+    return sorted(columns)
+
+
+def _columns(conditions: Conditions, node: syntax.Node) -> Iterator[str | None]:
+    """The column of each reference in the expression; None for a whole event."""
+    if isinstance(node, Reference):
+        path = attribute_path(node, conditions.component_of(node).name)
+        yield path[0] if path else None
+        return
+    # count(v[]) and time(v) look at no column.
+    takes_whole_events = is_aggregate(node) or is_own(node)
+    for child in children(node):
+        if not (takes_whole_events and isinstance(child, Reference) and len(child.names) == 1):
+            yield from _columns(conditions, child)
+
+
+# ── Composition ────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_order_of_composition(queries: Sequence[tuple[str, Query]]) -> list[tuple[str, Query]]:
+    """Each query after those whose streams it reads: "queries compose, without cycles"."""
+    waiting, ordered = list(queries), []
+    while waiting:
+        unwritten = {query.into for _, query in waiting}
+        ready = [(name, query) for name, query in waiting if not unwritten & set(query.sources)]
+        assert ready, "the queries read each other in a cycle"
+        ordered += ready
+        waiting = [pair for pair in waiting if pair not in ready]
+    return ordered
+
+
+def derived_event(query: Query, name: str, result: Result) -> DerivedEvent:
+    """ "The type of a derived event is its RETURN name, else its INTO name." """
+    assert not isinstance(result, CompressedMatches), "a compressed row is no event"
+    return_name = None if query.returns is None else query.returns.name
+    return DerivedEvent(return_name or query.into or name, result.start, result.end, result.row)
+
+
+__all__ = ["CompressedMatches", "Event", "EventTypes", "Match", "Result", "answer", "answer_one"]

@@ -1,0 +1,170 @@
+"""Semantics 2, "Output": what a match looks like, and which matches each form of OUTPUT keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ouzel.lang import syntax
+from ouzel.lang.syntax import OutputForm
+from tests.oracle.conditions import Conditions
+from tests.oracle.events import Event
+from tests.oracle.expressions import attribute, evaluate
+from tests.oracle.negation import match_end
+from tests.oracle.selection import Run, Selection
+from tests.oracle.values import Point
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match: its events by variable, its times, and its output row.
+
+    `places` are the positions in stream order of the events of each positive component, by its number.
+    """
+
+    bound: Mapping[str, Event | tuple[Event, ...]]
+    start: int
+    end: int
+    row: Mapping[str, Any]
+    places: Mapping[int, tuple[int, ...]]
+    partition: tuple[object, ...] | None
+    partition_columns: Mapping[str, Any]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        return tuple(position for positions in self.places.values() for position in positions)
+
+    @property
+    def component_numbers(self) -> tuple[int, ...]:
+        return tuple(number for number, positions in self.places.items() for _ in positions)
+
+
+@dataclass(frozen=True)
+class CompressedMatches:
+    """A row of OUTPUT COMPRESSED. `row` has the columns `end`, one per [attr] test, and `count` as a digit string;
+    `matches` are what the graph must hold, in their order."""
+
+    start: int
+    end: int
+    row: Mapping[str, Any]
+    matches: tuple[Match, ...]
+
+
+Result = Match | CompressedMatches
+
+
+def match_of(selection: Selection, run: Run) -> Match:
+    """ "A composite event (a match) starts with its first event and ends with its last." """
+    conditions = selection.conditions
+    first = selection.events[run[0][0]]
+    start, end = first.start, match_end(selection, run)
+    bound = selection.bound(run)
+    paths = [test.names for test in conditions.equivalences]
+    return Match(
+        bound={component.name: bound[component.name] for component in conditions.positives if component.is_named},
+        start=start,
+        end=end,
+        row={"start": start, "end": end, **_columns(selection, bound)},
+        places={component.number: positions for component, positions in zip(conditions.positives, run, strict=True)},
+        partition=conditions.partition(first),
+        partition_columns={".".join(path): attribute(first, path, conditions.settings.types) for path in paths},
+    )
+
+
+def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]]) -> dict[str, Any]:
+    """ "Without RETURN, columns start, end, a struct per positive variable, an array of structs per Kleene variable;
+    RETURN makes a flat event." """
+    conditions = selection.conditions
+    returns = conditions.query.returns
+    if returns is not None:
+        scope = conditions.scope(bound)
+        return {column_name(item): _settled(evaluate(item.expression, scope)) for item in returns.items}
+    columns: dict[str, Any] = {}
+    for component in conditions.positives:
+        events = bound[component.name]
+        if component.is_named:
+            columns[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
+    return columns
+
+
+def _structs(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [dict(event.attributes) for event in events]
+
+
+def _settled(value: Any) -> Any:
+    """A literal in no company is a double."""
+    return float(value) if isinstance(value, Point) else value
+
+
+def column_name(item: syntax.Item) -> str:
+    """The name after AS; without one, the last name of an attribute."""
+    if item.alias is not None:
+        return item.alias
+    assert isinstance(item.expression, syntax.Reference), "an expression in RETURN needs AS"
+    return item.expression.names[-1]
+
+
+# ── Forms ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_output_order(matches: Iterable[Match]) -> list[Match]:
+    """ "In order of their end ...; ties by smaller start, then lexicographically smaller positions, then smaller
+    component numbers"."""
+    return sorted(matches, key=lambda match: (match.end, match.start, match.positions, match.component_numbers))
+
+
+def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
+    """What the query's OUTPUT makes of its matches, which are in output order."""
+    output = conditions.query.output or syntax.Output(OutputForm.ALL)
+    number = None if output.variable is None else conditions.by_name[output.variable].number
+    if output.form is OutputForm.ALL:
+        return list(matches)
+    if output.form is OutputForm.COMPRESSED:
+        return list(_compressed(matches))
+    may_follow = {
+        OutputForm.NON_OVERLAPPING: _starts_after_the_end,
+        OutputForm.FIRST: _starts_with_another_event,
+        OutputForm.SKIP_TO_FIRST: _starts_at_or_after(number, 0),
+        OutputForm.SKIP_TO_LAST: _starts_at_or_after(number, -1),
+    }[output.form]
+    kept: list[Match] = []
+    for match in matches:
+        # "The forms of output work within a partition."
+        if all(may_follow(match, earlier) for earlier in kept if earlier.partition == match.partition):
+            kept.append(match)
+    return list(kept)
+
+
+def _starts_after_the_end(match: Match, earlier: Match) -> bool:
+    """ "A match is output only if its start is after the end of the one output before it." """
+    return match.start > earlier.end
+
+
+def _starts_with_another_event(match: Match, earlier: Match) -> bool:
+    """ "Of all matches that start with the same event only the first." """
+    return match.positions[0] != earlier.positions[0]
+
+
+def _starts_at_or_after(number: int | None, which: int) -> Callable[[Match, Match], bool]:
+    """ "After a match, runs and matches whose start stands before that event of it, by position, are dropped." """
+
+    def may_follow(match: Match, earlier: Match) -> bool:
+        assert number is not None
+        return match.positions[0] >= earlier.places[number][which]
+
+    return may_follow
+
+
+def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:
+    """ "One row for each moment and partition at which matches complete, with their exact number as a digit
+    string." """
+
+    def moment_and_partition(match: Match) -> tuple[Any, ...]:
+        return (match.end, match.partition)
+
+    for (end, _), together in groupby(sorted(matches, key=moment_and_partition), key=moment_and_partition):
+        group = tuple(together)
+        row = {"end": end, **group[0].partition_columns, "count": str(len(group))}
+        yield CompressedMatches(min(match.start for match in group), end, row, group)

@@ -1,0 +1,173 @@
+"""Semantics 1 on values: nulls, NaN, int64 with overflow to null, exact decimals, and the order of everything.
+
+None is null, and unknown as a truth value. Python values stand for themselves: bool, int (as int64), float (double),
+Decimal, str, bytes, date, datetime (a zone is optional; without one it is read as UTC).
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+DECIMAL_DIGITS_MAX = 38
+EXACT = Context(prec=200, rounding=ROUND_HALF_UP)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Point(Decimal):
+    """A number literal with a point or an exponent: exact beside a decimal, in all other company a double."""
+
+
+def settled(*values: Any) -> list[Any]:
+    """The values with every literal become what its company makes of it."""
+    beside_decimal = any(isinstance(v, Decimal) and not isinstance(v, Point) for v in values)
+    return [(Decimal(v) if beside_decimal else float(v)) if isinstance(v, Point) else v for v in values]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def in_one_number_type(left: Any, right: Any) -> tuple[Any, Any]:
+    """A double beside anything makes doubles of both, as in Spark; a decimal beside an integer makes decimals."""
+    left, right = settled(left, right)
+    if isinstance(left, float) or isinstance(right, float):
+        return float(left), float(right)
+    if isinstance(left, Decimal) or isinstance(right, Decimal):
+        return Decimal(left), Decimal(right)
+    return left, right
+
+
+# ── Comparison ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def compare(left: Any, right: Any, ticks_per_second: int | None) -> int | None:
+    """Negative, zero or positive; None, "a comparison with null is unknown"."""
+    if left is None or right is None:
+        return None
+    if is_number(left) and is_number(right):
+        left, right = in_one_number_type(left, right)
+        if isinstance(left, float):
+            return _compare_doubles(left, right)
+    elif isinstance(left, str) and isinstance(right, str):
+        left, right = utf8(left), utf8(right)
+    elif isinstance(left, datetime.date) or isinstance(right, datetime.date):
+        left, right = microseconds(left, ticks_per_second), microseconds(right, ticks_per_second)
+    elif type(left) is not type(right):
+        raise TypeError(f"cannot compare {left!r} with {right!r}")
+    return int(left > right) - int(left < right)
+
+
+def _compare_doubles(left: float, right: float) -> int:
+    """ "NaN equals NaN, -0.0 equals 0.0"; NaN is greater than every number, as in Spark."""
+    if math.isnan(left) or math.isnan(right):
+        return int(math.isnan(left)) - int(math.isnan(right))
+    return int(left > right) - int(left < right)
+
+
+def utf8(text: str) -> bytes:
+    """Strings are compared as Spark compares them: by their UTF-8 bytes."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def microseconds(value: Any, ticks_per_second: int | None) -> Fraction:
+    """A moment as microseconds since 1970, so that ticks, dates and timestamps can be compared."""
+    if isinstance(value, datetime.datetime):
+        zoned = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        return Fraction((zoned - EPOCH) // datetime.timedelta(microseconds=1))
+    if isinstance(value, datetime.date):
+        return Fraction((value - EPOCH.date()).days) * 86_400_000_000
+    if isinstance(value, int) and not isinstance(value, bool) and ticks_per_second is not None:
+        return Fraction(value * 1_000_000, ticks_per_second)
+    raise TypeError(f"{value!r} is no moment in time")
+
+
+def sort_key(value: Any) -> tuple[Any, ...]:
+    """For stream order: "nulls first, NaN last, lists elementwise, maps by sorted key". Structs field by field.
+
+    The second member keeps columns of different types apart, which one column never mixes.
+    """
+    if value is None:
+        return (0,)
+    if isinstance(value, bool):
+        return (1, "boolean", value)
+    if is_number(value):
+        is_nan = value != value
+        return (1, "number", is_nan, 0 if is_nan else value)
+    if isinstance(value, str):
+        return (1, "string", utf8(value))
+    if isinstance(value, bytes | bytearray):
+        return (1, "binary", bytes(value))
+    if isinstance(value, datetime.date):
+        return (1, "time", microseconds(value, None))
+    if isinstance(value, dict):
+        return (1, "struct", [(name, sort_key(field)) for name, field in value.items()])
+    if all(isinstance(item, tuple) for item in value):
+        return (1, "list", sorted((sort_key(key), sort_key(item)) for key, item in value))
+    return (1, "list", [sort_key(item) for item in value])
+
+
+# ── Arithmetic ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def checked(value: Any) -> Any:
+    """ "Overflow inside an expression gives null." """
+    if isinstance(value, Decimal):
+        return value if len(value.normalize(EXACT).as_tuple().digits) <= DECIMAL_DIGITS_MAX else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if INT64_MIN <= value <= INT64_MAX else None
+    return value
+
+
+def arithmetic(operator: str, left: Any, right: Any, ticks_per_second: int | None) -> Any:
+    """`+ - * / %`; null in, null out."""
+    if left is None or right is None:
+        return None
+    if isinstance(left, datetime.date) or isinstance(right, datetime.date):
+        return _time_arithmetic(operator, left, right, ticks_per_second)
+    if operator == "/":
+        # "`/` is double"; "division by zero gives null".
+        left, right = (float(v) for v in settled(left, right))
+        return None if right == 0 else left / right
+    left, right = in_one_number_type(left, right)
+    if operator == "%":
+        return _remainder(left, right)
+    if isinstance(left, Decimal):
+        exact = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}[operator]
+        return checked(exact(left, right))
+    return checked({"+": left + right, "-": left - right, "*": left * right}[operator])
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    """The sign is the dividend's, as in Spark; by zero it is null."""
+    if right == 0:
+        return None
+    if isinstance(left, float):
+        return math.nan if math.isinf(left) or math.isnan(left) or math.isnan(right) else math.fmod(left, right)
+    if isinstance(left, Decimal):
+        return EXACT.remainder(left, right)
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
+
+
+def negated(value: Any) -> Any:
+    if value is None:
+        return None
+    return Point(-value) if isinstance(value, Point) else checked(-value)
+
+
+def _time_arithmetic(operator: str, left: Any, right: Any, ticks_per_second: int | None) -> Any:
+    """The difference of two times is int64 ticks; a time plus or minus ticks is a time."""
+    assert ticks_per_second is not None, "times as Python dates need ticks_per_second"
+    if operator == "-" and isinstance(right, datetime.date):
+        difference = microseconds(left, ticks_per_second) - microseconds(right, ticks_per_second)
+        return checked(int(difference * ticks_per_second / 1_000_000))
+    if isinstance(right, datetime.date):
+        left, right = right, left
+    moved = datetime.timedelta(microseconds=float(Fraction(right) * 1_000_000 / ticks_per_second))
+    moment = left if isinstance(left, datetime.datetime) else datetime.datetime(left.year, left.month, left.day)
+    return moment + moved if operator == "+" else moment - moved
