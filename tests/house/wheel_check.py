@@ -3,18 +3,24 @@
 import importlib.resources
 import sys
 
-import ouzel
 
-query = ouzel.query("PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag_id] WITHIN 12 hours")
-try:
-    ouzel.query("PATTERN SEQ(Shelf a, Exit")
-except ouzel.QueryError as error:
-    assert error.line == 1, error
-else:
-    sys.exit("a query that is cut off was accepted")
+def main() -> None:
+    import ouzel
 
-package = importlib.resources.files("ouzel")
-assert (package / "py.typed").is_file(), "the wheel lacks py.typed"
-assert (package / "lang" / "grammar.lark").is_file(), "the wheel lacks the grammar"
-assert "site-packages" in str(package), f"this is not the installed wheel: {package}"
-print(f"ouzel {ouzel.__version__} works on Python {sys.version.split()[0]}")
+    package = importlib.resources.files("ouzel")
+    assert "site-packages" in str(package), f"this is not the installed wheel: {package}"
+    assert (package / "py.typed").is_file(), "the wheel lacks py.typed"
+    assert (package / "lang" / "grammar.lark").is_file(), "the wheel lacks the grammar"
+
+    ouzel.query("PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag_id] WITHIN 12 hours")
+    try:
+        ouzel.query("PATTERN SEQ(Shelf a, Exit")
+    except ouzel.QueryError as error:
+        assert error.line == 1, error
+    else:
+        sys.exit("a query that is cut off was accepted")
+    print(f"ouzel {ouzel.__version__} works on Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -39,8 +39,8 @@ def _options(
         raise typer.Exit
 
 
-@application.command()
-def check(
+@application.command(name="check")
+def check_command(
     files: Files,
     param: Annotated[
         list[str] | None,
