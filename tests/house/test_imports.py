@@ -17,7 +17,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"bind", "lang", "kernels", "errors"},
     "prepared": {"bind", "lang", "plan", "errors"},
     "runtime": {"prepared", "plan", "bind", "lang", "kernels", "errors"},
-    "spark": {"runtime", "prepared", "plan", "bind", "lang", "errors"},
+    # The door too: workers compare its version with the driver's.
+    "spark": {DOOR, "runtime", "prepared", "plan", "bind", "lang", "errors"},
     "datasets": {DOOR},
     "cli": {DOOR, "lang", "errors"},
     "demo": {DOOR, "datasets"},
