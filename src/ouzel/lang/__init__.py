@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ouzel.lang.formatter import format_expression, format_query, format_script
 from ouzel.lang.parser import parse, parse_expression, parse_script
 
-__all__ = ["parse", "parse_expression", "parse_script"]
+__all__ = ["format_expression", "format_query", "format_script", "parse", "parse_expression", "parse_script"]

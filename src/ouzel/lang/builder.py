@@ -36,6 +36,14 @@ class Clause(NamedTuple):
     fields: dict[str, Any]
 
 
+class Types(NamedTuple):
+    """The types of a component: one, or those of ANY."""
+
+    names: tuple[syntax.TypeName, ...]
+    any_of: bool
+    span: Span
+
+
 class Builder(Transformer[Token, Any]):
     # ── The query ──────────────────────────────────────────────────────────────────────────────────
 
@@ -49,7 +57,7 @@ class Builder(Transformer[Token, Any]):
                 raise _refusal(f"{clause.keyword} is written twice", clause.keyword_span)
             fields.update(clause.fields)
         if "pattern" not in fields:
-            raise _refusal("there is no PATTERN clause", _span(children), "a query begins with PATTERN SEQ(Type variable, …)")
+            raise _refusal("there is no PATTERN clause", _span(children), "write PATTERN SEQ(Type variable, …)")
         return syntax.Query(**fields, span=_span(children))
 
     def expression(self, children: list[Any]) -> Expr:
@@ -79,39 +87,39 @@ class Builder(Transformer[Token, Any]):
 
     def negative(self, children: list[Any]) -> Component:
         span = _span(children)
-        inner = next((child for child in children if isinstance(child, tuple)), None) or tuple(_nodes(children, Component))
+        inner: tuple[Component, ...] = children[2] if len(children) == 4 else (children[1],)
         if len(inner) != 1:
             raise _refusal("a negation holds one component", span, "write each one out: !(A a), !(B b)")
-        if inner[0].negated:
+        component = inner[0]
+        if component.negated:
             raise _refusal("a negation cannot be negated", span)
-        if inner[0].kleene:
+        if component.kleene:
             raise _refusal("+ cannot stand under a negation", span, "!(A a) already forbids one event and more")
-        return replace(inner[0], negated=True, span=span)
+        return replace(component, negated=True, span=span)
 
     def element(self, children: list[Any]) -> Component:
-        types, any_of = children[0]
-        kinds = [child.type for child in children[1:]]
-        name = next((child for child in children[1:] if child.type == "NAME"), None)
-        kleene, brackets = "PLUS" in kinds, "INDEX" in kinds
-        span = Span(types[0].span.start if not any_of else any_of.start, children[-1].end if kinds else _end(types, any_of))
+        types: Types = children[0]
+        tokens: list[Token] = children[1:]
+        name = next((token for token in tokens if token.type == "NAME"), None)
+        kleene, brackets = (any(token.type == kind for token in tokens) for kind in ("PLUS", "INDEX"))
         if name is not None and kleene != brackets:
             hint = f"write {name.value}[]" if kleene else f"write + after the type, or {name.value} alone"
             what = "with + is written with brackets" if kleene else "without + has no brackets"
             raise _refusal(f"a variable {what}", Span(name.start, children[-1].end), hint)
         return Component(
-            types,
+            types.names,
             name.value if name else None,
             kleene=kleene,
-            any_of=any_of is not None,
-            span=span,
+            any_of=types.any_of,
+            span=_span(children),
             variable_span=Span(name.start, name.end) if name else syntax.NOWHERE,
         )
 
-    def types(self, children: list[Token]) -> Any:
-        return _type_names(children), None
+    def types(self, children: list[Token]) -> Types:
+        return Types(_type_names(children), False, _span(children))
 
-    def any_types(self, children: list[Token]) -> Any:
-        return _type_names(children), Span(children[0].start, children[-1].end)
+    def any_types(self, children: list[Token]) -> Types:
+        return Types(_type_names(children), True, _span(children))
 
     # ── Clauses ────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,7 +165,8 @@ class Builder(Transformer[Token, Any]):
     def within(self, children: list[Any]) -> Any:
         in_events = children[-1].type == "EVENTS"
         extent = _extent(children[1])
-        if in_events and not isinstance(extent, syntax.Parameter) and not isinstance(getattr(extent, "value", None), int):
+        whole = isinstance(extent, syntax.Parameter) or (isinstance(extent, Literal) and isinstance(extent.value, int))
+        if in_events and not whole:
             raise _refusal("a window in events is a whole number", extent.span, "write WITHIN 50 EVENTS")
         return _clause(children, within=syntax.Within(extent, in_events, span=_span(children)))
 
@@ -289,7 +298,7 @@ class Builder(Transformer[Token, Any]):
         name = children[0]
         if name.quoted:
             raise _refusal("the name of a function is not quoted", _span(children[:1]))
-        if len(children) > 2 and isinstance(children[2], Token) and children[2].type == "STAR" and name.value.lower() != "count":
+        if name.value.lower() != "count" and any(_values(children, "STAR")):
             raise _refusal("* stands only in COUNT(*)", _span(children[2:3]))
         return syntax.Call(name.value.lower(), tuple(_nodes(children, Expr)), span=_span(children))
 
@@ -306,15 +315,7 @@ class Builder(Transformer[Token, Any]):
     def reference(self, children: list[Any]) -> Expr:
         index = next(_nodes(children, Index), None)
         default = next(_nodes(children, Expr), None)
-        names = tuple(_values(children, "NAME"))
-        span = _span(children)
-        if default is not None:
-            span = Span(span.start, default.span.end + 1)
-        return Reference(names, index, default, span=span)
-
-    def default(self, children: list[Any]) -> Expr:
-        default: Expr = children[1]
-        return default
+        return Reference(tuple(_values(children, "NAME")), index, default, span=_span(children))
 
     def index_all(self, children: list[Any]) -> Index:
         return Index(IndexKind.ALL, span=_span(children))
@@ -400,10 +401,6 @@ def _type_names(tokens: list[Token]) -> tuple[syntax.TypeName, ...]:
     return tuple(syntax.TypeName(token.value, span=_span([token])) for token in tokens if token.type == "NAME")
 
 
-def _end(types: tuple[syntax.TypeName, ...], any_of: Span | None) -> int:
-    return any_of.end if any_of else types[-1].span.end
-
-
 def _as_variable(component: Component) -> Component:
     """After SEQUENCE a lone name is a variable of any type."""
     if component.variable is not None or component.any_of:
@@ -429,20 +426,21 @@ def _selection(called: Expr) -> syntax.Selection:
     elif isinstance(called, Reference) and len(called.names) == 1 and called.index is None:
         name, arguments = called.names[0].lower(), ()
     else:
-        raise _refusal("only a strategy can stand before {", called.span, "write WHERE skip_till_next_match(a, b) { … }")
+        raise _refusal("only a strategy can stand before {", called.span, "write skip_till_next_match(a, b) { … }")
     if name not in _STRATEGIES:
         near = get_close_matches(name, _STRATEGIES, 1)
         hint = f"did you mean {near[0]}?" if near else f"the strategies are {', '.join(_STRATEGIES)}"
         raise _refusal(f"there is no strategy {shorten(name)}", called.span, hint)
     variables = []
     for argument in arguments:
-        plain = isinstance(argument, Reference) and len(argument.names) == 1 and argument.default is None
-        if not plain or (argument.index is not None and argument.index.kind is not IndexKind.ALL):
-            raise _refusal("a strategy lists the pattern's variables", argument.span, f"write {name}(a, b[], c)")
-        variables.append(argument.names[0])
+        match argument:
+            case Reference(names=(variable,), index=None | Index(kind=IndexKind.ALL)):
+                variables.append(variable)
+            case _:
+                raise _refusal("a strategy lists the pattern's variables", argument.span, f"write {name}(a, b[], c)")
     return syntax.Selection(_STRATEGIES[name], tuple(variables), span=called.span)
 
 
 def _forms_hint(written: str) -> str:
     near = get_close_matches(written, sorted(_FORMS | _SKIPS), 1)
-    return f"did you mean {near[0]}?" if near else f"the forms are {', '.join(sorted(_FORMS))}, SKIP TO FIRST v, SKIP TO LAST v"
+    return f"did you mean {near[0]}?" if near else f"the forms are {', '.join([*sorted(_FORMS), *sorted(_SKIPS)])}"

@@ -16,14 +16,12 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
+from ouzel.lang.limits import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from ouzel.lang.syntax import Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
     CASE_KEYWORDS,
     CLAUSE_KEYWORDS,
-    DEPTH_MAX,
     NAME,
-    NUMBER_DIGITS_MAX,
-    NUMBER_EXPONENT_MAX,
     OPERATOR_KEYWORDS,
     OPERATOR_OF_SYMBOL,
     SYMBOLS,
@@ -51,13 +49,18 @@ _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?")
 _SYMBOL = re.compile("|".join(re.escape(symbol) for symbol in sorted(SYMBOLS, key=len, reverse=True)))
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.[0-9]{1,9})?( ?Z|[+-][0-9]{2}:[0-9]{2})?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[ T]([0-9]{2}:[0-9]{2})(?:(:[0-9]{2})(?:\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
 _INTERVAL = re.compile(r"\s*([0-9.eE+]+)\s*([^\W\d]\w*)?\s*")
-_CLOSERS = {"RPAR": {"LPAR"}, "RBRACE": {"LBRACE"}, "RSQB": {"INDEX", "DEFAULT", "EQUIVALENCE", "CLAUSE"}, "END": {"CASE"}}
+_CLOSERS = {
+    "RPAR": {"LPAR"},
+    "RBRACE": {"LBRACE"},
+    "RSQB": {"INDEX", "DEFAULT", "EQUIVALENCE", "CLAUSE"},
+    "END": {"CASE"},
+}
 # After these a `<` cannot be a comparison: it opens the body of a clause, as A-Seq writes it.
 _CLAUSE_TYPES = frozenset(CLAUSE_KEYWORDS.values())
-_READ_OVER = frozenset({"CLAUSE", "ANGLE"})
 
 
 def tokenize(text: str, *, queries: bool = True) -> Iterator[Token]:
@@ -144,9 +147,9 @@ class _Lexer:
             return self._name(value, end, quoted=True)
         if character.isdigit() and character.isascii():
             return self._number()
-        if character == "." and self.previous not in ("NAME", "RSQB", "RPAR"):
-            if _NUMBER.match(self.text, self.position):
-                return self._number()
+        point_begins = character == "." and self.previous not in ("NAME", "RSQB", "RPAR")
+        if point_begins and _NUMBER.match(self.text, self.position):
+            return self._number()
         if character == ":":
             return self._parameter()
         if NAME.match(self.text, self.position):
@@ -158,7 +161,8 @@ class _Lexer:
         match = (TYPE_NAME if self._type_expected() else NAME).match(self.text, start)
         assert match is not None
         word, end = match[0], match.end()
-        if self.previous in ("DOT", "AS") or (self.previous in ("EQUIVALENCE", "COMMA") and self._inside("EQUIVALENCE")):
+        in_test = self.previous in ("EQUIVALENCE", "COMMA") and self._inside("EQUIVALENCE")
+        if in_test or self.previous in ("DOT", "AS"):
             return Token("NAME", word, start, end)
         if self.at_start and self._peek(end) == ":":
             return self._name(word, end, quoted=False)
@@ -191,7 +195,8 @@ class _Lexer:
         if upper in OPERATOR_KEYWORDS:
             return upper
         if upper in CASE_KEYWORDS:
-            return upper if self._inside("CASE") else None
+            is_function = upper == "END" and self._peek(end) == "("  # end(v)
+            return upper if self._inside("CASE") and not is_function else None
         in_pattern = self.clause in ("PATTERN", "SEQUENCE")
         if (upper == "SEQ" and in_pattern) or (upper == "ANY" and in_pattern and self._peek(end) == "("):
             return upper
@@ -431,7 +436,7 @@ def _is_temporal(kind: TemporalKind, written: str) -> bool:
     try:
         date.fromisoformat(written[:10])
         if kind is TemporalKind.TIMESTAMP:
-            datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{(match[3] or '').replace(' ', '')}")
+            datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[3] or ''}{match[4] or ''}")
     except ValueError:
         return False
     return True

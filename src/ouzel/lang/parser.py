@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -12,14 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
-from ouzel.lang.syntax import Expr, Node, Query, Script, Span
-from ouzel.lang.vocabulary import (
-    CLAUSE_KEYWORDS,
-    DEPTH_MAX,
-    OPERATOR_KEYWORDS,
-    QUERY_CHARACTERS_MAX,
-    SCRIPT_CHARACTERS_MAX,
-)
+from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
+from ouzel.lang.syntax import Expr, Query, Script, Span
+from ouzel.lang.vocabulary import CLAUSE_KEYWORDS, OPERATOR_KEYWORDS
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -40,7 +34,11 @@ def parse(text: str) -> Query:
     if second is not None:
         span = second.span
         raise QueryError(
-            "text after the end of the query", text=text, start=span.start, end=span.end, hint="several queries make a script"
+            "text after the end of the query",
+            text=text,
+            start=span.start,
+            end=span.end,
+            hint="several queries make a script",
         )
     return first
 
@@ -58,11 +56,18 @@ def parse_script(text: str) -> Script:
         start = query.span.start
         if query.name is None and len(queries) > 1:
             raise QueryError(
-                "this query has no name", text=text, start=start, end=start + 1, hint="in a script write name: PATTERN …;"
+                "this query has no name",
+                text=text,
+                start=start,
+                end=start + 1,
+                hint="in a script write name: PATTERN …;",
             )
         if query.name in names:
             raise QueryError(
-                f"two queries are named {shorten(query.name or '')}", text=text, start=start, end=start + len(query.name or "")
+                f"two queries are named {shorten(query.name or '')}",
+                text=text,
+                start=start,
+                end=start + len(query.name or ""),
             )
         names.add(query.name or "")
     return Script(queries, span=Span(0, len(text)))
@@ -71,8 +76,8 @@ def parse_script(text: str) -> Script:
 def parse_expression(text: str) -> Expr:
     """An expression alone, in the language of WHERE.
 
-    >>> parse_expression("S2.price > S2.price.last")
-    Binary(operator='>', left=Reference(names=('S2', 'price'), index=None, default=None), right=Reference(names=('S2', 'price', 'last'), index=None, default=None))
+    >>> parse_expression("DUR >= 30 min").right
+    Duration(amount=30, unit='min')
     """
     expression: Expr = next(_parsed(text, "expression", QUERY_CHARACTERS_MAX))
     return expression
@@ -89,13 +94,11 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
         # Shown as what every terminal can print.
         text = _FORBIDDEN.sub("\ufffd", text)
         position = forbidden.start()
-        raise QueryError(
-            f"unexpected character U+{ord(forbidden[0]):04X}", text=text, start=position, end=position + 1
-        )
+        raise QueryError(f"unexpected character U+{ord(forbidden[0]):04X}", text=text, start=position, end=position + 1)
     try:
         found = False
         for tree in _statements(text, start):
-            _check_depth(tree)
+            check_depth(tree)
             found = True
             yield tree
         if not found:
@@ -123,7 +126,7 @@ def _statements(text: str, start: str) -> Iterator[Any]:
             try:
                 tree = statement.feed_token(fed)  # type: ignore[arg-type]
             except UnexpectedToken:
-                _refuse(text, token, statement.accepts(), opened)
+                _refuse(text, token, statement.accepts(), opened)  # type: ignore[no-untyped-call]
             if ends:
                 yield tree
                 break
@@ -163,33 +166,14 @@ def _grammar() -> Lark:
     )
 
 
-def _check_depth(tree: Node) -> None:
-    """Refuse trees so deep that the recursive functions on them would overflow; does not recurse itself."""
-    level = [tree]
-    for _ in range(DEPTH_MAX):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return
-    span = level[0].span
-    raise QueryError(
-        f"nested too deep: more than {DEPTH_MAX} levels", start=span.start, end=span.end, hint="chains of + count one level a term"
-    )
-
-
-def _children(node: Node) -> Iterator[Node]:
-    for field in fields(node):
-        value = getattr(node, field.name)
-        if isinstance(value, Node):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (child for child in value if isinstance(child, Node))
-
-
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────
 
 _OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
 _CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})
-_OPERAND_STARTS = frozenset({"NUMBER", "STRING", "CASE", "PARAMETER", "TRUE"})
+_OPERANDS = frozenset(
+    {"NAME", "NUMBER", "STRING", "PERCENT", "DURATION", "TEMPORAL", "PARAMETER", "TRUE", "FALSE", "NULL", "CASE"}
+    | {"LPAR", "MINUS", "NOT", "EQUIVALENCE"}
+)
 _CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
@@ -199,7 +183,8 @@ _WORDS = {
 }  # fmt: skip
 # Always possible after an operand; naming them would bury what matters.
 _OPERATORS = frozenset(
-    {"AND", "OR", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS", "DOT", "INDEX", "DEFAULT"}
+    {"AND", "OR", "NOT", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS"}
+    | {"DOT", "INDEX", "DEFAULT", "LPAR"}
 )
 
 
@@ -233,12 +218,12 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
 
 def _expected(accepted: set[str]) -> str:
     words: list[str] = []
-    if accepted >= _OPERAND_STARTS:
+    if accepted >= {"STRING", "CASE", "NAME"}:
         words.append("an expression")
-        accepted = accepted - _OPERAND_STARTS - {"NAME", "LPAR", "MINUS", "NOT", "EQUIVALENCE", "FALSE", "NULL", "TEMPORAL", "DURATION", "PERCENT"}
+        accepted = accepted - _OPERANDS
     elif accepted >= {"AND", "PLUS"}:
         words.append("an operator")
-        accepted = accepted - _OPERATORS - {"NOT", "LPAR"}
+        accepted = accepted - _OPERATORS
     if accepted >= {"WITHIN", "RETURN"}:
         words.append("another clause")
         accepted = accepted - _CLAUSES

@@ -56,7 +56,7 @@ class TemporalKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Temporal(Expr):
-    """`TIMESTAMP '2024-05-01 12:00:00'` or `DATE '2024-05-01'`; the text is checked by the parser, converted by the binder."""
+    """`TIMESTAMP '2024-05-01 12:00:00'`, `DATE '2024-05-01'`; text checked by the parser, converted by the binder."""
 
     kind: TemporalKind
     text: str
@@ -242,7 +242,7 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Selection(Node):
-    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables that were listed, which the binder checks."""
+    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables listed, which the binder checks."""
 
     strategy: Strategy
     variables: tuple[str, ...]

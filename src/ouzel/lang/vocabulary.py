@@ -1,18 +1,8 @@
-"""The words of the language and its limits: what the lexer recognises and the formatter must quote."""
+"""The words of the language: what the lexer recognises and the formatter must quote."""
 
 from __future__ import annotations
 
 import re
-
-# A query or an expression may have this many characters, a whole script this many.
-QUERY_CHARACTERS_MAX = 200_000
-SCRIPT_CHARACTERS_MAX = 10_000_000
-# Brackets within brackets, and nodes within nodes of the tree. Small enough that comparing, hashing, pickling and
-# printing a tree, all of which recurse, stay far below Python's own limit.
-DEPTH_MAX = 100
-# More digits than any number type holds; also keeps int() away from its own limit.
-NUMBER_DIGITS_MAX = 100
-NUMBER_EXPONENT_MAX = 400
 
 # Each begins a clause. GROUP and EMIT count only before BY and ON CHANGE.
 CLAUSE_KEYWORDS = {
@@ -31,11 +21,12 @@ CLAUSE_KEYWORDS = {
     "RETURN": "RETURN",
     "INTO": "INTO",
 }
-OPERATOR_KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "AS"})
-# Keywords only between CASE and END, in a pattern, or right before a quote.
+OPERATOR_KEYWORDS = frozenset(
+    {"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "AS"}
+)
+# Keywords only between CASE and END, and in a pattern.
 CASE_KEYWORDS = frozenset({"WHEN", "THEN", "ELSE", "END"})
 PATTERN_KEYWORDS = frozenset({"SEQ", "ANY"})
-QUOTE_KEYWORDS = frozenset({"DATE", "TIMESTAMP", "ESCAPE"})
 # Names that the formatter quotes, unless a dot, an AS or a `[` before them makes every word a name.
 QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
 
