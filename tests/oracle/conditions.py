@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Expr, Index, IndexKind, Reference
@@ -138,7 +138,7 @@ class Conditions:
             kleene = self.component_of(reference).kleene
             return kleene and reference.index is None and not is_length(reference, kleene)
 
-        def with_index(reference: Reference, index: Index) -> Reference:
+        def with_index(index: Index, reference: Reference) -> Reference:
             if not is_unindexed(reference):
                 return reference
             variable = self.component_of(reference).name
@@ -149,7 +149,7 @@ class Conditions:
             yield disjuncts
             return
         for index in (Index(IndexKind.NUMBER, 1), Index(IndexKind.ITERATION, 0)):
-            yield tuple(rewritten(d, lambda reference, index=index: with_index(reference, index)) for d in disjuncts)
+            yield tuple(rewritten(disjunct, partial(with_index, index)) for disjunct in disjuncts)
 
     # ── The last identifier ────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
+import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +16,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Expr, IndexKind, Reference
 from tests.oracle import functions
 from tests.oracle.events import Event, EventTypes
-from tests.oracle.values import Point, arithmetic, compare, negated
+from tests.oracle.values import EXACT, MICROSECONDS_PER_SECOND, Lasting, Point, arithmetic, compare, negated
 
 AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
 OWN_TIMES_AND_TYPE: Mapping[str, Callable[[Event], Any]] = {
@@ -248,10 +250,9 @@ def evaluate(node: Expr, scope: Scope) -> Any:
         case syntax.Literal(value=value):
             return Point(value) if isinstance(value, Decimal) else value
         case syntax.Percent(value=value):
-            return Point(Decimal(value) / 100)
+            return Point(Decimal(value).scaleb(-2, EXACT))
         case syntax.Temporal(kind=kind, text=text):
-            is_date = kind is syntax.TemporalKind.DATE
-            return datetime.date.fromisoformat(text) if is_date else datetime.datetime.fromisoformat(text)
+            return temporal(text).date() if kind is syntax.TemporalKind.DATE else temporal(text)
         case syntax.Duration(amount=amount, unit=unit):
             return ticks(amount, unit, ticks_per_second)
         case syntax.Parameter(name=name):
@@ -300,19 +301,31 @@ def evaluate(node: Expr, scope: Scope) -> Any:
     raise TypeError(f"no meaning for {node!r}")
 
 
-def ticks(amount: int | Decimal, unit: str, ticks_per_second: int | None) -> int:
-    """A duration in ticks; "a duration with a unit is refused" where ticks are bare numbers."""
-    assert ticks_per_second is not None, f"{amount} {unit} needs ticks_per_second"
-    exact = Fraction(amount) * UNIT_SECONDS[unit] * ticks_per_second
-    assert exact.denominator == 1, f"{amount} {unit} is not a whole number of ticks"
-    return int(exact)
+def ticks(amount: int | Decimal, unit: str, ticks_per_second: int | None) -> Lasting:
+    """A duration, in ticks beside ticks; without a unit of ticks it can only meet timestamps, which have one."""
+    return Lasting.of(Fraction(amount) * UNIT_SECONDS[unit], ticks_per_second or MICROSECONDS_PER_SECOND)
 
 
 def parameter(value: Any, ticks_per_second: int | None) -> Any:
     if isinstance(value, datetime.timedelta):
-        assert ticks_per_second is not None
-        return int(Fraction(value // datetime.timedelta(microseconds=1)) * ticks_per_second / 1_000_000)
+        return ticks(value // datetime.timedelta(microseconds=1), "us", ticks_per_second)
     return value
+
+
+def temporal(text: str) -> datetime.datetime:
+    """`2024-5-1`, `2024-05-01 12:00`, `2024-05-01T12:00:00.5+02:00`, `2024-05-01 12:00:00 Europe/Oslo`."""
+    found = re.fullmatch(r"(\d+)-(\d+)-(\d+)(?:[T ]+(\d+):(\d+)(?::(\d+)(?:\.(\d{1,6}))?)? *(\S+)?)?", text.strip())
+    assert found is not None, f"{text!r} is not a moment in whole microseconds"
+    *numbers, fraction, zone = found.groups()
+    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
+    moment = datetime.datetime(year, month, day, hour, minute, second, int((fraction or "").ljust(6, "0")))
+    if zone is None:
+        return moment
+    offset = re.fullmatch(r"([+-])(\d{1,2}):?(\d{2})?", zone)
+    if offset is None:
+        return moment.replace(tzinfo=zoneinfo.ZoneInfo("UTC" if zone == "Z" else zone))
+    ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+    return moment.replace(tzinfo=datetime.timezone(-ahead if offset[1] == "-" else ahead))
 
 
 def _compared(operator: str, left: Any, right: Any, scope: Scope) -> bool | None:

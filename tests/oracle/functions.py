@@ -1,5 +1,5 @@
-"""The functions of expressions, "with the meaning that Spark gives them". All but coalesce, greatest and least give
-null if an argument is null."""
+"""The functions of expressions, "with the meaning that Spark gives them". All but coalesce, greatest, least, nullif, if
+and isnan give null if an argument is null."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ import functools
 import math
 import re
 from collections.abc import Callable, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
+
+import numpy
 
 from tests.oracle.values import EPOCH, EXACT, checked, compare, microseconds, settled
 
 
 def call(function: str, arguments: Sequence[Any], ticks_per_second: int | None) -> Any:
+    name = ALIASES.get(function, function)
     values = settled(*arguments)
-    if function == "coalesce":
+    if name == "coalesce":
         return next((value for value in values if value is not None), None)
-    if function in ("greatest", "least"):
-        return _extreme(function, values, ticks_per_second)
+    if name in ("greatest", "least"):
+        return _extreme(name, values, ticks_per_second)
+    if name == "nullif":
+        return None if compare(values[0], values[1], ticks_per_second) == 0 else values[0]
+    if name == "if":
+        return values[1] if values[0] is True else values[2]
+    if name == "isnan":
+        return isinstance(values[0], float) and math.isnan(values[0])
     if any(value is None for value in values):
         return None
-    if function in CALENDAR:
-        return CALENDAR[function](_moment(values[0], ticks_per_second))
-    return checked(FUNCTIONS[function](*values))
+    if name in CALENDAR:
+        return CALENDAR[name](_moment(values[0], ticks_per_second))
+    if name in DOUBLES:
+        with numpy.errstate(all="ignore"):
+            result = DOUBLES[name](*(numpy.float64(float(value)) for value in values))
+        return None if result is None else float(result)
+    return checked(FUNCTIONS[name](*values))
 
 
 def _extreme(function: str, values: Sequence[Any], ticks_per_second: int | None) -> Any:
@@ -61,16 +74,21 @@ def _substring(text: str, position: int, length: int | None = None) -> str:
 
 
 def _round(value: Any, digits: int = 0) -> Any:
-    """Half away from zero. Doubles are rounded as they are written in decimal."""
+    """Half away from zero. Doubles are rounded as they are written in decimal, decimals never get more digits."""
     if isinstance(value, float) and not math.isfinite(value):
         return value
     exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    exponent = exact.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if -digits <= exponent:
+        return value
     rounded = exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP, context=EXACT)
-    return type(value)(rounded)
+    return type(value)(rounded.quantize(Decimal(1), context=EXACT) if digits < 0 else rounded)
 
 
 def _whole(rounding: str) -> Callable[[Any], Any]:
-    """floor and ceil give integers of doubles (null where there is none), and decimals of decimals."""
+    """floor, ceil and bigint give integers of doubles (null where there is none); floor and ceil of a decimal are
+    decimals."""
 
     def whole(value: Any) -> Any:
         if isinstance(value, int):
@@ -82,31 +100,69 @@ def _whole(rounding: str) -> Callable[[Any], Any]:
     return whole
 
 
+def _bigint(value: Any) -> int | None:
+    whole = _whole(ROUND_DOWN)(value)
+    return None if whole is None else int(whole)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
+    "bigint": _bigint,
     "ceil": _whole(ROUND_CEILING),
     "concat": lambda *texts: "".join(texts),
+    "contains": lambda text, part: part in text,
+    "endswith": str.endswith,
     "floor": _whole(ROUND_FLOOR),
+    "instr": lambda text, part: text.find(part) + 1,
     "length": len,
     "lower": str.lower,
     "ltrim": lambda text: text.lstrip(" "),
+    "replace": lambda text, search, replacement: text.replace(search, replacement) if search else text,
     "round": _round,
     "rtrim": lambda text: text.rstrip(" "),
+    "startswith": str.startswith,
     "substring": _substring,
     "trim": lambda text: text.strip(" "),
     "upper": str.upper,
 }
 
-CALENDAR: dict[str, Callable[[datetime.datetime], int]] = {
+# Over numpy's doubles, which give NaN and infinity where Python raises errors.
+DOUBLES: dict[str, Callable[..., Any]] = {
+    "double": lambda x: x,
+    "exp": numpy.exp,
+    "ln": lambda x: None if x <= 0 else numpy.log(x),
+    "log10": lambda x: None if x <= 0 else numpy.log10(x),
+    "power": numpy.power,
+    "sign": numpy.sign,
+    "sqrt": numpy.sqrt,
+}
+
+CALENDAR: dict[str, Callable[[datetime.datetime], Any]] = {
     "year": lambda moment: moment.year,
     "month": lambda moment: moment.month,
     "day": lambda moment: moment.day,
+    "dayofweek": lambda moment: moment.isoweekday() % 7 + 1,
     "hour": lambda moment: moment.hour,
     "minute": lambda moment: moment.minute,
     "second": lambda moment: moment.second,
+    "to_date": lambda moment: moment.date(),
+}
+
+ALIASES = {
+    "ceiling": "ceil",
+    "char_length": "length",
+    "character_length": "length",
+    "dayofmonth": "day",
+    "ifnull": "coalesce",
+    "nvl": "coalesce",
+    "pow": "power",
+    "signum": "sign",
+    "substr": "substring",
 }
 
 
 def _moment(value: Any, ticks_per_second: int | None) -> datetime.datetime:
-    """The calendar of a time, in UTC; ticks count from 1970."""
+    """The calendar of a time: in its own zone, or as written where it has none. Ticks count from 1970."""
+    if isinstance(value, datetime.datetime):
+        return value
     return EPOCH + datetime.timedelta(microseconds=int(microseconds(value, ticks_per_second) // 1))

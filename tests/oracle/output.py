@@ -14,7 +14,7 @@ from tests.oracle.events import Event
 from tests.oracle.expressions import attribute, evaluate
 from tests.oracle.negation import match_end
 from tests.oracle.selection import Run, Selection
-from tests.oracle.values import Point
+from tests.oracle.values import Lasting, Point
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,10 @@ def _structs(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def _settled(value: Any) -> Any:
-    """A literal in no company is a double."""
-    return float(value) if isinstance(value, Point) else value
+    """A literal in no company is a double, a length of time is ticks."""
+    if isinstance(value, Point):
+        return float(value)
+    return int(value) if isinstance(value, Lasting) else value
 
 
 def column_name(item: syntax.Item) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ouzel.lang import parse
 from tests.oracle.events import Event
-from tests.oracle.oracle import Match, answer
+from tests.oracle.oracle import Match, Result, answer
 
 Row = dict[str, Any]
 # The events of each positive component, and of the negative one that is looked at, by variable.
@@ -106,8 +106,11 @@ class Case:
         return f"PATTERN SEQ({', '.join(components)}){where}{within}"
 
 
+KINDS = (".", "+", "..", "+.", ".+", "...", ".+.", ".-.", "-..", "..-", "+-.", "-.-.", ".--.", "-+", "+-")
+
+
 def random_case(rng: random.Random) -> Case:
-    kinds = rng.choice(". + .. +. .+ ... .+. .-. -.. ..- +-. -.-. .--. -+ +-".split())
+    kinds = rng.choice(KINDS)
     names = "abcd"[: len(kinds)]
     positives = [v for v, kind in zip(names, kinds, strict=True) if kind == "."]
     pool: list[Predicate] = []
@@ -177,7 +180,8 @@ def is_forbidden(case: Case, choice: Choice, negative: str, row: Row) -> bool:
     )
 
 
-def numbers(match: Match) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def numbers(match: Result) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    assert isinstance(match, Match)
     return tuple(
         (name, tuple(e.attributes["n"] for e in (events if isinstance(events, tuple) else (events,))))
         for name, events in match.bound.items()

@@ -409,12 +409,25 @@ def test_queries_compose_over_events_with_duration() -> None:
         ("concat('a', NULL)", None), ("trim('  a ')", "a"), ("upper(concat('a', 'é'))", "AÉ"),
         ("hour(TIMESTAMP '2024-05-01 12:34:56')", 12), ("day(DATE '2024-05-31')", 31), ("80% * x", 5.6000000000000005),
         ("at > TIMESTAMP '2024-01-01 00:00:00'", True), ("at - TIMESTAMP '2024-05-01 00:00:00'", 1_000_000),
-        ("1 s + 500 ms", 1_500_000), ("address.city", "Oslo"), ("time", 1), ("type", "A"),
+        ("at - TIMESTAMP '2024-05-01 00:00:00' < 1500 ms", True), ("at + 1 s", datetime.datetime(2024, 5, 1, 0, 0, 2)),
+        ("DATE '2024-03-01' - 1 day", datetime.date(2024, 2, 29)), ("DATE '2024-03-01' - DATE '2024-02-01'", 29),
+        ("dayofweek(DATE '2024-05-31')", 6), ("to_date(at)", datetime.date(2024, 5, 1)), ("ln(0)", None),
+        ("power(10, 400)", math.inf), ("round(15, -1)", 20), ("round(-2.5)", -3.0), ("bigint(-1.9)", -1),
+        ("isnan(NULL)", False), ("nullif(x, 7)", None), ("if(x > 8, 1, 2)", 2), ("instr('ouzel', 'z')", 3),
+        ("replace('aba', 'a', '')", "b"), ("sign(-x)", -1.0), ("floor(1e30)", None), ("wide * 10.5", None),
+        ("wide + 1", Decimal("123456789012345.679")), ("1 s + 500 ms", 1_500_000),
+        ("address.city", "Oslo"), ("time", 1), ("type", "A"),
     ],
 )  # fmt: skip
 def test_values(expression: str, expected: Any) -> None:
     at = datetime.datetime(2024, 5, 1, 0, 0, 1)
-    numbers = {"x": 7, "big": 2**63 - 1, "price": Decimal("0.1"), "nan": math.nan}
+    numbers = {
+        "x": 7,
+        "big": 2**63 - 1,
+        "price": Decimal("0.1"),
+        "wide": Decimal("123456789012344.679"),
+        "nan": math.nan,
+    }
     value = one_value(expression, at=at, address={"city": "Oslo"}, **numbers)
     assert value == expected and type(value) is type(expected)
 

@@ -13,13 +13,28 @@ from fractions import Fraction
 from typing import Any
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-DECIMAL_DIGITS_MAX = 38
+DECIMAL_DIGITS_MAX = 18
+MICROSECONDS_PER_SECOND = 1_000_000
 EXACT = Context(prec=200, rounding=ROUND_HALF_UP)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Point(Decimal):
     """A number literal with a point or an exponent: exact beside a decimal, in all other company a double."""
+
+
+class Lasting(int):
+    """A length of time that knows how long it is: its int is the ticks, which is what it is beside a plain number."""
+
+    seconds: Fraction
+
+    @classmethod
+    def of(cls, seconds: Fraction, ticks_per_second: int) -> Lasting:
+        exact = seconds * ticks_per_second
+        assert exact.denominator == 1, f"{seconds} s is not a whole number of ticks"
+        lasting = cls(exact)
+        lasting.seconds = seconds
+        return lasting
 
 
 def settled(*values: Any) -> list[Any]:
@@ -49,7 +64,9 @@ def compare(left: Any, right: Any, ticks_per_second: int | None) -> int | None:
     """Negative, zero or positive; None, "a comparison with null is unknown"."""
     if left is None or right is None:
         return None
-    if is_number(left) and is_number(right):
+    if isinstance(left, Lasting) and isinstance(right, Lasting):
+        left, right = left.seconds, right.seconds
+    elif is_number(left) and is_number(right):
         left, right = in_one_number_type(left, right)
         if isinstance(left, float):
             return _compare_doubles(left, right)
@@ -117,7 +134,9 @@ def sort_key(value: Any) -> tuple[Any, ...]:
 def checked(value: Any) -> Any:
     """ "Overflow inside an expression gives null." """
     if isinstance(value, Decimal):
-        return value if len(value.normalize(EXACT).as_tuple().digits) <= DECIMAL_DIGITS_MAX else None
+        _, digits, exponent = value.as_tuple()
+        assert isinstance(exponent, int), "decimals are finite"
+        return value if value == 0 or len(digits) + max(0, exponent) <= DECIMAL_DIGITS_MAX else None
     if isinstance(value, int) and not isinstance(value, bool):
         return value if INT64_MIN <= value <= INT64_MAX else None
     return value
@@ -161,13 +180,21 @@ def negated(value: Any) -> Any:
 
 
 def _time_arithmetic(operator: str, left: Any, right: Any, ticks_per_second: int | None) -> Any:
-    """The difference of two times is int64 ticks; a time plus or minus ticks is a time."""
-    assert ticks_per_second is not None, "times as Python dates need ticks_per_second"
-    if operator == "-" and isinstance(right, datetime.date):
-        difference = microseconds(left, ticks_per_second) - microseconds(right, ticks_per_second)
-        return checked(int(difference * ticks_per_second / 1_000_000))
-    if isinstance(right, datetime.date):
+    """The difference of two times is int64 ticks, of the time column or of microseconds, whichever is finer; a time
+    plus or minus ticks is a time. Dates count in days."""
+    if isinstance(right, datetime.date) and not isinstance(left, datetime.date):
         left, right = right, left
-    moved = datetime.timedelta(microseconds=float(Fraction(right) * 1_000_000 / ticks_per_second))
-    moment = left if isinstance(left, datetime.datetime) else datetime.datetime(left.year, left.month, left.day)
-    return moment + moved if operator == "+" else moment - moved
+    is_date = not isinstance(left, datetime.datetime)
+    if isinstance(right, datetime.date):
+        assert operator == "-"
+        if is_date and not isinstance(right, datetime.datetime):
+            return (left - right).days
+        difference = microseconds(left, None) - microseconds(right, None)
+        per_second = max(MICROSECONDS_PER_SECOND, ticks_per_second or 0)
+        return checked(Lasting.of(difference / MICROSECONDS_PER_SECOND, per_second))
+    if isinstance(right, Lasting):
+        seconds = right.seconds
+    else:
+        seconds = Fraction(right) * 86_400 if is_date else Fraction(right, MICROSECONDS_PER_SECOND)
+    moved = datetime.timedelta(microseconds=int(seconds * MICROSECONDS_PER_SECOND))
+    return left + moved if operator == "+" else left - moved
