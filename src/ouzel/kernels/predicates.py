@@ -1,0 +1,367 @@
+"""Runs the predicates of `predicate_tables.py` on bound events.
+
+`bound[component]` is the slot of the event bound to a component. A lane's flags are read only where `flagged` says
+that some live slot of that lane has one, so that lanes without nulls cost one load a side.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode
+
+_INT_MAX = np.int64(2**63 - 1)
+_INT_MIN = np.int64(-(2**63))
+_TWO_TO_63 = 2.0**63
+# Products below this in floating point are far from overflow, whatever the rounding.
+_SAFE_PRODUCT = 2.0**62
+
+_NULL = int(LaneFlag.NULL)
+_ABSENT = int(LaneFlag.ABSENT)
+
+_INT_LANES = int(Kind.INT_LANES)
+_INT_CONSTANT = int(Kind.INT_CONSTANT)
+_FLOAT_LANES = int(Kind.FLOAT_LANES)
+_PROGRAM = int(Kind.PROGRAM)
+
+_EQUAL = int(Comparison.EQUAL)
+_NOT_EQUAL = int(Comparison.NOT_EQUAL)
+_LESS = int(Comparison.LESS)
+_LESS_EQUAL = int(Comparison.LESS_EQUAL)
+_GREATER = int(Comparison.GREATER)
+
+_LOAD_INT = int(Opcode.LOAD_INT)
+_LOAD_FLOAT = int(Opcode.LOAD_FLOAT)
+_INT = int(Opcode.INT)
+_FLOAT = int(Opcode.FLOAT)
+_PUSH_NULL = int(Opcode.NULL)
+_TO_FLOAT = int(Opcode.TO_FLOAT)
+_TO_INT = int(Opcode.TO_INT)
+_ADD_INT = int(Opcode.ADD_INT)
+_SUBTRACT_INT = int(Opcode.SUBTRACT_INT)
+_MULTIPLY_INT = int(Opcode.MULTIPLY_INT)
+_DIVIDE_INT = int(Opcode.DIVIDE_INT)
+_MODULO_INT = int(Opcode.MODULO_INT)
+_NEGATE_INT = int(Opcode.NEGATE_INT)
+_ABS_INT = int(Opcode.ABS_INT)
+_LEAST_INT = int(Opcode.LEAST_INT)
+_GREATEST_INT = int(Opcode.GREATEST_INT)
+_ADD_FLOAT = int(Opcode.ADD_FLOAT)
+_SUBTRACT_FLOAT = int(Opcode.SUBTRACT_FLOAT)
+_MULTIPLY_FLOAT = int(Opcode.MULTIPLY_FLOAT)
+_DIVIDE_FLOAT = int(Opcode.DIVIDE_FLOAT)
+_MODULO_FLOAT = int(Opcode.MODULO_FLOAT)
+_NEGATE_FLOAT = int(Opcode.NEGATE_FLOAT)
+_ABS_FLOAT = int(Opcode.ABS_FLOAT)
+_LEAST_FLOAT = int(Opcode.LEAST_FLOAT)
+_GREATEST_FLOAT = int(Opcode.GREATEST_FLOAT)
+_FLOOR = int(Opcode.FLOOR)
+_CEILING = int(Opcode.CEILING)
+_SQRT = int(Opcode.SQRT)
+_COMPARE_INT = int(Opcode.COMPARE_INT)
+_COMPARE_FLOAT = int(Opcode.COMPARE_FLOAT)
+_AND = int(Opcode.AND)
+_OR = int(Opcode.OR)
+_NOT = int(Opcode.NOT)
+_IS_NULL = int(Opcode.IS_NULL)
+_COALESCE = int(Opcode.COALESCE)
+_CASE = int(Opcode.CASE)
+
+
+@njit(cache=True, nogil=True)
+def _compare(order, comparison):
+    """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
+    if comparison == _EQUAL:
+        return order == 0
+    if comparison == _NOT_EQUAL:
+        return order != 0
+    if comparison == _LESS:
+        return order < 0
+    if comparison == _LESS_EQUAL:
+        return order <= 0
+    if comparison == _GREATER:
+        return order > 0
+    return order >= 0
+
+
+@njit(cache=True, nogil=True)
+def _order_of_floats(left, right):
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    if left == right:
+        return 0
+    # One of them is NaN: equal to itself, greater than every number.
+    return int(left != left) - int(right != right)
+
+
+@njit(cache=True, nogil=True)
+def holds(predicates, instances, bound, values, conjunct):
+    """Whether one alternative of a conjunct is true for the bound events.
+
+    >>> from ouzel.kernels.predicate_tables import *
+    >>> from ouzel.kernels.stack_tables import new_instances
+    >>> predicates = build_predicates([[Atom(Lane(0, 0), Comparison.LESS, Lane(1, 0))]])
+    >>> instances = new_instances(2, int_lanes=1)
+    >>> instances.int_lanes[0, :] = 3, 4
+    >>> bound = np.array([0, 1], np.int32)
+    >>> bool(holds(predicates, instances, bound, new_values(predicates), 0))
+    True
+    """
+    rows = predicates.alternatives
+    int_lanes = instances.int_lanes
+    float_lanes = instances.float_lanes
+    flagged = instances.flagged
+    flags = instances.lane_flags
+    for row in range(predicates.first_alternative[conjunct], predicates.first_alternative[conjunct + 1]):
+        kind = rows[row, 0]
+        if kind == _PROGRAM:
+            if _run(predicates, instances, bound, values, rows[row, 6]):
+                return True
+            continue
+        slot = bound[rows[row, 2]]
+        lane = rows[row, 3]
+        if kind <= _INT_CONSTANT:
+            flag = flags[lane, slot] if flagged[lane] else 0
+            if kind == _INT_LANES:
+                other_slot = bound[rows[row, 4]]
+                other_lane = rows[row, 5]
+                if flagged[other_lane]:
+                    flag = max(flag, flags[other_lane, other_slot])
+                other = int_lanes[other_lane, other_slot]
+            else:
+                other = predicates.int_constants[rows[row, 6]]
+            value = int_lanes[lane, slot]
+            order = int(value > other) - int(value < other)
+        else:
+            # The flags of float64 lanes stand behind those of int64 lanes.
+            flag_row = int_lanes.shape[0] + lane
+            flag = flags[flag_row, slot] if flagged[flag_row] else 0
+            if kind == _FLOAT_LANES:
+                other_slot = bound[rows[row, 4]]
+                other_lane = rows[row, 5]
+                flag_row = int_lanes.shape[0] + other_lane
+                if flagged[flag_row]:
+                    flag = max(flag, flags[flag_row, other_slot])
+                other_float = float_lanes[other_lane, other_slot]
+            else:
+                other_float = predicates.float_constants[rows[row, 6]]
+            order = _order_of_floats(float_lanes[lane, slot], other_float)
+        # ABSENT is the largest flag: absent against null is true.
+        if flag == _ABSENT or (flag != _NULL and _compare(order, rows[row, 1])):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _run(predicates, instances, bound, values, program):
+    """Whether a program gives true; true at once if it reads an absent attribute."""
+    code = predicates.instructions
+    ints = values.ints
+    floats = values.floats
+    nulls = values.nulls
+    first = predicates.first_instruction[program]
+    last = predicates.first_instruction[program + 1]
+    # A comparison on an absent attribute is true wherever in it the attribute stands, so this comes first.
+    for step in range(first, last):
+        if code[step, 0] <= _LOAD_FLOAT:
+            row = code[step, 2] + (instances.int_lanes.shape[0] if code[step, 0] == _LOAD_FLOAT else 0)
+            if instances.flagged[row] and instances.lane_flags[row, bound[code[step, 1]]] == _ABSENT:
+                return True
+    top = -1
+    for step in range(first, last):
+        opcode = code[step, 0]
+        if opcode <= _PUSH_NULL:
+            top += 1
+            nulls[top] = 0
+            if opcode == _LOAD_INT:
+                slot = bound[code[step, 1]]
+                row = code[step, 2]
+                ints[top] = instances.int_lanes[row, slot]
+                nulls[top] = instances.flagged[row] and instances.lane_flags[row, slot] == _NULL
+            elif opcode == _LOAD_FLOAT:
+                slot = bound[code[step, 1]]
+                row = instances.int_lanes.shape[0] + code[step, 2]
+                floats[top] = instances.float_lanes[code[step, 2], slot]
+                nulls[top] = instances.flagged[row] and instances.lane_flags[row, slot] == _NULL
+            elif opcode == _INT:
+                ints[top] = predicates.int_constants[code[step, 1]]
+            elif opcode == _FLOAT:
+                floats[top] = predicates.float_constants[code[step, 1]]
+            else:
+                nulls[top] = 1
+        elif opcode < _COMPARE_INT:
+            top = _calculate(ints, floats, nulls, top, opcode)
+        elif opcode <= _COMPARE_FLOAT:
+            top -= 1
+            nulls[top] |= nulls[top + 1]
+            if opcode == _COMPARE_INT:
+                order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
+            else:
+                order = _order_of_floats(floats[top], floats[top + 1])
+            ints[top] = _compare(order, code[step, 1])
+        else:
+            top = _decide(ints, floats, nulls, top, opcode)
+    return nulls[0] == 0 and ints[0] != 0
+
+
+@njit(cache=True, nogil=True)
+def _decide(ints, floats, nulls, top, opcode):
+    """The operators that look at null themselves."""
+    if opcode == _NOT:
+        ints[top] = ints[top] == 0
+    elif opcode == _IS_NULL:
+        ints[top] = nulls[top]
+        nulls[top] = 0
+    elif opcode == _CASE:
+        top -= 2
+        taken = top + 1 if nulls[top] == 0 and ints[top] != 0 else top + 2
+        ints[top] = ints[taken]
+        floats[top] = floats[taken]
+        nulls[top] = nulls[taken]
+    else:
+        top -= 1
+        if opcode == _COALESCE:
+            if nulls[top]:
+                ints[top] = ints[top + 1]
+                floats[top] = floats[top + 1]
+                nulls[top] = nulls[top + 1]
+        else:
+            # AND is decided by one false, OR by one true; else one null leaves it open.
+            decisive = opcode == _OR
+            left = nulls[top] == 0 and (ints[top] != 0) == decisive
+            right = nulls[top + 1] == 0 and (ints[top + 1] != 0) == decisive
+            nulls[top] = (nulls[top] | nulls[top + 1]) if not (left or right) else 0
+            ints[top] = decisive if left or right else not decisive
+    return top
+
+
+@njit(cache=True, nogil=True)
+def _calculate(ints, floats, nulls, top, opcode):
+    """Arithmetic. A null operand gives null, save for LEAST and GREATEST."""
+    if opcode == _TO_FLOAT:
+        floats[top] = float(ints[top])
+        return top
+    if opcode == _TO_INT:
+        real = floats[top]
+        if -_TWO_TO_63 <= real < _TWO_TO_63:
+            ints[top] = int(real)
+        else:
+            nulls[top] = 1
+        return top
+    if opcode == _NEGATE_INT or opcode == _ABS_INT:
+        if ints[top] == _INT_MIN:
+            nulls[top] = 1
+        elif opcode == _NEGATE_INT or ints[top] < 0:
+            ints[top] = -ints[top]
+        return top
+    if opcode == _NEGATE_FLOAT:
+        floats[top] = -floats[top]
+        return top
+    if opcode == _ABS_FLOAT:
+        floats[top] = abs(floats[top])
+        return top
+    if opcode >= _FLOOR:
+        real = float(floats[top])
+        if opcode == _SQRT:
+            floats[top] = math.sqrt(real) if real >= 0.0 else math.nan
+        elif math.isfinite(real):
+            # As a float, since the result need not fit an int64; -0.0 and 0.0 are equal anyway.
+            floats[top] = np.floor(real) if opcode == _FLOOR else np.ceil(real)
+        return top
+    top -= 1
+    either_null = nulls[top] | nulls[top + 1]
+    if opcode == _LEAST_INT or opcode == _GREATEST_INT:
+        wants_right = ints[top + 1] < ints[top] if opcode == _LEAST_INT else ints[top + 1] > ints[top]
+        if nulls[top] or (nulls[top + 1] == 0 and wants_right):
+            ints[top] = ints[top + 1]
+        nulls[top] &= nulls[top + 1]
+        return top
+    if opcode == _LEAST_FLOAT or opcode == _GREATEST_FLOAT:
+        order = _order_of_floats(floats[top + 1], floats[top])
+        wants_right = order < 0 if opcode == _LEAST_FLOAT else order > 0
+        if nulls[top] or (nulls[top + 1] == 0 and wants_right):
+            floats[top] = floats[top + 1]
+        nulls[top] &= nulls[top + 1]
+        return top
+    nulls[top] = either_null
+    if either_null:
+        return top
+    if opcode < _ADD_FLOAT:
+        value, fits = _integer(ints[top], ints[top + 1], opcode)
+        ints[top] = value
+        nulls[top] = not fits
+        return top
+    left = float(floats[top])
+    right = float(floats[top + 1])
+    if opcode == _ADD_FLOAT:
+        floats[top] = left + right
+    elif opcode == _SUBTRACT_FLOAT:
+        floats[top] = left - right
+    elif opcode == _MULTIPLY_FLOAT:
+        floats[top] = left * right
+    elif right == 0.0:
+        nulls[top] = 1
+    elif opcode == _DIVIDE_FLOAT:
+        floats[top] = left / right
+    elif not math.isfinite(left) or right != right:
+        floats[top] = math.nan
+    elif math.isfinite(right):
+        floats[top] = np.fmod(left, right)
+    return top
+
+
+@njit(cache=True, nogil=True)
+def _integer(left, right, opcode):
+    """(value, whether it exists). Overflow is found before it happens."""
+    zero = left - left
+    if opcode == _ADD_INT:
+        if (right > 0 and left > _INT_MAX - right) or (right < 0 and left < _INT_MIN - right):
+            return zero, False
+        return left + right, True
+    if opcode == _SUBTRACT_INT:
+        if (right < 0 and left > _INT_MAX + right) or (right > 0 and left < _INT_MIN + right):
+            return zero, False
+        return left - right, True
+    if opcode == _MULTIPLY_INT:
+        if left == 0 or right == 0:
+            return zero, True
+        if abs(float(left) * float(right)) >= _SAFE_PRODUCT and not _product_fits(left, right):
+            return zero, False
+        return left * right, True
+    if right == 0:
+        return zero, False
+    if right == -1:
+        # The smallest integer divided by -1 would trap.
+        if opcode == _MODULO_INT:
+            return zero, True
+        if left == _INT_MIN:
+            return zero, False
+        return -left, True
+    # Python rounds down; SQL rounds towards zero.
+    quotient = left // right
+    remainder = left - quotient * right
+    if remainder != 0 and (left < 0) != (right < 0):
+        quotient += 1
+        remainder -= right
+    return (quotient, True) if opcode == _DIVIDE_INT else (remainder, True)
+
+
+@njit(cache=True, nogil=True)
+def _product_fits(left, right):
+    """Whether left * right, neither of them zero, is an int64."""
+    if left == -1:
+        return right != _INT_MIN
+    if right == -1:
+        return left != _INT_MIN
+    if (left > 0) == (right > 0):
+        # left * right <= MAX
+        return left <= _INT_MAX // right if right > 0 else left >= _INT_MAX // right + (_INT_MAX % right != 0)
+    # left * right >= MIN, by the positive one, rounding towards zero.
+    positive = max(left, right)
+    negative = min(left, right)
+    return negative >= _INT_MIN // positive + (_INT_MIN % positive != 0)
