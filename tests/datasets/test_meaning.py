@@ -1,0 +1,70 @@
+"""The papers' queries, by the oracle, find in the small worlds exactly what really happened there."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from ouzel.datasets import medicine, shop_day
+from tests.oracle.events import Event
+from tests.oracle.oracle import answer
+
+SHOPLIFTING = "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours RETURN Theft(x.tag_id AS tag)"
+MISPLACED = """
+PATTERN SEQ(Shelf x, Shelf y, !(ANY(Register, Shelf) z))
+WHERE [tag_id] AND x.shelf_id != y.shelf_id AND x.shelf_id = z.shelf_id
+WITHIN 1 hour
+RETURN Misplaced(x.tag_id AS tag, y.shelf_id AS found_on)
+"""
+OVERDOSE = """
+PATTERN SEQ(MedicineTaken x, MedicineTaken y)
+WHERE [name] AND [medicine] AND x.amount + y.amount > 1000
+WITHIN 4 hours
+RETURN Overdose(x.name AS name, x.medicine AS medicine, x.amount + y.amount AS amount)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_shop(seed: int) -> None:
+    day = shop_day(10_000, seed=seed)
+    # The oracle is slow: a slice of the shop, with every case and every twentieth item besides.
+    cases = day.thefts.column("tag_id").to_pylist() + day.misplaced.column("tag_id").to_pylist()
+    some = [f"tag-{number:07d}" for number in range(0, 1_200, 20)]
+    rows = day.events.filter(pc.is_in(day.events.column("tag_id"), pa.array(cases + some)))
+    types = {name: schema.names for name, schema in day.types.items()}
+    assert len(rows) > 250
+
+    thefts = _rows(SHOPLIFTING, rows, types)
+    assert {row["tag"] for row in thefts} == set(day.thefts.column("tag_id").to_pylist())
+    misplaced = _rows(MISPLACED, rows, types)
+    truth = day.misplaced.select(["tag_id", "found_on"]).to_pylist()
+    assert {(row["tag"], row["found_on"]) for row in misplaced} == {(row["tag_id"], row["found_on"]) for row in truth}
+
+
+def test_the_medicine_log() -> None:
+    log = medicine(400, patients=4, seed=6)
+    found = _rows(OVERDOSE, log.events, None)
+    truth = log.overdoses.select(["name", "medicine", "amount"]).to_pylist()
+    assert truth
+    assert sorted(map(_values, ({key: row[key] for key in truth[0]} for row in found))) == sorted(map(_values, truth))
+
+
+def _rows(query: str, table: pa.Table, types: dict[str, list[str]] | None) -> list[dict[str, Any]]:
+    results = answer(query, list(_events(table)), types=types)
+    return [result.row for results_of_query in results.values() for result in results_of_query]
+
+
+def _events(table: pa.Table) -> Iterable[Event]:
+    epoch = datetime.datetime(1970, 1, 1)
+    for row in table.to_pylist():
+        time_us = (row["ts"] - epoch) // datetime.timedelta(microseconds=1)
+        yield Event(row["type"], time_us, time_us, row)
+
+
+def _values(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.values())
