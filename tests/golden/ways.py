@@ -1,0 +1,122 @@
+"""The ways of running a golden case. A new runtime adds one class here and every case runs on it.
+
+A way that cannot run a case says why in `gap`; gaps are counted and printed at the end of a test run, so that nothing
+is left out silently.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ouzel.lang import parse, parse_script, syntax
+from tests.golden.answers import Answer, Answers
+from tests.golden.format import Case
+from tests.oracle import oracle
+from tests.oracle.events import Event
+
+TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class Way(Protocol):
+    """One way of running a case."""
+
+    name: str
+
+    def gap(self, case: Case) -> str | None:
+        """Why this way cannot run the case, or None."""
+
+    def run(self, case: Case) -> Answers | None:
+        """The answers by query name, or None where the way only checks the query. Raises QueryError on bad queries."""
+
+
+def parsed(case: Case) -> tuple[syntax.Query, ...]:
+    return parse_script(case.text).queries if case.is_script else (parse(case.text),)
+
+
+class Oracle:
+    """The naive evaluator of semantics sections 1, 2 and 4."""
+
+    name = "oracle"
+
+    def gap(self, case: Case) -> str | None:
+        if case.expected_error is not None:
+            return "the oracle takes every query for valid; mistakes are found by the binder"
+        if any(query.aggregates or query.group_by for query in parsed(case)):
+            return "the oracle has no aggregates over matches (semantics 3) yet"
+        if any(query.threshold for query in parsed(case)):
+            return "the oracle has no incomplete streams (semantics 6) yet"
+        return None
+
+    def run(self, case: Case) -> Answers:
+        clock = Clock(case)
+        results = oracle.answer(
+            parsed(case),
+            list(_oracle_events(case, clock)),
+            types=_attributes_by_type(case),
+            params=case.params,
+            order=tuple(case.options.get("order", "").split()),
+            ticks_per_second=clock.ticks_per_second,
+        )
+        return {name: _oracle_answer(found, clock) for name, found in results.items()}
+
+
+class Clock:
+    """How the case counts time: microseconds, nanoseconds where a time column has them, or bare numbers."""
+
+    def __init__(self, case: Case) -> None:
+        kinds = [table.schema.field(case.time_column).type for table in case.inputs.values()]
+        self.is_timestamp = any(pa.types.is_timestamp(kind) for kind in kinds)
+        if self.is_timestamp:
+            unit = "ns" if any(kind.unit == "ns" for kind in kinds) else "us"
+            self.ticks_per_second: int | None = TICKS_PER_SECOND[unit]
+        else:
+            self.ticks_per_second = TICKS_PER_SECOND.get(case.options.get("time_unit", ""))
+
+    def ticks(self, column: pa.ChunkedArray) -> list[int]:
+        if not self.is_timestamp:
+            return column.to_pylist()
+        assert self.ticks_per_second is not None
+        per_tick = self.ticks_per_second // TICKS_PER_SECOND[column.type.unit]
+        return [ticks * per_tick for ticks in column.cast(pa.int64()).to_pylist()]
+
+    def moment(self, ticks: int) -> Any:
+        """Ticks in the type of the input's time column."""
+        if not self.is_timestamp:
+            return ticks
+        assert self.ticks_per_second is not None
+        microseconds = ticks * 1_000_000 // self.ticks_per_second
+        return datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=microseconds)
+
+
+def _oracle_events(case: Case, clock: Clock) -> Iterator[Event]:
+    for type_name, table in case.inputs.items():
+        times = clock.ticks(table.column(case.time_column))
+        for row, time in zip(table.to_pylist(), times, strict=True):
+            yield Event(type_name if type_name is not None else row[case.type_column], time, time, row)
+
+
+def _attributes_by_type(case: Case) -> Mapping[str, list[str]] | None:
+    if case.types is not None:
+        return {name: list(attributes) for name, attributes in case.types.items()}
+    separate = {name: table.column_names for name, table in case.inputs.items() if name is not None}
+    return separate or None
+
+
+def _oracle_answer(results: list[oracle.Result], clock: Clock) -> Answer:
+    def timed(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: clock.moment(value) if name in ("start", "end") else value for name, value in row.items()}
+
+    rows = [timed(result.row) for result in results]
+    if not any(isinstance(result, oracle.CompressedMatches) for result in results):
+        return Answer.of_rows(rows)
+    listed = [match for result in results if isinstance(result, oracle.CompressedMatches) for match in result.matches]
+    return Answer(rows, [timed(match.row) for match in listed])
+
+
+def all_ways() -> tuple[Way, ...]:
+    """Every way, cheapest first."""
+    return (Oracle(),)
