@@ -55,10 +55,12 @@ golden: $(READY)  ## fill in the answers of golden cases; refuses what the oracl
 bench: $(READY)  ## measure, and compare with others, in one run
 	$(PY) -m benchmarks.sase $(ARGS)
 
+# Another Python may try the wheel: make wheel WHEEL_PYTHON=python3.13
+WHEEL_PYTHON ?= $(PY)
 wheel: $(READY)  ## build the wheel, install it into an empty environment, run a query there
 	rm -rf dist build/wheel-check
 	$(PY) -m build --wheel --outdir dist .
-	$(PY) -m venv build/wheel-check
+	$(WHEEL_PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
 	cd build/wheel-check && bin/python -I ../../tests/house/wheel_check.py
 
