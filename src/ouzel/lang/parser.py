@@ -193,8 +193,9 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
     hint = None
     if token.type == END_OF_TEXT:
         message = "the text ends too early"
-    elif END_OF_TEXT in accepted and not opened:
-        message = f"unexpected {shorten(written)} after the end of the clause"
+    elif (END_OF_TEXT in accepted or "QUERY_NAME" in accepted) and not opened:
+        place = "" if "QUERY_NAME" in accepted else " after the end of the clause"
+        message = f"unexpected {shorten(written)}{place}"
         near = get_close_matches(written.upper(), CLAUSE_KEYWORDS, 1, 0.7)
         if near and written.upper() != near[0]:
             hint = f"did you mean {near[0]}?"
@@ -218,6 +219,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
 
 def _expected(accepted: set[str]) -> str:
     words: list[str] = []
+    if "QUERY_NAME" in accepted:  # at the start of a query, where clauses could stand in any order but one must
+        return "PATTERN"
     if accepted >= {"STRING", "CASE", "NAME"}:
         words.append("an expression")
         accepted = accepted - _OPERANDS
