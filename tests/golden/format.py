@@ -285,8 +285,8 @@ def read_table(block: Block) -> pa.Table:
     header, *rows = lines
     for row in rows:
         if len(row) != len(header):
-            cells = " ".join(row)
-            raise CaseError(f"line {block.line_number}: {cells!r} are {len(row)} cells, the header has {len(header)}")
+            line = " ".join(row)
+            raise CaseError(f"line {block.line_number}: {line!r} are {len(row)} cells, the header has {len(header)}")
     columns: dict[str, pa.Array] = {}
     for position, title in enumerate(header):
         name, _, type_name = title.partition(":")

@@ -78,7 +78,7 @@ class Clock:
 
     def ticks(self, column: pa.ChunkedArray) -> list[int]:
         if not self.is_timestamp:
-            return column.to_pylist()
+            return [int(ticks) for ticks in column.to_pylist()]
         assert self.ticks_per_second is not None
         per_tick = self.ticks_per_second // TICKS_PER_SECOND[column.type.unit]
         return [ticks * per_tick for ticks in column.cast(pa.int64()).to_pylist()]
