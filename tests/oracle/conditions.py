@@ -42,11 +42,10 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class Component:
-    """A component of SEQ with its number there. `name` is its variable, or a name no query can write."""
+    """A component of SEQ with its number there. `name` is its variable, or a name for the output where it has none."""
 
     number: int
     name: str
-    is_named: bool
     types: frozenset[str]
     kleene: bool
     negated: bool
@@ -79,16 +78,19 @@ class Conditions:
         pattern = self.query.pattern
         # "A lone name in SEQ is a type, and is its own variable if it occurs once."
         lone = Counter(c.types[0].name for c in pattern.components if c.variable is None and len(c.types) == 1)
-        components = []
+        taken = {c.variable for c in pattern.components} | set(lone)
+        components: list[Component] = []
         for number, component in enumerate(pattern.components):
+            types = tuple(dict.fromkeys(type_name.name for type_name in component.types))
             name = component.variable
-            if name is None and len(component.types) == 1 and lone[component.types[0].name] == 1:
-                name = component.types[0].name
-            types = frozenset(type_name.name for type_name in component.types)
-            unwritable = f"\0{number}"
-            components.append(
-                Component(number, name or unwritable, name is not None, types, component.kleene, component.negated)
-            )
+            if name is None and len(component.types) == 1 and lone[types[0]] == 1:
+                name = types[0]
+            if name is None:
+                # Two components `A` without variables come out as A_1 and A_2.
+                stem = "_or_".join(types or ("event",))
+                name = next(f"{stem}_{n}" for n in itertools.count(1) if f"{stem}_{n}" not in taken)
+                taken.add(name)
+            components.append(Component(number, name, frozenset(types), component.kleene, component.negated))
         return tuple(components)
 
     @cached_property
@@ -101,7 +103,7 @@ class Conditions:
 
     @property
     def bare_variable(self) -> str | None:
-        return self.components[0].name if self.query.pattern.bare else None
+        return self.components[0].name if len(self.components) == 1 else None
 
     def component_of(self, reference: Reference) -> Component:
         return self.by_name[variable_of(reference, self.by_name, self.bare_variable)]

@@ -58,7 +58,7 @@ class Scope:
     """The bound events that an expression sees: one event of a single component, a tuple of a Kleene component.
 
     `iteration` is i in v[i], counted from 1 as on the page. `element` is the event that an aggregate looks at.
-    `bare_variable` is the component that bare attribute names mean, in a pattern of one component without SEQ.
+    `bare_variable` is the component that bare attribute names mean, in a pattern of one component.
     """
 
     settings: Settings
@@ -109,8 +109,9 @@ def variable_of(reference: Reference, variables: Mapping[str, Any], bare_variabl
 
 
 def attribute_path(reference: Reference, variable: str) -> tuple[str, ...]:
-    """The names after the variable, or all of them where it is bare."""
-    return reference.names[1:] if reference.names[0] == variable else reference.names
+    """The names after the variable, or all of them where it is bare: a name alone is an attribute, never an event."""
+    is_bare = reference.names[0] != variable or (len(reference.names) == 1 and reference.index is None)
+    return reference.names if is_bare else reference.names[1:]
 
 
 def is_length(reference: Reference, is_kleene: bool) -> bool:
@@ -132,14 +133,12 @@ def is_own(node: syntax.Node) -> bool:
 
 def lacks(event: Event, path: tuple[str, ...], types: EventTypes) -> bool:
     """Is it "an attribute that the event's type does not have"? Every event has time, start, end and type."""
-    return bool(path) and not types.has(event, path[0]) and path[0] not in OWN_TIMES_AND_TYPE
+    return not types.has(event, path[0]) and path[0] not in OWN_TIMES_AND_TYPE
 
 
 def attribute(event: Event, path: tuple[str, ...], types: EventTypes) -> Any:
     """ "v.time is v.end; v.start, v.end, v.type likewise, unless the event type has an attribute of that name." An
     absent attribute is null here, as in RETURN; `truth` asks about absence first."""
-    if not path:
-        return dict(event.attributes)
     if types.has(event, path[0]):
         value = event.attributes.get(path[0])
     elif path[0] in OWN_TIMES_AND_TYPE:

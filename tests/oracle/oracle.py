@@ -9,7 +9,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Query, Reference
 from tests.oracle.conditions import Conditions
 from tests.oracle.events import DerivedEvent, Event, EventTypes, in_stream_order
-from tests.oracle.expressions import Settings, attribute_path, children, is_aggregate, is_own
+from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, Result, in_form, in_output_order, match_of
 from tests.oracle.selection import Selection
@@ -86,25 +86,17 @@ def used(conditions: Conditions) -> list[str] | None:
     query = conditions.query
     if query.returns is None:
         return None
-    columns = {test.names[0] for test in conditions.equivalences}
-    for expression in (query.where, *(item.expression for item in query.returns.items)):
-        for column in _columns(conditions, expression) if expression is not None else ():
-            if column is None:
-                return None
-            columns.add(column)
-    return sorted(columns)
+    expressions = [item.expression for item in query.returns.items] + ([query.where] if query.where else [])
+    columns = {column for expression in expressions for column in _columns(conditions, expression)}
+    return sorted(columns | {test.names[0] for test in conditions.equivalences})
 
 
-def _columns(conditions: Conditions, node: syntax.Node) -> Iterator[str | None]:
-    """The column of each reference in the expression; None for a whole event."""
+def _columns(conditions: Conditions, node: syntax.Node) -> Iterator[str]:
+    """The column of each reference in the expression; count(v[]) and time(v) look at none."""
     if isinstance(node, Reference):
-        path = attribute_path(node, conditions.component_of(node).name)
-        yield path[0] if path else None
-        return
-    # count(v[]) and time(v) look at no column.
-    takes_whole_events = is_aggregate(node) or is_own(node)
-    for child in children(node):
-        if not (takes_whole_events and isinstance(child, Reference) and len(child.names) == 1):
+        yield from attribute_path(node, conditions.component_of(node).name)[:1]
+    elif not is_own(node):
+        for child in children(node):
             yield from _columns(conditions, child)
 
 

@@ -63,7 +63,7 @@ def match_of(selection: Selection, run: Run) -> Match:
     bound = selection.bound(run)
     paths = [test.names for test in conditions.equivalences]
     return Match(
-        bound={component.name: bound[component.name] for component in conditions.positives if component.is_named},
+        bound=bound,
         start=start,
         end=end,
         row={"start": start, "end": end, **_columns(selection, bound)},
@@ -84,8 +84,7 @@ def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]
     columns: dict[str, Any] = {}
     for component in conditions.positives:
         events = bound[component.name]
-        if component.is_named:
-            columns[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
+        columns[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
     return columns
 
 

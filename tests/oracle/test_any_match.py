@@ -9,78 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ouzel.lang import parse
 from tests.oracle.events import Event
 from tests.oracle.oracle import Match, Result, answer
-
-Row = dict[str, Any]
-# The events of each positive component, and of the negative one that is looked at, by variable.
-Choice = dict[str, list[Row]]
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A conjunct as text and as a function; None in any comparison makes it false."""
-
-    text: str
-    function: Callable[[Choice], bool]
-    variables: frozenset[str]
-
-
-def less(left: int | None, right: int | None) -> bool:
-    return left is not None and right is not None and left < right
-
-
-def equal(left: int | None, right: int | None) -> bool:
-    return left is not None and right is not None and left == right
-
-
-def single_predicates(v: str, w: str) -> list[Predicate]:
-    both, one = frozenset({v, w}), frozenset({v})
-    return [
-        Predicate(f"{v}.x < {w}.x", lambda c: less(c[v][0]["x"], c[w][0]["x"]), both),
-        Predicate(f"{v}.y = {w}.x", lambda c: equal(c[v][0]["y"], c[w][0]["x"]), both),
-        Predicate(f"NOT {v}.y >= {w}.y", lambda c: less(c[v][0]["y"], c[w][0]["y"]), both),
-        Predicate(f"{v}.x > 0", lambda c: less(0, c[v][0]["x"]), one),
-        Predicate(f"{v}.x IS NULL", lambda c: c[v][0]["x"] is None, one),
-        Predicate(
-            f"({v}.x = 1 OR {w}.y < {v}.y)",
-            lambda c: equal(c[v][0]["x"], 1) or less(c[w][0]["y"], c[v][0]["y"]),
-            both,
-        ),
-    ]
-
-
-def kleene_predicates(v: str) -> list[Predicate]:
-    one = frozenset({v})
-
-    def every_pair(choice: Choice) -> bool:
-        return all(less(a["x"], b["x"]) for a, b in itertools.pairwise(choice[v]))
-
-    def above_average(choice: Choice) -> bool:
-        for i in range(1, len(choice[v])):
-            earlier = [row["x"] for row in choice[v][:i] if row["x"] is not None]
-            x = choice[v][i]["x"]
-            if x is None or not earlier or not x > sum(earlier) / len(earlier):
-                return False
-        return True
-
-    return [
-        Predicate(f"{v}[i].x > {v}[i-1].x", every_pair, one),
-        Predicate(f"{v}[i].x > avg({v}[..i-1].x)", above_average, one),
-        Predicate(f"{v}.y >= 0", lambda c: all(less(-1, row["y"]) for row in c[v]), one),
-        Predicate(f"{v}.LEN <= 2", lambda c: len(c[v]) <= 2, one),
-        Predicate(f"{v}[1].x < {v}[LEN].x", lambda c: less(c[v][0]["x"], c[v][-1]["x"]), one),
-        Predicate(
-            f"sum({v}[].y) > 0",
-            lambda c: any(row["y"] is not None for row in c[v]) and sum(row["y"] or 0 for row in c[v]) > 0,
-            one,
-        ),
-    ]
+from tests.oracle.predicates import Choice, Predicate, Row, kleene_predicates, later_predicates, single_predicates
 
 
 @dataclass(frozen=True)
@@ -119,6 +54,7 @@ def random_case(rng: random.Random) -> Case:
     for v, kind in zip(names, kinds, strict=True):
         if kind == "+":
             pool += kleene_predicates(v)
+            pool += [predicate for w in positives if w > v for predicate in later_predicates(v, w)]
         if kind == "-":
             pool += [predicate for w in positives for predicate in single_predicates(v, w)]
     predicates = tuple(rng.sample(pool, min(len(pool), rng.randint(0, 2))))
