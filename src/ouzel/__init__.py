@@ -1,0 +1,63 @@
+"""Ouzel: complex event processing for Spark, tables and live streams.
+
+The door. What is not listed here is private; everything is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ouzel import datasets, spark
+    from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
+    from ouzel.prepared import Query, explain, queries, query
+    from ouzel.runtime.engine import Engine, match
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Engine": "ouzel.runtime.engine",
+    "InputError": "ouzel.errors",
+    "LimitError": "ouzel.errors",
+    "OuzelError": "ouzel.errors",
+    "Query": "ouzel.prepared",
+    "QueryError": "ouzel.errors",
+    "StateError": "ouzel.errors",
+    "explain": "ouzel.prepared",
+    "match": "ouzel.runtime.engine",
+    "queries": "ouzel.prepared",
+    "query": "ouzel.prepared",
+}
+_ROOMS = ("datasets", "spark")
+
+__all__ = [
+    "Engine",
+    "InputError",
+    "LimitError",
+    "OuzelError",
+    "Query",
+    "QueryError",
+    "StateError",
+    "datasets",
+    "explain",
+    "match",
+    "queries",
+    "query",
+    "spark",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _ROOMS:
+        value = import_module(f"ouzel.{name}")
+    else:
+        raise AttributeError(f"module 'ouzel' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,363 @@
+"""What binding gives: a query whose every name is a component or an attribute and whose every expression has a type.
+
+The planner, the runtimes and EXPLAIN read these classes; nothing behind the binder looks at query text or syntax
+trees again. Components are numbered by their place in SEQ, negative ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+
+from ouzel.lang.syntax import NOWHERE, Notation, OutputForm, Span, Strategy
+
+# ── Types ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Kind(Enum):
+    UNKNOWN = "unknown"  # no event type was declared and no schema seen yet: every use is allowed
+    NULL = "null"  # the bare literal NULL
+    BOOL = "boolean"
+    INT = "integer"  # every width; computed as int64
+    FLOAT = "double"  # float and double; computed as float64
+    DECIMAL = "decimal"  # at most 18 digits, exact
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"  # days
+    TIMESTAMP = "timestamp"  # ticks of `unit`, with or without a zone
+    DURATION = "duration"  # only of literals and parameters: becomes ticks as soon as it meets a number of ticks
+    STRUCT = "struct"  # reached into by dots
+    OTHER = "list or map"  # carried to the output, never compared
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The type of an attribute or expression.
+
+    >>> str(Type(Kind.DECIMAL, precision=10, scale=2))
+    'decimal(10,2)'
+    """
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+    unit: str | None = None  # of timestamps: "us" or "ns"
+    zone: str | None = None  # of timestamps: None means without zone
+    fields: tuple[tuple[str, Type], ...] = ()  # of structs
+
+    def __str__(self) -> str:
+        if self.kind is Kind.DECIMAL:
+            return f"decimal({self.precision},{self.scale})"
+        return str(self.kind.value)
+
+
+UNKNOWN = Type(Kind.UNKNOWN)
+NULL = Type(Kind.NULL)
+BOOL = Type(Kind.BOOL)
+INT = Type(Kind.INT)
+FLOAT = Type(Kind.FLOAT)
+STRING = Type(Kind.STRING)
+BINARY = Type(Kind.BINARY)
+DATE = Type(Kind.DATE)
+DURATION = Type(Kind.DURATION)
+OTHER = Type(Kind.OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeDomain:
+    """How event time is counted. `tick_ns` is None where the ticks are bare numbers without a unit."""
+
+    type: Type = UNKNOWN
+    tick_ns: int | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.type.kind is not Kind.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The event types a query may name and their attributes, in column order.
+
+    `declared` is None where nothing is known yet, or where every type has the columns of `common` (one table, types
+    not declared). With a declaration alone, a type that is not in it is a mistake. With both, which is the union of
+    such a table and derived streams, a type that is not declared has the columns of `common`.
+    """
+
+    declared: Mapping[str, Mapping[str, Type]] | None = None
+    common: Mapping[str, Type] | None = None
+    time: TimeDomain = field(default_factory=TimeDomain)
+
+    @property
+    def open(self) -> bool:
+        """Nothing is known: every type and every attribute is taken to exist."""
+        return self.declared is None and self.common is None
+
+    def attributes(self, type_name: str) -> Mapping[str, Type] | None:
+        """The attributes of an event type; None where the catalog is open or does not have the type."""
+        if self.declared is not None and type_name in self.declared:
+            return self.declared[type_name]
+        return self.common
+
+
+# ── Expressions ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A typed expression."""
+
+    type: Type
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Bound):
+    """A literal or parameter in engine form: timestamps as ticks, dates as days since 1970, decimals at the scale of
+    their type, durations as integer ticks, or as nanoseconds of type DURATION while the ticks are not known."""
+
+    value: int | float | Decimal | str | bytes | bool | None
+
+
+class At(Enum):
+    """Which event of its component a reference means."""
+
+    SINGLE = "single"  # the component has no +
+    FIRST = "first"  # v[1]
+    CURRENT = "current"  # v[i]
+    PREVIOUS = "previous"  # v[i-1]
+    LAST = "last"  # v[v.LEN]
+    EVERY = "every"  # v.attr in RETURN: the array of all; its type is that of one element. In AGG: each of them
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute(Bound):
+    """An attribute of a bound event. `present_in`: the types of its component that have it; None means all of them.
+
+    Where the event's type lacks the attribute, the comparison around it is true (semantics 1).
+    """
+
+    component: int
+    path: tuple[str, ...]
+    at: At = At.SINGLE
+    present_in: frozenset[str] | None = None
+
+
+class EventField(Enum):
+    TYPE = "type"
+    START = "start"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic(Bound):
+    """The event's own type, start or end (`v.time` is its end)."""
+
+    component: int
+    field: EventField
+    at: At = At.SINGLE
+
+
+@dataclass(frozen=True, slots=True)
+class Length(Bound):
+    """`v.LEN`."""
+
+    component: int
+
+
+class Scope(Enum):
+    BEFORE = "before"  # v[..i-1]
+    ALL = "all"  # v[]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation(Bound):
+    """count sum avg min max first last over the events of a Kleene component; no operand for a bare count."""
+
+    function: str
+    component: int
+    scope: Scope
+    operand: Bound | None = None  # of one event, whose attributes stand at CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Bound):
+    """An operator or function of the list in functions.py over operands whose types already agree.
+
+    Operators: and or not = != < <= > >= + - * / % negate between in like is_null case cast. `between` has value, low
+    and high; `in` has the tested value first; `like` has value, pattern and escape; `case` has condition, result, …, and
+    the ELSE value last; `cast` converts its operand to its own type and gives null where that fails.
+    """
+
+    operator: str
+    operands: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn(Bound):
+    """In HAVING: a column of the aggregate's row, a group key or an aggregate, by its name."""
+
+    name: str
+
+
+def parts(expression: Bound) -> Iterator[Bound]:
+    """The expression and everything in it. What an aggregate ranges over is its own affair and is left out."""
+    stack = [expression]
+    while stack:
+        part = stack.pop()
+        yield part
+        if isinstance(part, Operation):
+            stack.extend(reversed(part.operands))
+
+
+# ── Queries ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One component of SEQ. `types` is None for a variable of any type."""
+
+    position: int
+    variable: str
+    types: tuple[str, ...] | None
+    kleene: bool
+    negated: bool
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+class Edge(Enum):
+    """Where NFA^b tests a conjunct (SASE+ 3.2, step 2)."""
+
+    BEGIN = "begin"
+    TAKE = "take"
+    PROCEED = "proceed"
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunct:
+    """A disjunction of comparisons: NOT is pushed into them, and they are the unit of the absent-attribute rule.
+
+    `components` are those it names; `negative` is the one negative component among them, if any. A conjunct without a
+    negative one is tested on `edge` of component `tested_at`; one with a negative is tested when negation is.
+    """
+
+    comparisons: tuple[Bound, ...]
+    components: frozenset[int]
+    negative: int | None
+    tested_at: int
+    edge: Edge
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @property
+    def single_event(self) -> bool:
+        """It names one event only, so it is a matter of that event's role. (v[i] against v[i-1] is two events.)"""
+        if len(self.components) != 1:
+            return False
+        named = [part for comparison in self.comparisons for part in parts(comparison)]
+        if any(isinstance(part, Length | Aggregation) for part in named):
+            return False
+        events = {part.at for part in named if isinstance(part, Attribute | Intrinsic)}
+        return len(events) == 1 and events <= {At.SINGLE, At.FIRST, At.CURRENT}
+
+
+@dataclass(frozen=True, slots=True)
+class EquivalenceTest:
+    """`[attr]`: all bound events whose types have it are equal on it. `lacked_by`: per component position, the types
+    that lack the attribute; a component all of whose types have it is not in the mapping."""
+
+    path: tuple[str, ...]
+    type: Type
+    value: Constant | None
+    lacked_by: Mapping[int, frozenset[str]]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """last.end - first.start < ticks. `ticks` is None while the time domain is not known."""
+
+    ticks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventWindow:
+    """last.position - first.position < count, positions counted within the partition."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    name: str
+    expression: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """`GROUP BY attr` (a path, component None: implies [attr]) or `GROUP BY v.attr` (an expression)."""
+
+    name: str
+    path: tuple[str, ...] | None
+    expression: Bound | None
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateColumn:
+    name: str
+    function: str
+    argument: Bound | None
+    type: Type
+    # Only HAVING asks for it, so it is no column of the result.
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOutput:
+    form: OutputForm
+    component: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundThreshold:
+    value: float
+    on_probability: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A checked query, ready for the planner."""
+
+    name: str
+    text: str
+    notation: Notation
+    components: tuple[Component, ...]
+    strategy: Strategy
+    conjuncts: tuple[Conjunct, ...]
+    equivalences: tuple[EquivalenceTest, ...]
+    window: TimeWindow | EventWindow | None
+    output: BoundOutput
+    # None: the default output of start, end and a struct per positive variable.
+    returns: tuple[OutputColumn, ...] | None
+    # The type of the derived event: RETURN's name, else INTO's, else the query's name.
+    result_type: str
+    into: str | None
+    sources: tuple[str, ...]
+    catalog: Catalog
+    group_by: tuple[GroupKey, ...] = ()
+    aggregates: tuple[AggregateColumn, ...] = ()
+    having: Bound | None = None
+    emit_on_change: bool = False
+    threshold: BoundThreshold | None = None
+    # AYAC's `x.id[z.id]`: what to use for an attribute of a missing event, wherever the query names that attribute.
+    defaults: Mapping[Attribute | Intrinsic, Bound] = field(default_factory=dict)
+
+    @property
+    def positives(self) -> tuple[Component, ...]:
+        return tuple(c for c in self.components if not c.negated)
+
+    @property
+    def negatives(self) -> tuple[Component, ...]:
+        return tuple(c for c in self.components if c.negated)

@@ -1,0 +1,194 @@
+"""EXPLAIN: what will be done for a query and why, as text, JSON, mermaid or a picture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from ouzel.bind.model import EventWindow
+from ouzel.lang.syntax import OutputForm
+from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
+from ouzel.plan.model import KeyWay, NegationWay, Plan
+from ouzel.plan.render import render, render_conjunct
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLine:
+    """One operator of the plan and what it does, for people."""
+
+    operator: str
+    does: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that EXPLAIN shows."""
+
+    name: str
+    text: str
+    automaton: Automaton
+    operators: tuple[OperatorLine, ...]
+    notes: tuple[tuple[str, str], ...]
+    kernel: str
+    because: str
+
+
+def explanation(plan: Plan) -> Explanation:
+    """Describe a plan. Operators come in the order in which events pass them."""
+    kernel, because = kernel_of(plan)
+    return Explanation(
+        name=plan.query.name,
+        text=plan.query.text.strip(),
+        automaton=automaton(plan),
+        operators=tuple(_operators(plan)),
+        notes=tuple((note.rule, note.text) for note in plan.notes),
+        kernel=kernel,
+        because=because,
+    )
+
+
+def kernel_of(plan: Plan) -> tuple[str, str]:
+    """Which kernel runs a plan, and why."""
+    reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
+    return "stacks", reason
+
+
+def _operators(plan: Plan) -> list[OperatorLine]:
+    query = plan.query
+    lines = [OperatorLine("roles", tuple(_roles(plan)))]
+    scan = [f"one stack for each of {', '.join(label_of(c) for c in plan.positives)}"]
+    if plan.key:
+        scan.append(f"partitioned by {_keys(plan)}")
+    if plan.window_in_scan:
+        scan.append("events whose latest predecessor has left the window are not stacked")
+    lines.append(OperatorLine("sequence scan", tuple(scan)))
+    construction = ["backwards from each " + label_of(plan.positives[-1])]
+    construction += [f"test {render_conjunct(query, c)}" for c in plan.construction]
+    if plan.key_way is KeyWay.DYNAMIC:
+        construction += [f"test [{part.label}]" for part in plan.key[1:]]
+    if plan.window_in_construction:
+        construction.append("stop at the edge of the window")
+    lines.append(OperatorLine("sequence construction", tuple(construction)))
+    if plan.selection:
+        lines.append(OperatorLine("selection", tuple(render_conjunct(query, c) for c in plan.selection)))
+    window = window_of(query)
+    if window is not None:
+        early = plan.window_in_construction and not isinstance(query.window, EventWindow)
+        lines.append(OperatorLine("window", (f"within {window}" + (", already checked" if early else ""),)))
+    if plan.negatives:
+        lines.append(OperatorLine("negation", tuple(_negation(plan))))
+    lines.append(OperatorLine("transformation", (_transformation(plan),)))
+    return lines
+
+
+def _roles(plan: Plan) -> list[str]:
+    lines = []
+    for component in plan.query.components:
+        tests = [render_conjunct(plan.query, c) for c in plan.roles.get(component.position, ())]
+        condition = f" if {' AND '.join(tests)}" if tests else ""
+        lines.append(f"{'!' if component.negated else ''}{label_of(component)}{condition}")
+    return lines
+
+
+def _keys(plan: Plan) -> str:
+    if plan.key_way is KeyWay.DYNAMIC:
+        return plan.key[0].label
+    return ", ".join(part.label for part in plan.key)
+
+
+def _negation(plan: Plan) -> list[str]:
+    lines = []
+    positives = plan.positives
+    for negative in plan.negatives:
+        before = [c for c in positives if c.position < negative.position]
+        after = [c for c in positives if c.position > negative.position]
+        if before and after:
+            where = f"between {before[-1].variable} and {after[0].variable}"
+        elif after:
+            where = f"in the window before {after[0].variable}"
+        else:
+            where = f"after {before[-1].variable} until the window ends; matches wait for that"
+        tests = [render_conjunct(plan.query, c) for c in plan.forbidding.get(negative.position, ())]
+        condition = f" with {' AND '.join(tests)}" if tests else ""
+        everywhere = "; its events forbid in every partition" if negative in plan.unguarded else ""
+        lines.append(f"no {label_of(negative)}{condition} {where}{everywhere}")
+    way = "during construction" if plan.negation is NegationWay.CONSTRUCTION else plan.negation.value
+    return [*lines, f"checked {way}"]
+
+
+def _transformation(plan: Plan) -> str:
+    query = plan.query
+    if query.returns is None:
+        shown = ", ".join(c.variable for c in plan.positives)
+        text = f"start, end, {shown}"
+    else:
+        columns = [f"{render(query, column.expression)} AS {column.name}" for column in query.returns]
+        text = f"{query.result_type}({', '.join(columns)})"
+    if query.output.form is not OutputForm.ALL:
+        text += f", output {query.output.form.value}"
+    return text
+
+
+def render_explanation(explained: Explanation, form: str = "text") -> str:
+    """An explanation in one of the forms text, json, mermaid or svg."""
+    if form == "text":
+        return _text(explained)
+    if form == "json":
+        return json.dumps(asdict(explained), indent=2, ensure_ascii=False)
+    if form == "mermaid":
+        return _mermaid(explained)
+    if form == "svg":
+        from ouzel.plan.picture import svg
+
+        return svg(explained)
+    raise ValueError(f"EXPLAIN has no format '{form}'; there are text, json, mermaid and svg")
+
+
+def _text(explained: Explanation) -> str:
+    lines = [f"query {explained.name}", *(f"  {line}" for line in explained.text.splitlines()), "", "automaton"]
+    names = [f"(({s.name}))" if s.final else f"({s.name})" for s in explained.automaton.states]
+    for arrow in explained.automaton.arrows:
+        where = (
+            names[arrow.source] if arrow.source == arrow.target else f"{names[arrow.source]} → {names[arrow.target]}"
+        )
+        label = " ".join(part for part in (arrow.kind, arrow.label) if part)
+        tests = f"  if {' AND '.join(arrow.predicates)}" if arrow.predicates else ""
+        lines.append(f"  {where}  {label}{tests}")
+    lines += ["", "plan, in the order events pass it"]
+    for line in explained.operators:
+        lines.append(f"  {line.operator}")
+        lines += [f"    {text}" for text in line.does]
+    lines += ["", f"kernel {explained.kernel}", f"  {explained.because}"]
+    if explained.notes:
+        lines += ["", "rules"]
+        lines += [f"  {rule}: {text}" for rule, text in explained.notes]
+    return "\n".join(lines)
+
+
+def _mermaid(explained: Explanation) -> str:
+    lines = ["flowchart LR"]
+    for number, state in enumerate(explained.automaton.states):
+        shape = f'((("{_quoted(state.name)}")))' if state.final else f'(("{_quoted(state.name)}"))'
+        lines.append(f"  s{number}{shape}")
+    for arrow in explained.automaton.arrows:
+        label = "<br/>".join(_quoted(part) for part in (f"{arrow.kind} {arrow.label}".strip(), *arrow.predicates))
+        link = "-.->" if arrow.kind in ("ignore", "proceed", "forbid") else "-->"
+        lines.append(f'  s{arrow.source} {link}|"{label}"| s{arrow.target}')
+    previous = None
+    for number, line in enumerate(explained.operators):
+        body = "<br/>".join(_quoted(part) for part in (f"<b>{line.operator}</b>", *line.does))
+        lines.append(f'  o{number}["{body}"]')
+        if previous is not None:
+            lines.append(f"  {previous} --> o{number}")
+        previous = f"o{number}"
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    keep = {"<b>": "\0", "</b>": "\1"}
+    for tag, mark in keep.items():
+        text = text.replace(tag, mark)
+    text = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    for tag, mark in keep.items():
+        text = text.replace(mark, tag)
+    return text

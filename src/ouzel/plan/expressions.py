@@ -1,0 +1,107 @@
+"""Small questions about bound expressions, and the equality conjuncts that equivalence tests stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from ouzel.bind.model import (
+    BOOL,
+    Aggregation,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Conjunct,
+    Edge,
+    EquivalenceTest,
+    Intrinsic,
+    Length,
+    Operation,
+)
+
+
+def walk(expression: Bound) -> Iterator[Bound]:
+    """The expression and everything in it."""
+    yield expression
+    if isinstance(expression, Operation):
+        for operand in expression.operands:
+            yield from walk(operand)
+    elif isinstance(expression, Aggregation) and expression.operand is not None:
+        yield from walk(expression.operand)
+
+
+def components_of(expression: Bound) -> frozenset[int]:
+    """The components whose events the expression reads."""
+    return frozenset(
+        part.component for part in walk(expression) if isinstance(part, Attribute | Intrinsic | Length | Aggregation)
+    )
+
+
+def attribute_of(query: BoundQuery, component: int, test: EquivalenceTest) -> Attribute:
+    """The attribute of an equivalence test, read from one component."""
+    types = query.components[component].types
+    lacking = test.lacked_by.get(component, frozenset())
+    present = None if types is None or not lacking else frozenset(types) - lacking
+    return Attribute(component, test.path, type=test.type, present_in=present)
+
+
+def lacked_entirely(query: BoundQuery, component: int, test: EquivalenceTest) -> bool:
+    """No type of the component has the attribute, so the test says nothing about its events."""
+    types = query.components[component].types
+    return types is not None and frozenset(types) <= test.lacked_by.get(component, frozenset())
+
+
+def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjunct]:
+    """`[attr]` spelt out: one equality for each two components whose types have it.
+
+    Neighbours would be enough if every type had the attribute; an event that lacks it breaks the chain.
+    """
+    having = [c.position for c in query.components if not lacked_entirely(query, c.position, test)]
+    conjuncts = []
+    for left, right in combinations(having, 2):
+        negated = [p for p in (left, right) if query.components[p].negated]
+        if len(negated) == 2:
+            # Negative components are each checked alone.
+            continue
+        equality = Operation(
+            "=", (attribute_of(query, left, test), attribute_of(query, right, test)), type=BOOL, span=test.span
+        )
+        conjuncts.append(
+            Conjunct(
+                (equality,),
+                frozenset((left, right)),
+                negated[0] if negated else None,
+                right,
+                Edge.BEGIN,
+                span=test.span,
+            )
+        )
+    return conjuncts
+
+
+def not_null(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:
+    """A null satisfies no [attr], even alone: what every event that plays the component must satisfy."""
+    attribute = attribute_of(query, component, test)
+    is_null = Operation("is_null", (attribute,), type=BOOL, span=test.span)
+    return Conjunct(
+        (Operation("not", (is_null,), type=BOOL, span=test.span),),
+        frozenset((component,)),
+        component if query.components[component].negated else None,
+        component,
+        Edge.BEGIN,
+        span=test.span,
+    )
+
+
+def fixed_value(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:
+    """`[attr = 'x']` for one component."""
+    assert test.value is not None
+    equality = Operation("=", (attribute_of(query, component, test), test.value), type=BOOL, span=test.span)
+    return Conjunct(
+        (equality,),
+        frozenset((component,)),
+        component if query.components[component].negated else None,
+        component,
+        Edge.BEGIN,
+        span=test.span,
+    )

@@ -1,0 +1,316 @@
+"""Lowering: the predicates of a plan as kernel tables, and the lanes that events must carry for them.
+
+Whatever concerns one event only becomes a *lane*, a column computed for each event before the kernel runs. What is left
+is arithmetic and comparisons between lanes: atoms and small programs. A predicate that kernels cannot express (text
+functions over two events) is *residual*: it is tested on finished matches, column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from ouzel.bind.model import BOOL, FLOAT, Bound, Conjunct, Constant, Edge, Kind, Operation, Type
+from ouzel.errors import QueryError
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, Opcode, Program
+from ouzel.plan.expressions import components_of
+from ouzel.plan.model import KeyWay, Plan
+
+
+class Domain(Enum):
+    """How a lane's values are made into numbers."""
+
+    INT = "int"  # integers, booleans, dates, ticks, decimals as their unscaled digits
+    FLOAT = "float"
+    CODE = "code"  # text and bytes, equal where the codes are equal
+    RANK = "rank"  # text and bytes, ordered as the ranks are
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """A value of one event, and the form in which kernels see it."""
+
+    expression: Bound
+    domain: Domain
+
+
+@dataclass(slots=True)
+class Lanes:
+    """The lanes of each component; int64 and float64 ones are counted apart, as kernels do."""
+
+    ints: dict[int, list[LaneSpec]] = field(default_factory=dict)
+    floats: dict[int, list[LaneSpec]] = field(default_factory=dict)
+
+    def lane(self, component: int, spec: LaneSpec) -> Lane:
+        floating = spec.domain is Domain.FLOAT
+        known = (self.floats if floating else self.ints).setdefault(component, [])
+        if spec not in known:
+            known.append(spec)
+        return Lane(component, known.index(spec), floating)
+
+    @property
+    def int_count(self) -> int:
+        return max((len(specs) for specs in self.ints.values()), default=0)
+
+    @property
+    def float_count(self) -> int:
+        return max((len(specs) for specs in self.floats.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredConjunct:
+    alternatives: tuple[Alternative, ...]
+    components: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What the kernel tests and where, and what is left for finished matches."""
+
+    lanes: Lanes
+    construction: tuple[LoweredConjunct, ...]
+    selection: tuple[LoweredConjunct, ...]
+    forbidding: dict[int, tuple[LoweredConjunct, ...]]
+    residual: tuple[Conjunct, ...]
+
+
+class _Inexpressible(Exception):
+    """The kernels have no instruction for this."""
+
+
+def lower(plan: Plan) -> Lowered:
+    """Lanes and predicate tables for a plan."""
+    lanes = Lanes()
+    residual: list[Conjunct] = []
+    equalities = _dynamic_equalities(plan) if plan.key_way is KeyWay.DYNAMIC else []
+    construction = _lower_all([*(e for e in equalities if e.negative is None), *plan.construction], lanes, residual)
+    selection = _lower_all(plan.selection, lanes, residual)
+    forbidding = {}
+    for negative in plan.negatives:
+        conjuncts = [*(e for e in equalities if e.negative == negative.position)]
+        conjuncts += plan.forbidding.get(negative.position, ())
+        refused: list[Conjunct] = []
+        forbidding[negative.position] = _lower_all(conjuncts, lanes, refused)
+        if refused:
+            raise QueryError(
+                f"this condition on the negative component '{negative.variable}' combines text of several events",
+                text=plan.query.text,
+                start=refused[0].span.start,
+                end=refused[0].span.end,
+                hint="compare attributes of events as they are, or compute the combined text as a column beforehand",
+            )
+    return Lowered(lanes, construction, selection, forbidding, tuple(residual))
+
+
+def _dynamic_equalities(plan: Plan) -> list[Conjunct]:
+    """The key parts after the first as equalities between neighbours (SASE 4.2.2, dynamic filtering)."""
+    conjuncts = []
+    for part in plan.key[1:]:
+        positives = [c.position for c in plan.positives]
+        pairs = [(left, right, None) for left, right in pairwise(positives)]
+        pairs += [(positives[0], n.position, n.position) for n in plan.negatives if n.position in part.expressions]
+        for left, right, negative in pairs:
+            equality = Operation("=", (part.expressions[left], part.expressions[right]), type=BOOL)
+            conjuncts.append(Conjunct((equality,), frozenset((left, right)), negative, right, Edge.BEGIN))
+    return conjuncts
+
+
+def _lower_all(conjuncts: Iterable[Conjunct], lanes: Lanes, residual: list[Conjunct]) -> tuple[LoweredConjunct, ...]:
+    lowered = []
+    for conjunct in conjuncts:
+        try:
+            alternatives = tuple(_alternative(comparison, lanes) for comparison in conjunct.comparisons)
+        except _Inexpressible:
+            residual.append(conjunct)
+        else:
+            lowered.append(LoweredConjunct(alternatives, conjunct.components))
+    return tuple(lowered)
+
+
+def _alternative(comparison: Bound, lanes: Lanes) -> Alternative:
+    owners = components_of(comparison)
+    if len(owners) == 1:
+        return Atom(_lane(comparison, lanes, Domain.INT), Comparison.EQUAL, 1)
+    if isinstance(comparison, Operation) and comparison.operator in _COMPARISONS:
+        left, right = comparison.operands
+        if len(components_of(left)) == 1 and len(components_of(right)) == 1:
+            domain = _comparison_domain(comparison.operator, left.type)
+            return Atom(_lane(left, lanes, domain), _COMPARISONS[comparison.operator], _lane(right, lanes, domain))
+    return Program(tuple(_instructions(comparison, lanes)))
+
+
+_COMPARISONS = {
+    "=": Comparison.EQUAL,
+    "!=": Comparison.NOT_EQUAL,
+    "<": Comparison.LESS,
+    "<=": Comparison.LESS_EQUAL,
+    ">": Comparison.GREATER,
+    ">=": Comparison.GREATER_EQUAL,
+}
+
+
+def _comparison_domain(operator: str, type_: Type) -> Domain:
+    if type_.kind in (Kind.STRING, Kind.BINARY):
+        return Domain.CODE if operator in ("=", "!=") else Domain.RANK
+    return _domain(type_)
+
+
+def _domain(type_: Type) -> Domain:
+    if type_.kind is Kind.FLOAT:
+        return Domain.FLOAT
+    if type_.kind in (Kind.INT, Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.DECIMAL, Kind.DURATION):
+        return Domain.INT
+    raise _Inexpressible
+
+
+def _lane(expression: Bound, lanes: Lanes, domain: Domain) -> Lane:
+    (component,) = components_of(expression)
+    return lanes.lane(component, LaneSpec(expression, domain))
+
+
+def _instructions(expression: Bound, lanes: Lanes) -> list[Instruction]:
+    """The postfix program of an expression over several events."""
+    if isinstance(expression, Constant):
+        return [_constant(expression)]
+    owners = components_of(expression)
+    if len(owners) == 1:
+        domain = _domain(expression.type)
+        opcode = Opcode.LOAD_FLOAT if domain is Domain.FLOAT else Opcode.LOAD_INT
+        return [Instruction(opcode, lane=_lane(expression, lanes, domain))]
+    if not isinstance(expression, Operation):
+        raise _Inexpressible
+    return _operation(expression, lanes)
+
+
+def _constant(constant: Constant) -> Instruction:
+    if constant.value is None:
+        return Instruction(Opcode.NULL)
+    if _domain(constant.type) is Domain.FLOAT:
+        return Instruction(Opcode.FLOAT, constant=float(constant.value))
+    if constant.type.kind is Kind.DECIMAL:
+        return Instruction(Opcode.INT, constant=int(constant.value.scaleb(constant.type.scale)))  # type: ignore[union-attr]
+    return Instruction(Opcode.INT, constant=int(constant.value))
+
+
+def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
+    operator, operands = expression.operator, expression.operands
+    if operator in _COMPARISONS:
+        return _compare(operator, operands[0], operands[1], lanes)
+    if operator == "in":
+        tests = [_compare("=", operands[0], item, lanes) for item in operands[1:]]
+        return _chain(tests, Instruction(Opcode.OR))
+    codes = [_instructions(operand, lanes) for operand in operands]
+    if operator in ("and", "or"):
+        return _chain(codes, Instruction(Opcode.AND if operator == "and" else Opcode.OR))
+    if operator == "case":
+        return _case(codes)
+    if operator == "cast":
+        return [*codes[0], *_cast(operands[0].type, expression.type)]
+    if expression.type.kind is Kind.DECIMAL:
+        return _decimal(expression, codes)
+    floating = _domain(expression.type if operator != "is_null" else operands[0].type) is Domain.FLOAT
+    if operator == "/":
+        return [*codes[0], *_cast(operands[0].type, FLOAT), *codes[1], *_cast(operands[1].type, FLOAT), _DIVIDE]
+    if operator in ("least", "greatest", "coalesce"):
+        opcode = _PLAIN.get((operator, floating))
+        assert opcode is not None
+        return _chain(codes, Instruction(opcode))
+    opcode = _PLAIN.get((operator, floating))
+    if opcode is None:
+        raise _Inexpressible
+    return [*(step for code in codes for step in code), Instruction(opcode)]
+
+
+_DIVIDE = Instruction(Opcode.DIVIDE_FLOAT)
+_PLAIN: dict[tuple[str, bool], Opcode] = {
+    ("+", False): Opcode.ADD_INT,
+    ("-", False): Opcode.SUBTRACT_INT,
+    ("*", False): Opcode.MULTIPLY_INT,
+    ("%", False): Opcode.MODULO_INT,
+    ("negate", False): Opcode.NEGATE_INT,
+    ("abs", False): Opcode.ABS_INT,
+    ("least", False): Opcode.LEAST_INT,
+    ("greatest", False): Opcode.GREATEST_INT,
+    ("coalesce", False): Opcode.COALESCE,
+    ("+", True): Opcode.ADD_FLOAT,
+    ("-", True): Opcode.SUBTRACT_FLOAT,
+    ("*", True): Opcode.MULTIPLY_FLOAT,
+    ("%", True): Opcode.MODULO_FLOAT,
+    ("negate", True): Opcode.NEGATE_FLOAT,
+    ("abs", True): Opcode.ABS_FLOAT,
+    ("least", True): Opcode.LEAST_FLOAT,
+    ("greatest", True): Opcode.GREATEST_FLOAT,
+    ("coalesce", True): Opcode.COALESCE,
+    ("not", False): Opcode.NOT,
+    ("is_null", False): Opcode.IS_NULL,
+    ("is_null", True): Opcode.IS_NULL,
+}
+
+
+def _compare(operator: str, left: Bound, right: Bound, lanes: Lanes) -> list[Instruction]:
+    if left.type.kind in (Kind.STRING, Kind.BINARY):
+        # Text is compared as codes or ranks, so each side must be the value of one event.
+        domain = _comparison_domain(operator, left.type)
+        sides = []
+        for side in (left, right):
+            if len(components_of(side)) != 1:
+                raise _Inexpressible
+            sides.append(Instruction(Opcode.LOAD_INT, lane=_lane(side, lanes, domain)))
+        return [*sides, Instruction(Opcode.COMPARE_INT, comparison=_COMPARISONS[operator])]
+    known = left if left.type.kind is not Kind.NULL else right
+    opcode = Opcode.COMPARE_FLOAT if _domain(known.type) is Domain.FLOAT else Opcode.COMPARE_INT
+    code = [*_instructions(left, lanes), *_instructions(right, lanes)]
+    return [*code, Instruction(opcode, comparison=_COMPARISONS[operator])]
+
+
+def _chain(codes: list[list[Instruction]], join: Instruction) -> list[Instruction]:
+    result = list(codes[0])
+    for code in codes[1:]:
+        result += [*code, join]
+    return result
+
+
+def _case(codes: list[list[Instruction]]) -> list[Instruction]:
+    """WHEN … THEN … pairs and the ELSE value, nested from the right: condition, result, otherwise, CASE."""
+    result = codes[-1]
+    for i in range(len(codes) - 3, -1, -2):
+        result = [*codes[i], *codes[i + 1], *result, Instruction(Opcode.CASE)]
+    return result
+
+
+def _cast(source: Type, target: Type) -> list[Instruction]:
+    if source.kind is Kind.NULL or source == target:
+        return []
+    if target.kind is Kind.FLOAT:
+        if source.kind is Kind.FLOAT:
+            return []
+        if source.kind is Kind.INT:
+            return [Instruction(Opcode.TO_FLOAT)]
+        if source.kind is Kind.DECIMAL:
+            scale = Instruction(Opcode.FLOAT, constant=float(10**source.scale))
+            return [Instruction(Opcode.TO_FLOAT), scale, _DIVIDE]
+    if target.kind is Kind.DECIMAL and source.kind in (Kind.INT, Kind.DECIMAL):
+        shift = target.scale - (source.scale if source.kind is Kind.DECIMAL else 0)
+        if shift == 0:
+            return []
+        if shift > 0:
+            return [Instruction(Opcode.INT, constant=10**shift), Instruction(Opcode.MULTIPLY_INT)]
+    raise _Inexpressible
+
+
+def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Instruction]:
+    """Exact decimals are integers of one scale; what would need rounding is not for kernels."""
+    operator, operands = expression.operator, expression.operands
+    if operator == "*":
+        if sum(operand.type.scale for operand in operands) != expression.type.scale:
+            raise _Inexpressible
+        return [*codes[0], *codes[1], Instruction(Opcode.MULTIPLY_INT)]
+    opcode = _PLAIN.get((operator, False))
+    if opcode is None:
+        raise _Inexpressible
+    aligned = [[*code, *_cast(operand.type, expression.type)] for code, operand in zip(codes, operands, strict=True)]
+    if operator in ("least", "greatest", "coalesce"):
+        return _chain(aligned, Instruction(opcode))
+    return [*(step for code in aligned for step in code), Instruction(opcode)]

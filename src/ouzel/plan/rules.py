@@ -1,0 +1,252 @@
+"""The optimizer: rules that move work down into the scan, in one ordered tuple.
+
+Each rule is a pure function from plan to plan, leaves the answer alone, and can be switched off by its name; the tests
+run every case with each one off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation
+from ouzel.plan.expressions import attribute_of, components_of, pairwise_equalities, walk
+from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
+
+# Above this many distinct composite keys the stacks fall out of the cache, and testing the second equality during
+# construction is cheaper than spreading the stacks further.
+COMPOSITE_KEYS_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rewrite with the name by which it is switched off and one sentence for EXPLAIN."""
+
+    name: str
+    meaning: str
+    apply: Callable[[Plan, Statistics], Plan]
+
+
+def predicates_into_roles(plan: Plan, statistics: Statistics) -> Plan:
+    roles = {position: list(conjuncts) for position, conjuncts in plan.roles.items()}
+    kept: list[Conjunct] = []
+    moved = 0
+    for conjunct in plan.selection:
+        if conjunct.single_event:
+            roles[next(iter(conjunct.components))].append(conjunct)
+            moved += 1
+        else:
+            kept.append(conjunct)
+    forbidding = {}
+    for position, conjuncts in plan.forbidding.items():
+        alone = tuple(c for c in conjuncts if c.single_event)
+        roles[position].extend(alone)
+        moved += len(alone)
+        forbidding[position] = tuple(c for c in conjuncts if not c.single_event)
+    if not moved:
+        return plan
+    return replace(
+        plan, roles={p: tuple(c) for p, c in roles.items()}, selection=tuple(kept), forbidding=forbidding
+    ).with_note("predicates_into_roles", f"{_count(moved, 'single-event predicate')} decided before the scan")
+
+
+def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
+    parts: list[KeyPart] = []
+    spelt_out: list[EquivalenceTest] = []
+    for test in plan.equivalences:
+        if any(test.lacked_by.get(c.position) for c in plan.positives):
+            # An event that lacks the attribute may join every partition, so there are no partitions to make.
+            spelt_out.append(test)
+            continue
+        covered = [c.position for c in plan.query.components if not test.lacked_by.get(c.position)]
+        parts.append(KeyPart(".".join(test.path), test.type, {p: attribute_of(plan.query, p, test) for p in covered}))
+    # A negative component of which only some types lack the attribute: its other events must still be equal.
+    partly = [
+        test
+        for test in plan.equivalences
+        if test not in spelt_out and any(test.lacked_by.get(c.position) for c in plan.negatives)
+    ]
+    changed = replace(plan, key=(*plan.key, *parts), equivalences=())
+    changed = _spell_out(changed, spelt_out, negatives_only=False)
+    changed = _spell_out(changed, partly, negatives_only=True)
+    if parts:
+        changed = changed.with_note(
+            "equivalence_into_key", f"stacks are partitioned by {', '.join(part.label for part in parts)}"
+        )
+    return changed
+
+
+def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only: bool) -> Plan:
+    """Turn equivalence tests into equality conjuncts between events."""
+    selection = list(plan.selection)
+    forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}
+    for test in tests:
+        for conjunct in pairwise_equalities(plan.query, test):
+            if conjunct.negative is None:
+                if not negatives_only:
+                    selection.append(conjunct)
+            elif not negatives_only or test.lacked_by.get(conjunct.negative):
+                forbidding[conjunct.negative].append(conjunct)
+    return replace(
+        plan,
+        selection=tuple(selection),
+        forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
+    )
+
+
+def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
+    """`a.id = b.id AND b.id = c.id` hashes as [id] would, though it makes no partition in the sense of the language."""
+    parts: list[KeyPart] = []
+    implied: list[Conjunct] = []
+    forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}
+    for group in _equality_classes(plan.selection):
+        # Where a class has two values of one component, the first is hashed and the other equality stays.
+        chosen: dict[int, Bound] = {}
+        for position, expression in group:
+            chosen.setdefault(position, expression)
+        if set(chosen) != {c.position for c in plan.positives} or len(chosen) < 2:
+            continue
+        expressions = dict(chosen)
+        for negative in plan.negatives:
+            for conjunct in forbidding[negative.position]:
+                sides = _plain_equality(conjunct)
+                if sides and all(chosen.get(p) == e for p, e in sides.items() if p != negative.position):
+                    expressions[negative.position] = sides[negative.position]
+                    forbidding[negative.position].remove(conjunct)
+                    break
+        label = " = ".join(_label(plan, chosen[position]) for position in sorted(chosen))
+        parts.append(KeyPart(label, chosen[min(chosen)].type, expressions))
+        for conjunct in plan.selection:
+            sides = _plain_equality(conjunct)
+            if sides and all(chosen.get(p) == e for p, e in sides.items()):
+                implied.append(conjunct)
+    if not parts:
+        return plan
+    return replace(
+        plan,
+        key=(*plan.key, *parts),
+        selection=tuple(c for c in plan.selection if c not in implied),
+        forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
+    ).with_note("written_equalities_into_key", f"hashed by {'; '.join(part.label for part in parts)}")
+
+
+def _equality_classes(conjuncts: Collection[Conjunct]) -> list[list[tuple[int, Bound]]]:
+    """Values that must all be equal, as (component, expression), joined through the plain equalities."""
+    classes: list[list[tuple[int, Bound]]] = []
+    for conjunct in conjuncts:
+        sides = _plain_equality(conjunct)
+        if sides is None:
+            continue
+        merged = list(sides.items())
+        for group in [group for group in classes if any(side in group for side in sides.items())]:
+            classes.remove(group)
+            merged = group + [side for side in merged if side not in group]
+        classes.append(merged)
+    return classes
+
+
+def _plain_equality(conjunct: Conjunct) -> dict[int, Bound] | None:
+    """The two sides, by component, of a conjunct that is one equality between attributes of two components."""
+    if len(conjunct.comparisons) != 1 or len(conjunct.components) != 2:
+        return None
+    comparison = conjunct.comparisons[0]
+    if not isinstance(comparison, Operation) or comparison.operator != "=":
+        return None
+    sides: dict[int, Bound] = {}
+    for side in comparison.operands:
+        owners = components_of(side)
+        optional = any(isinstance(part, Attribute) and part.present_in is not None for part in walk(side))
+        if len(owners) != 1 or optional or side.type.kind is Kind.UNKNOWN:
+            return None
+        sides[next(iter(owners))] = side
+    return sides if len(sides) == 2 else None
+
+
+def _label(plan: Plan, expression: Bound) -> str:
+    if isinstance(expression, Attribute):
+        return f"{plan.query.components[expression.component].variable}.{'.'.join(expression.path)}"
+    return "an expression"
+
+
+def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
+    if len(plan.key) < 2:
+        return plan
+    known = [statistics.distinct.get(part.label) for part in plan.key]
+    if any(count is None for count in known):
+        return plan.with_note(
+            "way_of_second_equivalence", "one composite key: nothing is known of the number of distinct values"
+        )
+    counts = [count for count in known if count is not None]
+    product = 1
+    for count in counts:
+        product *= max(1, count)
+    if product <= COMPOSITE_KEYS_MAX:
+        return plan.with_note("way_of_second_equivalence", f"one composite key: about {product:,} combinations")
+    best = max(range(len(counts)), key=counts.__getitem__)
+    ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
+    return replace(plan, key=ordered, key_way=KeyWay.DYNAMIC).with_note(
+        "way_of_second_equivalence",
+        f"dynamic filtering: about {product:,} combinations; stacks by {ordered[0].label}, the rest in construction",
+    )
+
+
+def predicates_into_construction(plan: Plan, statistics: Statistics) -> Plan:
+    if not plan.selection:
+        return plan
+    return replace(plan, construction=(*plan.construction, *plan.selection), selection=()).with_note(
+        "predicates_into_construction",
+        f"{_count(len(plan.selection), 'predicate')} tested as soon as the events are bound",
+    )
+
+
+def window_into_scan(plan: Plan, statistics: Statistics) -> Plan:
+    if plan.window_ticks is None:
+        return plan
+    return replace(plan, window_in_scan=True).with_note(
+        "window_into_scan", "an event whose latest predecessor has left the window is not stacked"
+    )
+
+
+def window_into_construction(plan: Plan, statistics: Statistics) -> Plan:
+    if plan.window_ticks is None:
+        return plan
+    return replace(plan, window_in_construction=True).with_note(
+        "window_into_construction", "the backward search stops at the window's edge"
+    )
+
+
+def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
+    if not plan.negatives:
+        return plan
+    return replace(plan, negation=NegationWay.CONSTRUCTION).with_note(
+        "negation_into_construction", "a forbidden event cuts the backward search short"
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("predicates_into_roles", "single-event predicates decide an event's roles", predicates_into_roles),
+    Rule("equivalence_into_key", "equivalence tests partition the stacks (SASE 4.2.1)", equivalence_into_key),
+    Rule("written_equalities_into_key", "equalities written out are hashed too", written_equalities_into_key),
+    Rule("way_of_second_equivalence", "how a second equivalence is pushed (SASE 4.2.2)", way_of_second_equivalence),
+    Rule("predicates_into_construction", "other predicates are tested in construction", predicates_into_construction),
+    Rule("window_into_scan", "the window filters transitions (SASE 4.3)", window_into_scan),
+    Rule("window_into_construction", "the window bounds the backward search (SASE 4.3)", window_into_construction),
+    Rule("negation_into_construction", "negation is checked during construction", negation_into_construction),
+)
+
+
+def optimize(plan: Plan, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
+    """Apply the rules in order, but those named in `off`."""
+    unknown = set(off) - {rule.name for rule in RULES}
+    if unknown:
+        raise ValueError(f"there is no rule named {', '.join(sorted(unknown))}")
+    for rule in RULES:
+        if rule.name not in off:
+            plan = rule.apply(plan, statistics or Statistics())
+    if plan.equivalences:
+        plan = _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
+    return plan
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,36 @@
+"""Which queries the kernels that exist can run; the others are refused with a clear word, never run wrongly."""
+
+from __future__ import annotations
+
+from ouzel.bind.model import BoundQuery, EventWindow
+from ouzel.errors import QueryError
+from ouzel.lang.syntax import Notation, OutputForm, Strategy
+
+
+def missing_support(query: BoundQuery) -> str | None:
+    """What this version cannot run yet in a query, in one sentence; None where it can run all of it."""
+    if query.aggregates or query.group_by or query.having is not None:
+        return "aggregates over matches (AGG) cannot be run yet"
+    if query.threshold is not None or query.notation is Notation.SEQUENCE:
+        return "incomplete streams (SEQUENCE, THRESHOLD) cannot be run yet"
+    if any(component.kleene for component in query.components):
+        return "components with + cannot be run yet"
+    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and len(query.positives) > 1:
+        return f"the strategy {query.strategy.value} cannot be run yet; only skip_till_any_match can"
+    if isinstance(query.window, EventWindow):
+        return "windows in events cannot be run yet"
+    if query.output.form is not OutputForm.ALL:
+        return f"OUTPUT {query.output.form.value} cannot be run yet; only OUTPUT ALL can"
+    if query.sources and query.sources != ("input",):
+        return "queries that read other queries' output (FROM) cannot be run yet"
+    return None
+
+
+def require_runnable(query: BoundQuery) -> None:
+    """Raise QueryError for a query that this version can check but not run."""
+    reason = missing_support(query)
+    if reason is not None:
+        raise QueryError(
+            f"query '{query.name}' is well formed, but {reason} in this version of Ouzel",
+            hint="ouzel check tells whether a query is well formed; running it needs a later version",
+        )

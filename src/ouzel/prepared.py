@@ -1,0 +1,121 @@
+"""Queries as users hold them: text that has been parsed and checked, ready to be bound to any input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ouzel.bind import bind
+from ouzel.bind.model import BoundQuery, Catalog
+from ouzel.bind.schema import catalog_from_declaration
+from ouzel.lang import parse, parse_script, syntax
+from ouzel.plan import Statistics, build, optimize
+from ouzel.plan.explain import explanation, render_explanation
+from ouzel.plan.support import require_runnable
+
+
+@dataclass(frozen=True)
+class Query:
+    """A parsed and checked query. Make one with `ouzel.query`."""
+
+    name: str
+    text: str
+    tree: syntax.Query = field(repr=False)
+    # Declared event types and their attributes; None: whatever the input has.
+    types: Mapping[str, Any] | None = field(default=None, repr=False)
+    params: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def bind(self, catalog: Catalog, *, streaming: bool = False) -> BoundQuery:
+        """The query against an input whose columns are known."""
+        return bind(self.tree, self.text, catalog, self.params, name=self.name, streaming=streaming)
+
+
+def query(
+    text: str,
+    types: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+) -> Query:
+    """Parse and check one query. Mistakes raise `ouzel.QueryError`, with a caret and a hint.
+
+    `types` declares event types and their attributes, `{"Shelf": {"tag_id": "string"}}` or an Arrow schema for each;
+    without it every type has every column of the input. `params` gives the values of `:name` in the text.
+
+    >>> query("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours").name
+    'query'
+    """
+    tree = parse(text)
+    made = Query(name or tree.name or "query", text, tree, types, dict(params or {}))
+    made.bind(_catalog(types))
+    return made
+
+
+def queries(
+    script: str, types: Mapping[str, Any] | None = None, params: Mapping[str, Any] | None = None
+) -> dict[str, Query]:
+    """Parse and check a script of several named queries, `name: PATTERN … ;`, in the order written.
+
+    >>> list(queries("first: PATTERN SEQ(A a, B b) WITHIN 5; second: PATTERN SEQ(B b, C c) WITHIN 5;"))
+    ['first', 'second']
+    """
+    made = {}
+    for number, tree in enumerate(parse_script(script).queries, start=1):
+        name = tree.name or f"query_{number}"
+        made[name] = Query(name, script, tree, types, dict(params or {}))
+    catalog = _catalog(types)
+    for one in made.values():
+        if not one.tree.sources:
+            one.bind(catalog)
+    return made
+
+
+def explain(
+    query: Query | str,
+    format: str = "text",
+    *,
+    types: Mapping[str, Any] | None = None,
+    distinct: Mapping[str, int] | None = None,
+    off: Collection[str] = (),
+) -> str:
+    """What will be done for a query and why: its automaton, its operators, the rules that shaped them, the kernel.
+
+    `format` is text, json, mermaid or svg. `distinct` tells how many values key attributes have, `off` names rules to
+    leave out.
+
+    >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
+    query query
+    """
+    made = globals()["query"](query, types) if isinstance(query, str) else query
+    bound = made.bind(_catalog(made.types))
+    require_runnable(bound)
+    plan = optimize(build(bound), Statistics(distinct or {}), off=off)
+    return render_explanation(explanation(plan), format)
+
+
+def as_queries(given: Query | str | Iterable[Query | str] | Mapping[str, Query | str]) -> dict[str, Query]:
+    """One query or several, as texts or prepared, by name."""
+    if isinstance(given, Query | str):
+        given = [given]
+    if isinstance(given, Mapping):
+        return {name: _named(one, name) for name, one in given.items()}
+    made: dict[str, Query] = {}
+    for one in given:
+        prepared = query(one) if isinstance(one, str) else one
+        name = prepared.name
+        number = 2
+        while name in made:
+            name, number = f"{prepared.name}_{number}", number + 1
+        made[name] = _named(prepared, name)
+    return made
+
+
+def _named(one: Query | str, name: str) -> Query:
+    if isinstance(one, str):
+        return query(one, name=name)
+    return one if one.name == name else Query(name, one.text, one.tree, one.types, one.params)
+
+
+def _catalog(types: Mapping[str, Any] | None) -> Catalog:
+    return Catalog() if types is None else catalog_from_declaration(types)

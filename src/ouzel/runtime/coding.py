@@ -1,0 +1,81 @@
+"""Values to dense codes that stay the same from batch to batch: partition keys, and texts compared between events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.kernels.columns import Numbers, Text, column_of
+from ouzel.kernels.keys import KeyTable, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
+
+_EMPTY_TEXT = pa.array([], pa.large_string())
+_EMPTY_NUMBER = pa.array([], pa.int64())
+
+
+class Coder:
+    """Codes of the values of one or several columns taken together; null has the code -1.
+
+    >>> coder = Coder()
+    >>> coder.encode([pa.array(["x", "y", None, "x"])]).tolist()
+    [0, 1, -1, 0]
+    """
+
+    def __init__(self, first_code: int = 0) -> None:
+        self._first_code = first_code
+        self._keys: KeyTable | None = None
+
+    @property
+    def count(self) -> int:
+        """One more than the largest code given so far."""
+        return self._first_code if self._keys is None else key_count(self._keys)
+
+    def encode(self, columns: Sequence[pa.Array], rows: np.ndarray | None = None) -> np.ndarray:
+        """The codes of some rows, or of all."""
+        views = [_view(column) for column in columns]
+        if self._keys is None:
+            self._keys = new_keys(views, self._first_code)
+        if rows is None:
+            rows = np.arange(len(columns[0]), dtype=np.int32)
+        self._keys, codes = encode(self._keys, views, rows)
+        return codes
+
+    def compact(self, live: np.ndarray) -> np.ndarray:
+        """Give up all codes but the live ones; what each old code is called now."""
+        assert self._keys is not None
+        self._keys, renamed = compact(self._keys, live)
+        return renamed
+
+    def ranks(self) -> np.ndarray:
+        """For each code of a text its place in byte order."""
+        if self._keys is None:
+            return np.empty(0, np.int64)
+        table = self._keys.columns[0]
+        assert isinstance(table, TextKeys) and len(self._keys.columns) == 1
+        count = key_count(self._keys) - self._first_code
+        arena = table.arena.tobytes()
+        texts = [arena[table.starts[code] : table.starts[code + 1]] for code in range(count)]
+        ranks = np.empty(count, np.int64)
+        ranks[sorted(range(count), key=texts.__getitem__)] = np.arange(count)
+        return ranks
+
+    def dump(self) -> tuple[list[bool], list[np.ndarray]]:
+        """Which columns are text, and the arrays to store."""
+        if self._keys is None:
+            return [], []
+        return [isinstance(table, TextKeys) for table in self._keys.columns], snapshot(self._keys)
+
+    @classmethod
+    def load(cls, first_code: int, is_text: Sequence[bool], arrays: Sequence[np.ndarray]) -> Coder:
+        coder = cls(first_code)
+        if is_text:
+            columns = [column_of(_EMPTY_TEXT if text else _EMPTY_NUMBER) for text in is_text]
+            coder._keys = restore(arrays, columns, first_code)
+        return coder
+
+
+def _view(column: pa.Array) -> Text | Numbers:
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.int64())
+    return column_of(column)

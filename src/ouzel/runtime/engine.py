@@ -1,0 +1,291 @@
+"""The embedded engine: `match` for inputs that end, `Engine` for streams that go on. One process, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Catalog
+from ouzel.errors import InputError, QueryError
+from ouzel.plan.support import require_runnable
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.inputs import as_table, with_readable_time
+from ouzel.runtime.layout import ticks_of, widen
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.program import Program, make_program
+from ouzel.runtime.session import EARLIEST, Session
+from ouzel.runtime.statistics import key_statistics
+
+Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
+
+
+def match(
+    events: Any,
+    query: Queries,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    rules_off: Collection[str] = (),
+) -> Any:
+    """All matches of a query in an input that ends, as a pyarrow Table; of several queries a dictionary of tables.
+
+    `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
+    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns.
+
+    >>> events = [
+    ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
+    ...     {"type": "Register", "ts": 3, "tag": 8}, {"type": "Exit", "ts": 4, "tag": 7},
+    ...     {"type": "Exit", "ts": 5, "tag": 8},
+    ... ]
+    >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 100 RETURN Theft(a.tag AS tag)"
+    >>> match(events, theft).to_pylist()
+    [{'start': 1, 'end': 4, 'tag': 7}]
+    """
+    feed = _Feed(
+        as_queries(query), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
+        rules_off=rules_off,
+    )  # fmt: skip
+    wide = feed.table(events)
+    session = Session(feed.program)
+    session.push(wide, keep_whole=True)
+    answers = session.finish()
+    if isinstance(query, Query | str):
+        (answer,) = answers.values()
+        return answer
+    return answers
+
+
+class Engine:
+    """Queries over a stream that goes on: push batches in, take matches out.
+
+    Events may come out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). What comes later than
+    that is late: counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
+
+    >>> engine = Engine("PATTERN SEQ(A a, B b) WITHIN 10 RETURN Pair(a.ts AS a, b.ts AS b)")
+    >>> engine.push([{"type": "A", "ts": 1}, {"type": "B", "ts": 3}])["query"].num_rows
+    0
+    >>> engine.push([{"type": "B", "ts": 4}])["query"].to_pylist()
+    [{'start': 1, 'end': 3, 'a': 1, 'b': 3}]
+    >>> engine.finish()["query"].to_pylist()
+    [{'start': 1, 'end': 4, 'a': 1, 'b': 4}]
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        *,
+        time: str = "ts",
+        type: str | None = "type",
+        order: Collection[str] = (),
+        max_delay: int | str | timedelta = 0,
+        time_unit: str | None = None,
+        limits: Limits | Mapping[str, int] | None = None,
+        keep_late: bool = False,
+        rules_off: Collection[str] = (),
+    ) -> None:
+        self._feed = _Feed(
+            as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
+            rules_off=rules_off, streaming=True,
+        )  # fmt: skip
+        self._max_delay = max_delay
+        self._keep_late = keep_late
+        self._session: Session | None = None
+        self._delay_ticks = 0
+        self._newest = EARLIEST
+        self._finished = False
+        self._feed.check(streaming=True)
+
+    @property
+    def late(self) -> int:
+        """How many events came too late so far."""
+        return 0 if self._session is None else self._session.late
+
+    @property
+    def watermark(self) -> int | None:
+        """The tick up to which everything has been seen; None before the first event."""
+        if self._session is None or self._session.watermark == EARLIEST:
+            return None
+        return self._session.watermark
+
+    @property
+    def held_events(self) -> int:
+        """How many events are held in memory, over all queries."""
+        return 0 if self._session is None else self._session.held_events
+
+    def push(self, events: Any) -> dict[str, pa.Table]:
+        """Take a batch of events in, and give the matches it completes, by query name."""
+        self._must_be_open()
+        wide = self._feed.table(events)
+        session = self._opened()
+        if not wide.num_rows:
+            return {name: schema.empty_table() for name, schema in session.schemas.items()}
+        newest = int(ticks_of(wide, self._feed.program.layout).max())
+        session.push(wide)
+        self._newest = max(self._newest, newest)
+        return session.advance(max(EARLIEST, self._newest - self._delay_ticks - 1))
+
+    def advance(self, to: int | datetime) -> dict[str, pa.Table]:
+        """Declare that everything at or before a moment has been seen, and give what that completes."""
+        self._must_be_open()
+        if self._session is None:
+            raise InputError("advance() came before the first push(): there is nothing to move on yet")
+        return self._session.advance(self._tick(to))
+
+    def finish(self) -> dict[str, pa.Table]:
+        """The stream has ended: give everything that waits. Nothing can be pushed afterwards."""
+        self._must_be_open()
+        self._finished = True
+        if self._session is None:
+            return {}
+        return self._session.finish()
+
+    def take_late(self) -> pa.Table | None:
+        """The late events since the last call, if `keep_late` is set; None before the first push."""
+        return None if self._session is None else self._session.take_late()
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
+        if self._session is None:
+            raise InputError("there is nothing to snapshot before the first push()")
+        from ouzel.runtime.snapshot import Writer
+
+        writer = Writer()
+        head = {
+            "engine": 1,
+            "session": writer.add_bytes(self._session.snapshot()),
+            "delay_ticks": self._delay_ticks,
+            "newest": self._newest,
+            "finished": self._finished,
+        }
+        return writer.finish(head)
+
+    @classmethod
+    def restore(cls, blob: bytes) -> Engine:
+        """The engine that a snapshot was taken of."""
+        from ouzel.errors import StateError
+        from ouzel.runtime.snapshot import Reader
+
+        reader = Reader(blob)
+        if reader.head.get("engine") != 1:
+            raise StateError("this snapshot is not one of an Engine")
+        engine = cls.__new__(cls)
+        engine._session = Session.restore(reader.bytes(reader.head["session"]))
+        engine._feed = _Feed({}, engine._session.program)
+        engine._delay_ticks = reader.head["delay_ticks"]
+        engine._max_delay = engine._delay_ticks
+        engine._newest = reader.head["newest"]
+        engine._finished = reader.head["finished"]
+        engine._keep_late = engine._session.keep_late
+        return engine
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            program = self._feed.program
+            self._delay_ticks = duration_ticks(self._max_delay, program.queries[0].catalog, "max_delay")
+            self._session = Session(program, keep_late=self._keep_late)
+        return self._session
+
+    def _must_be_open(self) -> None:
+        if self._finished:
+            raise InputError("this engine is finished; make a new one for another stream")
+
+    def _tick(self, to: int | datetime) -> int:
+        layout = self._feed.program.layout
+        time = layout.schema.field(layout.time).type
+        if isinstance(to, int) and not isinstance(to, bool):
+            return to
+        if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
+            unit = "ns" if time.unit == "ns" else "us"
+            return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
+        raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")
+
+
+class _Feed:
+    """What stands between users' inputs and a session: the program, settled by the first batch."""
+
+    def __init__(self, queries: dict[str, Query], program: Program | None = None, **options: Any) -> None:
+        self._queries = queries
+        self._options = options
+        self._program = program
+        self._time: str = program.layout.time if program is not None else options["time"]
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None, "the first batch settles the program"
+        return self._program
+
+    def check(self, *, streaming: bool) -> None:
+        """Find what is wrong with the queries before any event is seen."""
+        for query in self._queries.values():
+            require_runnable(query.bind(Catalog(), streaming=streaming))
+
+    def table(self, events: Any) -> pa.Table:
+        """A batch as a wide table. The first one settles what later ones must look like."""
+        if not isinstance(events, Mapping):
+            table = with_readable_time(as_table(events), self._time)
+            if self._program is None:
+                self._settle(table.schema, table)
+            return table
+        inputs = {name: with_readable_time(as_table(one), self._time) for name, one in events.items()}
+        if self._program is None:
+            self._settle({name: one.schema for name, one in inputs.items()}, None)
+        return widen(inputs, self.program.layout)
+
+    def _settle(self, schema: pa.Schema | dict[str, pa.Schema], sample: pa.Table | None) -> None:
+        program = make_program(self._queries, schema, **self._options)
+        if sample is not None:
+            program = replace(program, statistics=key_statistics(program.queries, sample))
+        self._program = program
+
+
+def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
+    """A delay as ticks: a number is ticks already, a timedelta or text like "5 s" goes by the unit of the time column."""
+    from ouzel.lang.units import unit_ns
+
+    from ouzel.lang import parse_expression
+    from ouzel.lang.syntax import Duration
+
+    if isinstance(given, bool) or not isinstance(given, int | str | timedelta):
+        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
+    if isinstance(given, int):
+        ticks = given
+    else:
+        if isinstance(given, timedelta):
+            nanoseconds = (given // timedelta(microseconds=1)) * 1000
+        else:
+            try:
+                parsed = parse_expression(given)
+            except QueryError as error:
+                raise InputError(f"{what}='{given}' is not a duration: {error.message}") from None
+            if not isinstance(parsed, Duration):
+                raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
+            nanoseconds = int(parsed.amount * unit_ns(parsed.unit))
+        if catalog.time.tick_ns is None:
+            raise InputError(
+                f"{what}={given!r} has a unit, but the time column holds bare numbers; "
+                "give time_unit= to say what they count, or a number of ticks"
+            )
+        ticks = nanoseconds // catalog.time.tick_ns
+    if ticks < 0:
+        raise InputError(f"{what}={given!r} is negative")
+    return ticks
+
+
+def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
+    """Limits as an object, from one or from a dictionary of those that differ from the defaults."""
+    if given is None:
+        return Limits()
+    if isinstance(given, Limits):
+        return given
+    unknown = set(given) - set(Limits.__slots__)
+    if unknown:
+        raise InputError(f"there is no limit '{sorted(unknown)[0]}'; there are {', '.join(Limits.__slots__)}")
+    return Limits(**given)

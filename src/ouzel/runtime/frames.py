@@ -1,0 +1,109 @@
+"""Where expressions find their columns: over rows of the input (roles, keys, lanes) and over matches (RETURN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.values import Column, one_array, to_engine
+
+
+class EventFrame:
+    """Some rows of a wide table, all read as events of one component, or as the events of several in a match.
+
+    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table.
+    """
+
+    def __init__(
+        self,
+        query: BoundQuery,
+        layout: Layout,
+        table: pa.Table,
+        ticks: np.ndarray,
+        rows_of: Callable[[int], np.ndarray],
+        count: int,
+    ) -> None:
+        self._query = query
+        self._layout = layout
+        self._table = table
+        self._ticks = ticks
+        self._rows_of = rows_of
+        self._taken: dict[tuple[int, str], pa.Array] = {}
+        self.rows = count
+
+    def wide(self, component: int, column: str) -> pa.Array:
+        """A column of the input for the events of a component, in its own type."""
+        key = (component, column)
+        if key not in self._taken:
+            self._taken[key] = take(one_array(self._table.column(column)), self._rows_of(component))
+        return self._taken[key]
+
+    def raw(self, reference: Attribute) -> pa.Array:
+        """An attribute in the type of the input; null where the event's type lacks it."""
+        component = self._query.components[reference.component]
+        name, *inner = reference.path
+        types = component.types or ("",)
+        columns = {self._layout.column(t, name) for t in types if _has(reference, t)}
+        value: pa.Array | None = None
+        for column in sorted(columns):
+            part = self.wide(reference.component, column)
+            if value is not None:
+                owners = [t for t in types if self._layout.column(t, name) == column]
+                part = pc.if_else(pa.array(self._is_one_of(reference.component, owners)), part, value)
+            value = part
+        assert value is not None, "the binder lets no attribute through that no type has"
+        for field in inner:
+            value = pc.struct_field(value, field)
+        absent = self.lacks(reference)
+        if absent is not None and absent.any():
+            value = pc.if_else(pa.array(absent), pa.scalar(None, value.type), value)
+        return value
+
+    def attribute(self, reference: Attribute) -> Column:
+        return to_engine(self.raw(reference), reference.type)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        if reference.field is EventField.TYPE:
+            return self._types(reference.component)
+        return pa.array(self._ticks[self._rows_of(reference.component)])
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        if reference.present_in is None:
+            return None
+        return ~self._is_one_of(reference.component, sorted(reference.present_in))
+
+    def _types(self, component: int) -> Column:
+        if self._layout.type is None:
+            return pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), self.rows)
+        column = self.wide(component, self._layout.type)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        return pc.cast(column, pa.large_string())
+
+    def _is_one_of(self, component: int, types: list[str]) -> np.ndarray:
+        member = pc.is_in(self._types(component), value_set=pa.array(types, pa.large_string()))
+        return np.asarray(member.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _has(reference: Attribute, event_type: str) -> bool:
+    return reference.present_in is None or event_type in reference.present_in
+
+
+def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
+    """Rows of an array; numpy gathers plain numbers several times faster than Arrow does."""
+    kind = array.type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)
+    if plain and array.null_count == 0 and not pa.types.is_float16(kind):
+        width = kind.bit_width // 8
+        source = np.frombuffer(array.buffers()[1], dtype=_NUMPY[width])
+        values = source[array.offset : array.offset + len(array)].take(rows)
+        return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(values)])
+    return array.take(pa.array(rows))
+
+
+_NUMPY = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}

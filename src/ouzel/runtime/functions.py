@@ -1,0 +1,370 @@
+"""The functions of the language over whole columns, name by name as `bind/functions.py` lists them.
+
+Operands come in engine form, already of the types that the binder chose. A null argument gives null unless said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Kind, Type
+from ouzel.runtime.values import Column, compare, engine_type, join, split
+
+_Function = Callable[[list[Column], list[Type], Type], Column]
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+def call(name: str, operands: list[Column], types: list[Type], result: Type) -> Column:
+    """A function by name."""
+    return _FUNCTIONS[name](operands, types, result)
+
+
+def like(operands: list[Column]) -> Column:
+    """`value LIKE pattern [ESCAPE c]`; patterns may differ from row to row."""
+    values, patterns = operands[0], operands[1]
+    escapes = operands[2].to_pylist() if len(operands) > 2 else ["\\"] * len(values)
+    # Whole distinct (pattern, escape) pairs at a time: nearly always there is one.
+    distinct = set(zip(patterns.to_pylist(), escapes, strict=True))
+    if len(distinct) == 1:
+        ((pattern, escape),) = distinct
+        if pattern is None:
+            return pa.nulls(len(values), pa.bool_())
+        return pc.match_substring_regex(values, pattern=like_expression(pattern, escape or "\\"))
+    out = []
+    for value, pattern, escape in zip(values.to_pylist(), patterns.to_pylist(), escapes, strict=True):
+        if value is None or pattern is None:
+            out.append(None)
+        else:
+            out.append(_compiled(like_expression(pattern, escape or "\\")).search(value) is not None)
+    return pa.array(out, pa.bool_())
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression.replace(r"\z", r"\Z"))
+
+
+def like_expression(pattern: str, escape: str) -> str:
+    r"""A LIKE pattern as a regular expression that both RE2 and Python read, but for the end, which RE2 writes \z.
+
+    >>> like_expression("50\\%_", "\\")
+    '(?s)\\A50%.\\z'
+    """
+    parts = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            parts.append(_escaped(next(characters, escape)))
+        elif character == "%":
+            parts.append(".*")
+        elif character == "_":
+            parts.append(".")
+        else:
+            parts.append(_escaped(character))
+    return r"(?s)\A" + "".join(parts) + r"\z"
+
+
+def _escaped(character: str) -> str:
+    # re.escape also escapes what RE2 would then refuse.
+    return "\\" + character if character in r"\.+*?()|[]{}^$" else character
+
+
+def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) -> Column:
+    """A cast between engine forms; what does not fit becomes null."""
+    if target.kind is Kind.FLOAT:
+        if source.kind is Kind.BOOL:
+            operand = pc.cast(operand, pa.int8())
+        return pc.cast(operand, pa.float64(), safe=False)
+    if target.kind is Kind.INT and source.kind is Kind.FLOAT:
+        return _float_to_int(operand, np.trunc)
+    if target.kind is Kind.INT and source.kind is Kind.DECIMAL:
+        return _per_value(operand, int, pa.int64())
+    if target.kind is Kind.DECIMAL:
+        limit = Decimal(10) ** (target.precision - target.scale)
+        quantum = Decimal(1).scaleb(-target.scale)
+        if source.kind is Kind.INT and target.scale == 0:
+            values, valid = split(operand, np.int64)
+            fits = (values < int(limit)) & (values > -int(limit))
+            return pc.cast(join(values, valid & fits, pa.int64()), pa.decimal128(19, 0)).cast(wanted)
+
+        def to_decimal(value: int | float | Decimal) -> Decimal | None:
+            exact = Decimal(value)
+            if not exact.is_finite():
+                return None
+            rounded = exact.quantize(quantum, rounding=ROUND_HALF_UP)
+            return rounded if abs(rounded) < limit else None
+
+        return _per_value(operand, to_decimal, wanted)
+    if target.kind is Kind.TIMESTAMP:
+        if source.kind is Kind.DATE:
+            values, valid = split(operand, np.int64)
+            per_day = 86_400_000_000 * (1000 if target.unit == "ns" else 1)
+            fits = np.abs(values) <= _INT_MAX // per_day
+            return join(np.where(fits, values, 0) * per_day, valid & fits, pa.int64())
+        if source.kind is Kind.TIMESTAMP and source.unit != target.unit:
+            return _rescale(operand, source.unit or "us", target.unit or "us")
+        return operand
+    if target.kind is Kind.DATE and source.kind is Kind.TIMESTAMP:
+        return to_date([operand], [source], target)
+    return pc.cast(operand, wanted, safe=False)
+
+
+def _rescale(operand: Column, source: str, target: str) -> Column:
+    values, valid = split(operand, np.int64)
+    if (source, target) == ("us", "ns"):
+        fits = np.abs(values) <= _INT_MAX // 1000
+        return join(np.where(fits, values, 0) * 1000, valid & fits, pa.int64())
+    assert (source, target) == ("ns", "us")
+    return join(np.floor_divide(values, 1000), valid, pa.int64())
+
+
+def _per_value(column: Column, convert_one: Callable[..., object], wanted: pa.DataType) -> Column:
+    return pa.array([None if value is None else convert_one(value) for value in column.to_pylist()], wanted)
+
+
+def _float_to_int(column: Column, rounding: Callable[[np.ndarray], np.ndarray]) -> Column:
+    values, valid = split(column, np.float64)
+    with np.errstate(all="ignore"):
+        whole = rounding(values)
+        fits = (whole >= -(2.0**63)) & (whole < 2.0**63)
+    return join(np.where(fits, whole, 0).astype(np.int64), valid & fits, pa.int64())
+
+
+# ── Strings ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _substring(operands: list[Column], types: list[Type], result: Type) -> Column:
+    lengths = operands[2].to_pylist() if len(operands) > 2 else [_INT_MAX] * len(operands[0])
+    out = []
+    for text, position, length in zip(operands[0].to_pylist(), operands[1].to_pylist(), lengths, strict=True):
+        if text is None or position is None or length is None:
+            out.append(None)
+            continue
+        # As in Spark: 0 is like 1; a negative position counts from the end and may start before the text.
+        start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
+        out.append(text[max(0, start) : max(0, min(len(text), start + length))] if length > 0 else "")
+    return pa.array(out, pa.large_string())
+
+
+def _rowwise(function: Callable[..., object]) -> _Function:
+    """A function of Python values, for what Arrow has only with constant arguments."""
+
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        out = []
+        for arguments in zip(*(operand.to_pylist() for operand in operands), strict=True):
+            out.append(None if any(argument is None for argument in arguments) else function(*arguments))
+        return pa.array(out, engine_type(result))
+
+    return run
+
+
+def _replace(text: str, search: str, replacement: str) -> str:
+    return text.replace(search, replacement) if search else text
+
+
+def _concat(operands: list[Column], types: list[Type], result: Type) -> Column:
+    return pc.binary_join_element_wise(*operands, pa.scalar("", pa.large_string()), null_handling="emit_null")
+
+
+# ── Numbers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _abs(operands: list[Column], types: list[Type], result: Type) -> Column:
+    if pa.types.is_integer(operands[0].type):
+        values, valid = split(operands[0], np.int64)
+        return join(np.abs(values), valid & (values != _INT_MIN), pa.int64())
+    return pc.abs(operands[0])
+
+
+def _whole(rounding: Callable[[np.ndarray], np.ndarray], decimal_rounding: str) -> _Function:
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        if pa.types.is_integer(operands[0].type):
+            return operands[0]
+        if pa.types.is_decimal(operands[0].type):
+            one = Decimal(1)
+            return _per_value(
+                operands[0], lambda value: value.quantize(one, rounding=decimal_rounding), engine_type(result)
+            )
+        return _float_to_int(operands[0], rounding)
+
+    return run
+
+
+def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
+    digits = operands[1][0].as_py() if len(operands) > 1 and len(operands[1]) else 0
+    if digits is None:
+        return pa.nulls(len(operands[0]), engine_type(result))
+    quantum = Decimal(1).scaleb(-int(digits))
+
+    def round_one(value: int | float | Decimal) -> object:
+        # As Spark: by the shortest decimal form of a double, halves away from zero.
+        exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        if not exact.is_finite():
+            return value
+        if exact.as_tuple().exponent >= -int(digits):  # type: ignore[operator]
+            rounded = exact
+        else:
+            rounded = exact.quantize(quantum, rounding=ROUND_HALF_UP)
+        if isinstance(value, float):
+            return float(rounded)
+        if isinstance(value, int):
+            whole = int(rounded)
+            return whole if _INT_MIN <= whole <= _INT_MAX else None
+        return rounded
+
+    return _per_value(operands[0], round_one, engine_type(result))
+
+
+def _floating(function: Callable[..., np.ndarray], domain: Callable[..., np.ndarray] | None = None) -> _Function:
+    """A function of doubles; null outside its domain where Spark gives null."""
+
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        pairs = [split(operand, np.float64) for operand in operands]
+        arguments = [values for values, _ in pairs]
+        valid = np.logical_and.reduce([valid for _, valid in pairs])
+        with np.errstate(all="ignore"):
+            if domain is not None:
+                inside = domain(*arguments)
+                valid &= inside
+                arguments = [np.where(inside, argument, 1.0) for argument in arguments]
+            return join(function(*arguments), valid, pa.float64())
+
+    return run
+
+
+def _sign(operands: list[Column], types: list[Type], result: Type) -> Column:
+    return pc.cast(pc.sign(operands[0]), pa.float64())
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    return np.asarray((x > 0) | np.isnan(x))
+
+
+def _isnan(operands: list[Column], types: list[Type], result: Type) -> Column:
+    return pc.fill_null(pc.is_nan(operands[0]), False)
+
+
+def _converted(operands: list[Column], types: list[Type], result: Type) -> Column:
+    wanted = engine_type(result)
+    return operands[0] if operands[0].type == wanted else convert(operands[0], types[0], result, wanted)
+
+
+# ── Dates and times ────────────────────────────────────────────────────────────────────────────────
+
+
+def _moment(operand: Column, type_: Type) -> Column:
+    """Ticks or days as an Arrow timestamp or date, whose parts are those of its own zone."""
+    if type_.kind is Kind.DATE:
+        return operand.cast(pa.int32()).view(pa.date32())
+    return operand.cast(pa.timestamp(type_.unit or "us", type_.zone))
+
+
+def _part(function: Callable[[Column], Column]) -> _Function:
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        return pc.cast(function(_moment(operands[0], types[0])), pa.int64())
+
+    return run
+
+
+def _day_of_week(moment: Column) -> Column:
+    return pc.day_of_week(moment, count_from_zero=False, week_start=7)
+
+
+def to_date(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """The day of a timestamp, in its own zone."""
+    if types[0].kind is Kind.DATE:
+        return operands[0]
+    moment = _moment(operands[0], types[0])
+    if types[0].zone is not None:
+        moment = pc.local_timestamp(moment)
+    days = pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32())
+    return pc.cast(days.view(pa.int32()), pa.int64())
+
+
+# ── Conditions and nulls ───────────────────────────────────────────────────────────────────────────
+
+
+def _coalesce(operands: list[Column], types: list[Type], result: Type) -> Column:
+    return pc.coalesce(*_of_one_type(operands, result))
+
+
+def _nullif(operands: list[Column], types: list[Type], result: Type) -> Column:
+    left, right = _of_one_type(operands, result)
+    equal = pc.fill_null(compare("=", left, right), False)
+    return pc.if_else(equal, pa.scalar(None, left.type), left)
+
+
+def _if(operands: list[Column], types: list[Type], result: Type) -> Column:
+    chosen, otherwise = _of_one_type(operands[1:], result)
+    return pc.if_else(pc.fill_null(operands[0], False), chosen, otherwise)
+
+
+def _extreme(operator: str) -> _Function:
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        best, *others = _of_one_type(operands, result)
+        for other in others:
+            # Nulls are passed over; NaN counts as the largest.
+            better = pc.or_(pc.is_null(best), pc.fill_null(compare(operator, other, best), False))
+            best = pc.if_else(pc.and_(better, pc.is_valid(other)), other, best)
+        return best
+
+    return run
+
+
+def _of_one_type(operands: list[Column], result: Type) -> list[Column]:
+    wanted = engine_type(result)
+    return [pa.nulls(len(o), wanted) if pa.types.is_null(o.type) else o for o in operands]
+
+
+def _unary(function: Callable[[Column], Column]) -> _Function:
+    return lambda operands, types, result: function(operands[0])
+
+
+_FUNCTIONS: dict[str, _Function] = {
+    "lower": _unary(pc.utf8_lower),
+    "upper": _unary(pc.utf8_upper),
+    "length": lambda operands, types, result: pc.cast(pc.utf8_length(operands[0]), pa.int64()),
+    "concat": _concat,
+    "substring": _substring,
+    "trim": _unary(lambda column: pc.utf8_trim(column, characters=" ")),
+    "ltrim": _unary(lambda column: pc.utf8_ltrim(column, characters=" ")),
+    "rtrim": _unary(lambda column: pc.utf8_rtrim(column, characters=" ")),
+    "replace": _rowwise(_replace),
+    "startswith": _rowwise(str.startswith),
+    "endswith": _rowwise(str.endswith),
+    "contains": _rowwise(str.__contains__),
+    "instr": _rowwise(lambda text, part: text.find(part) + 1),
+    "abs": _abs,
+    "sign": _sign,
+    "round": _round,
+    "floor": _whole(np.floor, "ROUND_FLOOR"),
+    "ceil": _whole(np.ceil, "ROUND_CEILING"),
+    "sqrt": _floating(np.sqrt),
+    "exp": _floating(np.exp),
+    "ln": _floating(np.log, _positive),
+    "log10": _floating(np.log10, _positive),
+    "power": _floating(np.power),
+    "isnan": _isnan,
+    "double": _converted,
+    "bigint": _converted,
+    "year": _part(pc.year),
+    "month": _part(pc.month),
+    "day": _part(pc.day),
+    "dayofweek": _part(_day_of_week),
+    "hour": _part(pc.hour),
+    "minute": _part(pc.minute),
+    "second": _part(pc.second),
+    "to_date": to_date,
+    "coalesce": _coalesce,
+    "nullif": _nullif,
+    "if": _if,
+    "greatest": _extreme(">"),
+    "least": _extreme("<"),
+}

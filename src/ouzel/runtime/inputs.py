@@ -1,0 +1,162 @@
+"""Events from anywhere as Arrow tables: Arrow itself, polars, DuckDB, pandas, dictionaries, files.
+
+Nothing is interpreted here but the time column; what the columns mean is settled by `layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.errors import InputError
+
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "ipc",
+    ".feather": "feather",
+}
+
+
+def as_table(events: Any) -> pa.Table:
+    """Any supported input as one Arrow table.
+
+    >>> as_table([{"type": "A", "ts": 1}, {"type": "B", "ts": 2, "x": 7}]).column_names
+    ['type', 'ts', 'x']
+    """
+    if isinstance(events, pa.Table):
+        return events
+    if isinstance(events, pa.RecordBatch):
+        return pa.Table.from_batches([events])
+    if isinstance(events, pa.RecordBatchReader):
+        return events.read_all()
+    if isinstance(events, str | Path):
+        return _read(Path(events))
+    if hasattr(events, "to_table") and hasattr(events, "scanner"):
+        return events.to_table()
+    if hasattr(events, "collect_schema") and hasattr(events, "collect"):
+        # A lazy polars frame.
+        events = events.collect()
+    if hasattr(events, "__arrow_c_stream__"):
+        return pa.table(events)
+    if hasattr(events, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(events)])
+    if hasattr(events, "fetch_arrow_table"):
+        return events.fetch_arrow_table()
+    if hasattr(events, "iloc") and hasattr(events, "columns"):
+        return pa.Table.from_pandas(events, preserve_index=False)
+    if isinstance(events, Iterable) and not isinstance(events, Mapping | bytes):
+        return _from_dicts(list(events))
+    raise InputError(
+        f"events cannot be read from a {type(events).__name__}; give a pyarrow Table, RecordBatch, reader or Dataset, "
+        "a polars, pandas or DuckDB frame, a list of dictionaries, or the path of a Parquet, CSV or JSON Lines file"
+    )
+
+
+def as_batches(events: Any) -> Iterator[pa.Table]:
+    """The input piece by piece where it comes in pieces, so that a large one is never held whole."""
+    if isinstance(events, pa.RecordBatchReader):
+        for batch in events:
+            yield pa.Table.from_batches([batch])
+    else:
+        yield as_table(events)
+
+
+def _read(path: Path) -> pa.Table:
+    import pyarrow.dataset as ds
+
+    if not path.exists():
+        raise InputError(f"there is no file or folder '{path}'")
+    kind = _SUFFIXES.get(path.suffix.lower())
+    if path.is_dir():
+        found = {_SUFFIXES.get(p.suffix.lower()) for p in path.rglob("*") if p.is_file()} - {None}
+        if len(found) != 1:
+            raise InputError(
+                f"the folder '{path}' must hold files of one kind (Parquet, CSV, JSON Lines or Arrow); "
+                f"it holds {', '.join(sorted(k for k in found if k)) or 'none of them'}"
+            )
+        kind = found.pop()
+    if kind is None:
+        raise InputError(
+            f"'{path}' has an ending that says nothing of its format; known are {', '.join(sorted(_SUFFIXES))}"
+        )
+    try:
+        return ds.dataset(path, format=kind).to_table()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+        raise InputError(f"'{path}' cannot be read as {kind}: {error}") from None
+
+
+def _from_dicts(rows: list[Any]) -> pa.Table:
+    names: dict[str, None] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"event {number} is a {type(row).__name__}, not a dictionary")
+        names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise InputError(f"the values of '{name}' do not have one type: {error}") from None
+    return pa.table(columns)
+
+
+def with_readable_time(table: pa.Table, time: str) -> pa.Table:
+    """The table with its time column as an integer or a timestamp; strings are read as ISO 8601, dates as midnights."""
+    if time not in table.column_names:
+        raise InputError(
+            f"there is no time column '{time}'; the columns are {', '.join(map(repr, table.column_names))}. "
+            "Say which one it is with time="
+        )
+    column = table.column(time)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+        return table
+    if pa.types.is_date(kind):
+        readable: Any = pc.cast(pc.cast(column, pa.date32()), pa.timestamp("us"))
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        readable = _parse_times(column, time)
+    else:
+        raise InputError(
+            f"the time column '{time}' is of type {kind}; it must be a timestamp, a date, an integer or ISO 8601 text"
+        )
+    return table.set_column(table.column_names.index(time), time, readable)
+
+
+def _parse_times(column: pa.ChunkedArray, time: str) -> pa.ChunkedArray:
+    for target in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        try:
+            return pc.cast(column, target)
+        except pa.ArrowInvalid:
+            continue
+    for row, value in enumerate(column.to_pylist()):
+        if value is None:
+            continue
+        try:
+            pc.cast(pa.array([value]), pa.timestamp("us", "UTC"))
+        except pa.ArrowInvalid:
+            try:
+                pc.cast(pa.array([value]), pa.timestamp("us"))
+            except pa.ArrowInvalid:
+                raise InputError(
+                    f"the time in row {row} ('{value}' in column '{time}') is not an ISO 8601 date and time"
+                ) from None
+    raise InputError(f"some times in column '{time}' have a zone and some have none; make them all alike")
+
+
+def check_no_null_time(column: pa.Array | pa.ChunkedArray, time: str) -> None:
+    """A null time is an error that says which row."""
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise InputError(
+            f"the time in row {row} (column '{time}') is null; every event needs a time: "
+            "filter such rows out or fill them in first"
+        )

@@ -1,0 +1,192 @@
+"""What the columns of the input mean: the wide table in which events of all types lie, and the catalog for the binder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Catalog, Kind, TimeDomain, Type
+from ouzel.bind.schema import type_from_arrow
+from ouzel.errors import InputError
+from ouzel.runtime.inputs import check_no_null_time
+from ouzel.runtime.values import one_array
+
+# The column that says which of several inputs a row came from.
+INPUT_TYPE = "event type"
+_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
+_UNIT_NS |= {"days": 24 * _UNIT_NS["h"], "weeks": 7 * 24 * _UNIT_NS["h"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the events of a stream lie in one wide table.
+
+    `type` is the column that names the event type, or None where every event has `only_type`. `physical` maps
+    (event type, attribute) to the wide column where that differs from the attribute's own name.
+    """
+
+    schema: pa.Schema
+    time: str
+    type: str | None
+    only_type: str | None = None
+    order: tuple[str, ...] = ()
+    physical: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def column(self, event_type: str | None, attribute: str) -> str:
+        """The wide column that holds an attribute of an event type."""
+        return self.physical.get((event_type or "", attribute), attribute)
+
+
+def layout_of_table(
+    schema: pa.Schema,
+    *,
+    time: str,
+    type: str | None,
+    only_type: str | None = None,
+    order: Sequence[str] = (),
+) -> Layout:
+    """The layout of one table whose `type` column names the event type of each row."""
+    for name in (time, *order, *([type] if type is not None else [])):
+        if name not in schema.names:
+            what = "time" if name == time else "type" if name == type else "order"
+            raise InputError(
+                f"there is no {what} column '{name}'; the columns are {', '.join(map(repr, schema.names))}. "
+                f"Say which one it is with {what}="
+            )
+    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    if repeated:
+        raise InputError(f"the column '{sorted(repeated)[0]}' stands twice in the input; give each its own name")
+    return Layout(schema, time, type, only_type, tuple(order))
+
+
+def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequence[str] = ()) -> Layout:
+    """The layout of several tables, one for each event type: side by side in one wide table.
+
+    Columns of one name and type share a wide column; where types differ each event type has its own.
+    """
+    fields: dict[str, pa.Field] = {INPUT_TYPE: pa.field(INPUT_TYPE, pa.string())}
+    physical: dict[tuple[str, str], str] = {}
+    for event_type, schema in schemas.items():
+        layout_of_table(schema, time=time, type=None, order=order)
+        for column in schema:
+            known = fields.setdefault(column.name, pa.field(column.name, column.type))
+            if known.type != column.type:
+                if column.name in (time, *order):
+                    raise InputError(
+                        f"the column '{column.name}' is of type {known.type} in one input and {column.type} in that of "
+                        f"'{event_type}'; make them alike"
+                    )
+                wide = f"{column.name} of {event_type}"
+                fields[wide] = pa.field(wide, column.type)
+                physical[(event_type, column.name)] = wide
+    return Layout(pa.schema(list(fields.values())), time, INPUT_TYPE, None, tuple(order), physical)
+
+
+def catalog_of(
+    layout: Layout,
+    *,
+    schemas: Mapping[str, pa.Schema] | None = None,
+    declared: Mapping[str, Collection[str]] | None = None,
+    time_unit: str | None = None,
+) -> Catalog:
+    """What the binder must know of the input.
+
+    `schemas` are those of several inputs by event type; `declared` says which of one table's columns each type has.
+    """
+    domain = time_domain(layout.schema.field(layout.time).type, time_unit)
+    if schemas is not None:
+        attributes = {t: {f.name: type_from_arrow(f.type) for f in schema} for t, schema in schemas.items()}
+        return Catalog(declared=attributes, time=domain)
+    columns = {f.name: type_from_arrow(f.type) for f in layout.schema}
+    if declared is None:
+        return Catalog(common=columns, time=domain)
+    own = [name for name in (layout.type, layout.time) if name is not None]
+    by_type: dict[str, dict[str, Type]] = {}
+    for event_type, names in declared.items():
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise InputError(
+                f"event type '{event_type}' is declared with an attribute '{missing[0]}', which is not a column of the "
+                f"input; the columns are {', '.join(map(repr, columns))}"
+            )
+        # Every event has its type and time, declared or not.
+        wanted = dict.fromkeys([*(name for name in own if name not in names), *names])
+        by_type[event_type] = {name: columns[name] for name in wanted}
+    return Catalog(declared=by_type, time=domain)
+
+
+def time_domain(column: pa.DataType, time_unit: str | None) -> TimeDomain:
+    """How the time column is counted."""
+    type_ = type_from_arrow(column)
+    if type_.kind is Kind.TIMESTAMP:
+        return TimeDomain(type_, _UNIT_NS[type_.unit or "us"])
+    return TimeDomain(type_, None if time_unit is None else _unit_ns(time_unit))
+
+
+def _unit_ns(unit: str) -> int:
+    if unit not in _UNIT_NS:
+        raise InputError(f"there is no time_unit '{unit}'; there are {', '.join(_UNIT_NS)}")
+    return _UNIT_NS[unit]
+
+
+def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
+    """Several inputs, by event type, as one wide table."""
+    parts = []
+    for event_type, table in inputs.items():
+        columns = {}
+        for field in layout.schema:
+            source = next((n for n in table.column_names if layout.column(event_type, n) == field.name), None)
+            if field.name == INPUT_TYPE:
+                columns[field.name] = pa.repeat(pa.scalar(event_type), table.num_rows)
+            elif source is None:
+                columns[field.name] = pa.nulls(table.num_rows, field.type)
+            else:
+                columns[field.name] = table.column(source)
+        parts.append(pa.table(columns, schema=layout.schema))
+    return pa.concat_tables(parts) if parts else layout.schema.empty_table()
+
+
+def conform(table: pa.Table, layout: Layout) -> pa.Table:
+    """A later batch in the types of the first: columns may come in another order, extra ones are dropped."""
+    if table.schema.equals(layout.schema):
+        return table
+    columns = []
+    for field in layout.schema:
+        if field.name not in table.column_names:
+            raise InputError(f"the column '{field.name}' is missing in this batch; earlier batches had it")
+        column = table.column(field.name)
+        if column.type != field.type:
+            try:
+                column = pc.cast(column, field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InputError(
+                    f"the column '{field.name}' is of type {column.type} in this batch and {field.type} in earlier "
+                    f"ones, and cannot be converted: {error}"
+                ) from None
+        columns.append(column)
+    return pa.table(columns, schema=layout.schema)
+
+
+def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
+    """Event times as int64 ticks: microseconds for timestamps, nanoseconds where the column has them, else the number."""
+    column = table.column(layout.time)
+    check_no_null_time(column, layout.time)
+    array = one_array(column)
+    if pa.types.is_timestamp(array.type) and array.type.unit in ("s", "ms"):
+        try:
+            array = pc.cast(array, pa.timestamp("us", array.type.tz))
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"a time in column '{layout.time}' does not fit 64 bits of microseconds; "
+                "such times lie about 300,000 years away: filter them out"
+            ) from None
+    if array.type != pa.int64():
+        try:
+            array = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else pc.cast(array, pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InputError(f"a time in column '{layout.time}' does not fit 64 bits: {error}") from None
+    return np.asarray(array.to_numpy(zero_copy_only=True), dtype=np.int64)

@@ -1,0 +1,96 @@
+"""The rows behind live events: what a match shows of them is fetched here when it completes.
+
+Rows have running numbers that never repeat. They lie in chunks as they came in; a chunk is let go when its newest event
+has left the window, and small neighbours are merged so that there are never many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.runtime.frames import take
+from ouzel.runtime.values import one_array
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    base: int
+    table: pa.Table
+    ticks: np.ndarray
+    newest: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.ticks)
+
+
+class Payload:
+    """Rows of a stream, by running number."""
+
+    def __init__(self) -> None:
+        self._chunks: list[_Chunk] = []
+        self._next = 0
+
+    def append(self, table: pa.Table, ticks: np.ndarray) -> int:
+        """Keep some rows; gives the number of the first."""
+        base = self._next
+        self._next += len(ticks)
+        if len(ticks):
+            self._chunks.append(_Chunk(base, table, ticks, int(ticks.max())))
+            # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied
+            # a logarithmic number of times.
+            while len(self._chunks) > 1 and self._chunks[-2].rows <= 2 * self._chunks[-1].rows and self._adjacent():
+                self._merge_last_two()
+        return base
+
+    def _adjacent(self) -> bool:
+        left, right = self._chunks[-2:]
+        return left.base + left.rows == right.base
+
+    def _merge_last_two(self) -> None:
+        left, right = self._chunks[-2:]
+        table = pa.concat_tables([left.table, right.table]).combine_chunks()
+        merged = _Chunk(left.base, table, np.concatenate([left.ticks, right.ticks]), max(left.newest, right.newest))
+        self._chunks[-2:] = [merged]
+
+    def forget(self, dead_until: int) -> None:
+        """Let go of chunks whose every event is at or before a tick."""
+        self._chunks = [chunk for chunk in self._chunks if chunk.newest > dead_until]
+
+    def fetch(self, rows: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """A table that holds some rows, the event times of its rows, and where in it each of `rows` stands."""
+        if len(self._chunks) == 1:
+            chunk = self._chunks[0]
+            return chunk.table, chunk.ticks, rows - chunk.base if chunk.base else rows
+        wanted, places = np.unique(rows, return_inverse=True)
+        tables, ticks = [], []
+        for chunk in self._chunks:
+            first, last = np.searchsorted(wanted, [chunk.base, chunk.base + chunk.rows])
+            if first < last:
+                local = wanted[first:last] - chunk.base
+                columns = [take(one_array(column), local) for column in chunk.table.columns]
+                tables.append(pa.table(columns, schema=chunk.table.schema))
+                ticks.append(chunk.ticks[local])
+        if not tables:
+            return pa.table({}), np.empty(0, np.int64), places.reshape(rows.shape)
+        return pa.concat_tables(tables).combine_chunks(), np.concatenate(ticks), places.reshape(rows.shape)
+
+    @property
+    def rows(self) -> int:
+        return sum(chunk.rows for chunk in self._chunks)
+
+    def dump(self) -> tuple[int, list[int], list[tuple[pa.Table, np.ndarray]]]:
+        """Everything, for a snapshot: the next number, the bases, and the rows."""
+        return self._next, [c.base for c in self._chunks], [(c.table, c.ticks) for c in self._chunks]
+
+    @classmethod
+    def load(cls, following: int, bases: list[int], parts: list[tuple[pa.Table, np.ndarray]]) -> Payload:
+        payload = cls()
+        payload._next = following
+        payload._chunks = [
+            _Chunk(base, table, ticks, int(ticks.max())) for base, (table, ticks) in zip(bases, parts, strict=True)
+        ]
+        return payload

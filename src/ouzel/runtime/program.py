@@ -1,0 +1,174 @@
+"""A program: everything a session needs to run queries, as versioned, checksummed bytes.
+
+Compiled once, where the queries and the schema are known; opened wherever events are. Plain data all the way: JSON
+and an Arrow schema, no pickles.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ouzel.bind.codec import decode, encode
+from ouzel.bind.model import Attribute, BoundQuery
+from ouzel.errors import InputError
+from ouzel.plan import Plan, Statistics, build, optimize
+from ouzel.plan.support import require_runnable
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.framing import seal, unseal
+from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.transform import output_schema
+
+MAGIC = b"OUZELPRG"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Bound queries, the layout of their events, and how they are to be run."""
+
+    queries: tuple[BoundQuery, ...]
+    layout: Layout
+    limits: Limits = field(default_factory=Limits)
+    rules_off: tuple[str, ...] = ()
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def plans(self) -> dict[str, Plan]:
+        return {q.name: optimize(build(q), self.statistics, off=self.rules_off) for q in self.queries}
+
+
+def make_program(
+    queries: Mapping[str, Query],
+    schema: pa.Schema | Mapping[str, pa.Schema],
+    *,
+    time: str,
+    type: str | None,
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | None = None,
+    rules_off: Collection[str] = (),
+    statistics: Statistics | None = None,
+    streaming: bool = False,
+) -> Program:
+    """Bind queries to an input of one schema, or of one schema for each event type."""
+    if not queries:
+        raise InputError("there is no query to run; give at least one")
+    if isinstance(schema, pa.Schema):
+        schemas = None
+        only_type = _only_type(queries) if type is None else None
+        layout = layout_of_table(schema, time=time, type=type, only_type=only_type, order=tuple(order))
+    else:
+        schemas = schema
+        layout = layout_of_inputs(schemas, time=time, order=tuple(order))
+    bound = []
+    for query in queries.values():
+        catalog = catalog_of(layout, schemas=schemas, declared=query.types, time_unit=time_unit)
+        one = query.bind(catalog, streaming=streaming)
+        require_runnable(one)
+        bound.append(one)
+    return Program(tuple(bound), layout, limits or Limits(), tuple(rules_off), statistics or Statistics())
+
+
+def _only_type(queries: Mapping[str, Query]) -> str:
+    """The one event type that queries name, for an input without a type column."""
+    names = {t.name for q in queries.values() for c in q.tree.pattern.components for t in c.types}
+    if len(names) > 1:
+        raise InputError(
+            f"the queries name several event types ({', '.join(sorted(names))}), and type=None says that the input "
+            "has no type column; name the column with type=, or give one input for each type"
+        )
+    return next(iter(names), "event")
+
+
+def compile_program(queries: Any, schema: pa.Schema | Mapping[str, pa.Schema], **options: Any) -> bytes:
+    """`make_program` for queries in any form, as bytes to send to wherever events are."""
+    return dump(make_program(as_queries(queries), schema, **options))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a feeder must know of a program: which columns travel, what partitions them, what comes out."""
+
+    needed_columns: tuple[str, ...]
+    # Columns by whose values all events that can meet in a match agree; empty: there are none.
+    key_columns: tuple[str, ...]
+    output_schemas: Mapping[str, pa.Schema]
+    # The widest window of all queries; None where one has none.
+    window_ticks: int | None
+    tick_ns: int | None
+
+
+def describe(program: bytes | Program) -> Description:
+    """Describe a program, for those who feed it."""
+    loaded = load(program) if isinstance(program, bytes) else program
+    plans = loaded.plans()
+    windows = [plan.window_ticks for plan in plans.values()]
+    keys = [_shared_columns(plan) for plan in plans.values()]
+    common = [column for column in keys[0] if all(column in others for others in keys[1:])]
+    return Description(
+        needed_columns=tuple(loaded.layout.schema.names),
+        key_columns=tuple(common),
+        output_schemas={q.name: output_schema(q, loaded.layout) for q in loaded.queries},
+        window_ticks=None if None in windows else max(w for w in windows if w is not None),
+        tick_ns=loaded.queries[0].catalog.time.tick_ns,
+    )
+
+
+def _shared_columns(plan: Plan) -> list[str]:
+    """Columns of the input that are equal for all events of a match, negative ones included."""
+    found = []
+    for part in plan.key:
+        attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]
+        names = {a.path[0] for a in attributes}
+        if len(attributes) == len(plan.query.components) and len(names) == 1:
+            found += sorted(names)
+    return found
+
+
+def dump(program: Program) -> bytes:
+    """The program as bytes."""
+    layout = program.layout
+    body = json.dumps(
+        {
+            "queries": [encode(query) for query in program.queries],
+            "layout": {
+                "schema": base64.b64encode(layout.schema.serialize().to_pybytes()).decode("ascii"),
+                "time": layout.time,
+                "type": layout.type,
+                "only_type": layout.only_type,
+                "order": list(layout.order),
+                "physical": [[event_type, name, wide] for (event_type, name), wide in layout.physical.items()],
+            },
+            "limits": asdict(program.limits),
+            "rules_off": list(program.rules_off),
+            "distinct": dict(program.statistics.distinct),
+        },
+        separators=(",", ":"),
+    ).encode("utf-8")
+    return seal(MAGIC, VERSION, body)
+
+
+def load(blob: bytes) -> Program:
+    """The program that `dump` wrote; StateError where the bytes are damaged or from a newer version."""
+    data = json.loads(bytes(unseal(MAGIC, VERSION, blob, "program")))
+    layout = data["layout"]
+    return Program(
+        queries=tuple(decode(query) for query in data["queries"]),
+        layout=Layout(
+            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(layout["schema"]))),
+            time=layout["time"],
+            type=layout["type"],
+            only_type=layout["only_type"],
+            order=tuple(layout["order"]),
+            physical={(event_type, name): wide for event_type, name, wide in layout["physical"]},
+        ),
+        limits=Limits(**data["limits"]),
+        rules_off=tuple(data["rules_off"]),
+        statistics=Statistics(data["distinct"]),
+    )

@@ -1,0 +1,140 @@
+"""A session: queries running over one stream, whoever feeds it. The embedded engine and Spark both drive this class.
+
+The feeder says what came (`push`) and how far time has certainly moved (`advance`); the session orders events, judges
+which are late, and keeps everything that must survive in one snapshot.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ouzel.errors import StateError
+from ouzel.runtime.layout import conform, ticks_of
+from ouzel.runtime.program import Program, dump, load
+from ouzel.runtime.sequence import SequenceRunner
+from ouzel.runtime.snapshot import Reader, Writer
+
+LATEST = 2**63 - 1
+EARLIEST = -(2**63)
+
+
+class Session:
+    """Queries over one stream of events.
+
+    `push` takes events in any order; `advance(tick)` declares that nothing at or before a tick can come any more and
+    gives what that completes, by query name; `finish` ends a bounded input.
+    """
+
+    def __init__(self, program: Program, *, keep_late: bool = False) -> None:
+        self._program = program
+        self._runners = {
+            name: SequenceRunner(plan, program.layout, program.limits) for name, plan in program.plans().items()
+        }
+        self._watermark = EARLIEST
+        self._keep_late = keep_late
+        self._late_tables: list[pa.Table] = []
+        self.late = 0
+
+    @classmethod
+    def open(cls, program: bytes, *, keep_late: bool = False) -> Session:
+        """A fresh session for a compiled program."""
+        return cls(load(program), keep_late=keep_late)
+
+    @property
+    def program(self) -> Program:
+        """What is run here."""
+        return self._program
+
+    @property
+    def keep_late(self) -> bool:
+        """Whether late events are kept aside."""
+        return self._keep_late
+
+    @property
+    def watermark(self) -> int:
+        """Nothing at or before this tick is taken any more."""
+        return self._watermark
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The columns of each query's answer."""
+        return {name: runner.schema for name, runner in self._runners.items()}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
+        deadlines = [runner.next_deadline for runner in self._runners.values()]
+        return min((d for d in deadlines if d is not None), default=None)
+
+    @property
+    def held_events(self) -> int:
+        """How many events are held, over all queries."""
+        return sum(runner.held_events for runner in self._runners.values())
+
+    @property
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """What the kernels counted, by query."""
+        return {name: runner.statistics for name, runner in self._runners.items()}
+
+    def push(self, table: pa.Table, *, keep_whole: bool = False) -> None:
+        """Take events in. Late ones are counted, kept aside if asked for, and never matched."""
+        table = conform(table, self._program.layout)
+        ticks = ticks_of(table, self._program.layout)
+        if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
+            on_time = ticks > self._watermark
+            self.late += int(len(ticks) - on_time.sum())
+            if self._keep_late:
+                self._late_tables.append(table.filter(pa.array(~on_time)))
+            table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
+        if not len(ticks):
+            return
+        for runner in self._runners.values():
+            runner.stage(table, ticks, keep_whole=keep_whole)
+
+    def advance(self, watermark: int) -> dict[str, pa.Table]:
+        """Nothing at or before this tick can come any more. A tick that has passed already changes nothing."""
+        self._watermark = max(self._watermark, watermark)
+        return {name: runner.advance(self._watermark) for name, runner in self._runners.items()}
+
+    def finish(self) -> dict[str, pa.Table]:
+        """The input has ended: match what is held and let time run on to its end."""
+        return self.advance(LATEST)
+
+    def take_late(self) -> pa.Table:
+        """The late events kept since the last call."""
+        tables, self._late_tables = self._late_tables, []
+        return pa.concat_tables(tables) if tables else self._program.layout.schema.empty_table()
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        writer = Writer()
+        head = {
+            "program": writer.add_bytes(dump(self._program)),
+            "watermark": self._watermark,
+            "late": self.late,
+            "keep_late": self._keep_late,
+            "late_events": [writer.add_table(table) for table in self._late_tables],
+            "runners": {name: runner.dump(writer) for name, runner in self._runners.items()},
+        }
+        return writer.finish(head)
+
+    @classmethod
+    def restore(cls, blob: bytes, program: bytes | None = None) -> Session:
+        """The session that a snapshot was taken of. With `program`, it must be of that very program."""
+        reader = Reader(blob)
+        try:
+            stored = reader.bytes(reader.head["program"])
+            if program is not None and stored != program:
+                raise StateError(
+                    "this state was written by another query, another schema or other settings; "
+                    "start it afresh, or go back to the query that wrote it"
+                )
+            session = cls(load(stored), keep_late=reader.head["keep_late"])
+            session._watermark = reader.head["watermark"]
+            session.late = reader.head["late"]
+            session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
+            for name, runner in session._runners.items():
+                runner.load(reader, reader.head["runners"][name])
+        except (KeyError, IndexError, TypeError, ValueError, pa.ArrowInvalid) as error:
+            raise StateError(f"this snapshot cannot be read by this version of Ouzel: {error}") from None
+        return session

@@ -1,0 +1,90 @@
+"""State as bytes: a small JSON head, plain arrays and Arrow tables, framed with a version and a checksum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.errors import StateError
+from ouzel.runtime.framing import seal, unseal
+
+MAGIC = b"OUZELSNP"
+VERSION = 1
+# Arrays start at multiples of this, so that they can be read in place.
+_ALIGNMENT = 64
+
+
+class Writer:
+    """Collects the parts of a snapshot; each `add_…` gives the number by which the reader finds the part again."""
+
+    def __init__(self) -> None:
+        self._parts: list[dict[str, Any]] = []
+        self._chunks: list[Any] = []
+        self._size = 0
+
+    def add_array(self, array: np.ndarray) -> int:
+        contiguous = np.ascontiguousarray(array)
+        return self._add({"dtype": contiguous.dtype.str, "shape": list(contiguous.shape)}, contiguous.data.cast("B"))
+
+    def add_table(self, table: pa.Table) -> int:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return self._add({"table": True}, memoryview(sink.getvalue()))
+
+    def add_bytes(self, data: bytes) -> int:
+        return self._add({"bytes": True}, memoryview(data))
+
+    def _add(self, part: dict[str, Any], data: memoryview) -> int:
+        padding = -self._size % _ALIGNMENT
+        if padding:
+            self._chunks.append(b"\0" * padding)
+        self._size += padding
+        self._parts.append({**part, "at": self._size, "size": data.nbytes})
+        self._chunks.append(data)
+        self._size += data.nbytes
+        return len(self._parts) - 1
+
+    def finish(self, head: dict[str, Any]) -> bytes:
+        """The whole snapshot."""
+        text = json.dumps({"head": head, "parts": self._parts}, separators=(",", ":")).encode("utf-8")
+        return seal(MAGIC, VERSION, [len(text).to_bytes(8, "little"), text, *self._chunks])
+
+
+class Reader:
+    """Reads a snapshot back; StateError where it is damaged, cut short or from a newer version."""
+
+    def __init__(self, blob: bytes | memoryview) -> None:
+        body = unseal(MAGIC, VERSION, blob, "snapshot")
+        length = int.from_bytes(body[:8], "little")
+        content = json.loads(bytes(body[8 : 8 + length]))
+        self.head: dict[str, Any] = content["head"]
+        self._parts = content["parts"]
+        self._data = body[8 + length :]
+
+    def array(self, number: int) -> np.ndarray:
+        """An array of its own, free to be written to."""
+        part = self._parts[number]
+        flat = np.frombuffer(self._slice(part), dtype=np.dtype(part["dtype"]))
+        return flat.reshape(part["shape"]).copy()
+
+    def table(self, number: int) -> pa.Table:
+        """A table that reads the snapshot's bytes in place."""
+        with pa.ipc.open_stream(pa.py_buffer(self._slice(self._parts[number]))) as stream:
+            return stream.read_all()
+
+    def bytes(self, number: int) -> bytes:
+        return bytes(self._slice(self._parts[number]))
+
+    def arrays(self, numbers: Sequence[int]) -> list[np.ndarray]:
+        return [self.array(number) for number in numbers]
+
+    def _slice(self, part: dict[str, Any]) -> memoryview:
+        end = part["at"] + part["size"]
+        if end > len(self._data):
+            raise StateError("this snapshot is damaged: a part of it is missing")
+        return self._data[part["at"] : end]

@@ -1,0 +1,135 @@
+"""Transformation (SASE's TF operator): matches, as row numbers, into composite events, as an Arrow table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.values import from_engine, output_type
+from ouzel.runtime.vectors import evaluate
+
+
+def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
+    """The columns of the answer, known before any event is seen."""
+    time = _time_type(layout)
+    fields = [pa.field("start", time), pa.field("end", time)]
+    if query.returns is None:
+        fields += [pa.field(c.variable, pa.struct(_struct_fields(query, layout, c))) for c in query.positives]
+    else:
+        for column in query.returns:
+            fields.append(pa.field(column.name, _column_type(query, layout, column.expression)))
+    return pa.schema(fields)
+
+
+def transform(
+    query: BoundQuery,
+    layout: Layout,
+    table: pa.Table,
+    ticks: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+) -> pa.Table:
+    """Composite events out of matches.
+
+    `rows` has a line for each positive component and a column for each match, numbering rows of `table`; `starts` and `ends` are
+    the ticks between which each match lies.
+    """
+    schema = output_schema(query, layout)
+    place = {c.position: i for i, c in enumerate(query.positives)}
+    frame = EventFrame(query, layout, table, ticks, lambda c: rows[place[c]], rows.shape[1])
+    time = _time_type(layout)
+    columns: list[pa.Array] = [ticks_to_time(starts, time), ticks_to_time(ends, time)]
+    if query.returns is None:
+        columns += [_struct(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
+    else:
+        columns += [_returned(frame, column.expression, time) for column in query.returns]
+    return pa.table(columns, schema=schema)
+
+
+def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
+    """Ticks in the type of the input's time column."""
+    plain = pa.array(ticks, pa.int64())
+    if pa.types.is_timestamp(time):
+        unit = "ns" if time.unit == "ns" else "us"
+        return plain.view(pa.timestamp(unit, time.tz)).cast(time, safe=False)
+    return plain.cast(time)
+
+
+def _time_type(layout: Layout) -> pa.DataType:
+    return layout.schema.field(layout.time).type
+
+
+def _struct_fields(query: BoundQuery, layout: Layout, component: Component) -> list[pa.Field]:
+    return [
+        pa.field(attribute.path[0], _attribute_type(query, layout, attribute))
+        for attribute in _attributes(query, layout, component)
+    ]
+
+
+def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list[Attribute]:
+    """The attributes of a component's types, in column order; of ANY the union."""
+    catalog = query.catalog
+    owners: dict[str, list[str]] = {}
+    kinds = {}
+    if catalog.declared is None:
+        assert catalog.common is not None, "a query is bound to a schema before it runs"
+        return [Attribute(component.position, (name,), type=type_) for name, type_ in catalog.common.items()]
+    types = component.types or tuple(catalog.declared)
+    for event_type in types:
+        for name, type_ in (catalog.attributes(event_type) or {}).items():
+            owners.setdefault(name, []).append(event_type)
+            kinds.setdefault(name, type_)
+    return [
+        Attribute(
+            component.position,
+            (name,),
+            type=kinds[name],
+            present_in=None if len(having) == len(types) else frozenset(having),
+        )
+        for name, having in owners.items()
+    ]
+
+
+def _attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
+    component = query.components[attribute.component]
+    types = component.types or tuple(query.catalog.declared or ("",))
+    owner = next(t for t in types if attribute.present_in is None or t in attribute.present_in)
+    found = layout.schema.field(layout.column(owner, attribute.path[0])).type
+    for name in attribute.path[1:]:
+        found = found.field(name).type
+    return found
+
+
+def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.DataType:
+    if isinstance(expression, Attribute):
+        return _attribute_type(query, layout, expression)
+    if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
+        return _time_type(layout)
+    return output_type(expression.type)
+
+
+def _struct(
+    query: BoundQuery, layout: Layout, frame: EventFrame, component: Component, type_: pa.StructType
+) -> pa.Array:
+    attributes = _attributes(query, layout, component)
+    children = []
+    for attribute, field in zip(attributes, type_, strict=True):
+        if attribute.path[0] == layout.type and component.types is not None and len(component.types) == 1:
+            # Every event of the component has the same type: no need to gather its name.
+            children.append(pa.repeat(pa.scalar(component.types[0]), frame.rows).cast(field.type))
+        else:
+            children.append(frame.raw(attribute))
+    return pa.StructArray.from_arrays(children, fields=list(type_))
+
+
+def _returned(frame: EventFrame, expression: Bound, time: pa.DataType) -> pa.Array:
+    if isinstance(expression, Attribute):
+        return frame.raw(expression)
+    value = evaluate(expression, frame)
+    if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
+        return ticks_to_time(value.to_numpy(), time)
+    return from_engine(value, expression.type)

@@ -1,0 +1,126 @@
+"""The engine form of values: what a column of each type is while expressions are computed, and the way in and out.
+
+Integers, dates (days) and timestamps (ticks) are int64; floats are float64; decimals, strings, binaries and booleans
+are Arrow's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Kind, Type
+
+Column = pa.Array
+
+
+def engine_type(declared: Type) -> pa.DataType:
+    """The Arrow type in which values of a type are computed.
+
+    >>> from ouzel.bind.model import INT
+    >>> engine_type(INT)
+    DataType(int64)
+    """
+    kind = declared.kind
+    if kind in (Kind.INT, Kind.DATE, Kind.TIMESTAMP, Kind.DURATION):
+        return pa.int64()
+    if kind is Kind.DECIMAL:
+        return pa.decimal128(max(declared.precision, 1), declared.scale)
+    return {
+        Kind.BOOL: pa.bool_(),
+        Kind.FLOAT: pa.float64(),
+        Kind.STRING: pa.large_string(),
+        Kind.BINARY: pa.large_binary(),
+        Kind.NULL: pa.null(),
+    }[kind]
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as a single array, without a copy where it has a single chunk."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type) -> Column:
+    """An input column in engine form."""
+    array = one_array(column)
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    wanted = engine_type(declared)
+    if array.type == wanted:
+        return array
+    if declared.kind is Kind.TIMESTAMP:
+        unit = declared.unit or "us"
+        if array.type.unit != unit:
+            array = pc.cast(array, pa.timestamp(unit, array.type.tz))
+        return array.view(pa.int64())
+    if declared.kind is Kind.DATE:
+        return pc.cast(pc.cast(array, pa.date32()).view(pa.int32()), pa.int64())
+    return pc.cast(array, wanted)
+
+
+def from_engine(column: Column, declared: Type) -> Column:
+    """A computed column as users see it: ticks and days become timestamps and dates again."""
+    if declared.kind is Kind.TIMESTAMP:
+        return column.cast(pa.timestamp(declared.unit or "us", declared.zone))
+    if declared.kind is Kind.DATE:
+        return column.cast(pa.int32()).view(pa.date32())
+    if declared.kind is Kind.STRING and column.type == pa.large_string():
+        return column.cast(pa.string())
+    if declared.kind is Kind.BINARY and column.type == pa.large_binary():
+        return column.cast(pa.binary())
+    return column
+
+
+def output_type(declared: Type) -> pa.DataType:
+    """The Arrow type of a computed output column."""
+    return from_engine(pa.nulls(0, engine_type(declared)), declared).type
+
+
+def split(column: Column, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Values, with zeros for nulls, and the mask of those that are not null."""
+    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    filled = pc.fill_null(column, 0) if column.null_count else column
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=dtype), valid
+
+
+def join(values: np.ndarray, valid: np.ndarray, type_: pa.DataType) -> Column:
+    """The inverse of `split`."""
+    return pa.array(values, type=type_, mask=None if valid.all() else ~valid)
+
+
+COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def compare(operator: str, left: Column, right: Column) -> Column:
+    """A comparison; among floats NaN equals NaN and is greater than every number, as in Spark."""
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return pa.nulls(len(left), pa.bool_())
+    result = COMPARISONS[operator](left, right)
+    if not pa.types.is_floating(left.type):
+        return result
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
+    if not pc.any(pc.or_kleene(left_nan, right_nan)).as_py():
+        return result
+    fixed = {
+        "=": lambda: pc.and_(left_nan, right_nan),
+        "!=": lambda: pc.xor(left_nan, right_nan),
+        "<": lambda: pc.and_(pc.invert(left_nan), right_nan),
+        "<=": lambda: right_nan,
+        ">": lambda: pc.and_(left_nan, pc.invert(right_nan)),
+        ">=": lambda: left_nan,
+    }[operator]()
+    return pc.if_else(pc.or_(left_nan, right_nan), fixed, result)
