@@ -132,8 +132,16 @@ def is_own(node: syntax.Node) -> bool:
 
 
 def lacks(event: Event, path: tuple[str, ...], types: EventTypes) -> bool:
-    """Is it "an attribute that the event's type does not have"? Every event has time, start, end and type."""
-    return not types.has(event, path[0]) and path[0] not in OWN_TIMES_AND_TYPE
+    """Is it "an attribute that the event's type does not have"? Every event has time, start, end and type; a field
+    that a struct does not have is absent too."""
+    if not types.has(event, path[0]):
+        return path[0] not in OWN_TIMES_AND_TYPE
+    value = event.attributes.get(path[0])
+    for name in path[1:]:
+        if value is not None and name not in value:
+            return True
+        value = None if value is None else value[name]
+    return False
 
 
 def attribute(event: Event, path: tuple[str, ...], types: EventTypes) -> Any:
@@ -146,7 +154,7 @@ def attribute(event: Event, path: tuple[str, ...], types: EventTypes) -> Any:
     else:
         value = None
     for name in path[1:]:
-        value = None if value is None else value[name]
+        value = None if value is None else value.get(name)
     return value
 
 

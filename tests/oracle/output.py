@@ -104,7 +104,8 @@ def column_name(item: syntax.Item) -> str:
     if item.alias is not None:
         return item.alias
     assert isinstance(item.expression, syntax.Reference), "an expression in RETURN needs AS"
-    return item.expression.names[-1]
+    name = item.expression.names[-1]
+    return "len" if name.upper() == "LEN" else name
 
 
 # ── Forms ──────────────────────────────────────────────────────────────────────────────────────────
