@@ -187,8 +187,8 @@ class Operation(Bound):
     """An operator or function of the list in functions.py over operands whose types already agree.
 
     Operators: and or not = != < <= > >= + - * / % negate between in like is_null case cast. `between` has value, low
-    and high; `in` has the tested value first; `like` has value, pattern and escape; `case` has condition, result, …, and
-    the ELSE value last; `cast` converts its operand to its own type and gives null where that fails.
+    and high; `in` has the tested value first; `like` has value, pattern and escape; `case` has condition, result, …,
+    and the ELSE value last; `cast` converts its operand to its own type and gives null where that fails.
     """
 
     operator: str

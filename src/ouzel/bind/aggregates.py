@@ -1,0 +1,172 @@
+"""AGG, GROUP BY and HAVING: aggregates over all matches (semantics 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ouzel.bind.clauses import column_name, every_in
+from ouzel.bind.expressions import Expressions, readable_name
+from ouzel.bind.mistakes import listed, nearest, quoted
+from ouzel.bind.model import (
+    INT,
+    AggregateColumn,
+    Bound,
+    EquivalenceTest,
+    GroupKey,
+    Kind,
+    ResultColumn,
+    Type,
+)
+from ouzel.bind.names import Place
+from ouzel.lang import syntax
+from ouzel.lang.syntax import Reference
+
+FUNCTIONS_OVER_MATCHES = ("count", "sum", "avg", "min", "max")
+_COUNT_AS_DECIMAL = Type(Kind.DECIMAL, precision=38, scale=0)
+
+
+def implied_tests(query: syntax.Query, expressions: Expressions) -> list[syntax.Equivalence]:
+    """`GROUP BY attr` implies [attr]."""
+    return [
+        syntax.Equivalence(item.expression.names, span=item.span)
+        for item in query.group_by
+        if isinstance(item.expression, Reference) and _is_bare(item.expression, expressions)
+    ]
+
+
+def _is_bare(reference: Reference, expressions: Expressions) -> bool:
+    """An attribute of all components, not of one variable. A single name is never a variable here."""
+    is_variable = reference.names[0] in expressions.names.variables and len(reference.names) > 1
+    return reference.index is None and reference.default is None and not is_variable
+
+
+def bind_group_by(
+    items: Sequence[syntax.Item], expressions: Expressions, equivalences: Sequence[EquivalenceTest]
+) -> tuple[GroupKey, ...]:
+    source = expressions.source
+    keys: list[GroupKey] = []
+    for number, item in enumerate(items, 1):
+        name = item.alias or column_name(item.expression, number)
+        if name == "end" or any(key.name == name for key in keys):
+            hint = "write AS and another name"
+            raise source.mistake(f"two columns are named {quoted(name)}", item.span, hint)
+        if isinstance(item.expression, Reference) and _is_bare(item.expression, expressions):
+            path = item.expression.names
+            kind = next(test.type for test in equivalences if test.path == path)
+            keys.append(GroupKey(name, path, None, kind))
+            continue
+        expression = expressions.value(item.expression)
+        for part in every_in(expression):
+            hint = "write an index, [1] or [LEN]"
+            raise source.mistake("GROUP BY needs one value a match, and this has one for each event", part.span, hint)
+        expressions.typing.check_comparable(expression.type, item.span)
+        keys.append(GroupKey(name, None, expression, expression.type))
+    return tuple(keys)
+
+
+def bind_aggregates(
+    aggregates: Sequence[syntax.Aggregate], expressions: Expressions, keys: Sequence[GroupKey]
+) -> tuple[AggregateColumn, ...]:
+    columns: list[AggregateColumn] = []
+    taken = {"end", *(key.name for key in keys)}
+    for number, aggregate in enumerate(aggregates, 1):
+        column = aggregate_column(aggregate, expressions, number)
+        if column.name in taken:
+            hint = "write AS and another name"
+            raise expressions.source.mistake(f"two columns are named {quoted(column.name)}", aggregate.span, hint)
+        taken.add(column.name)
+        columns.append(column)
+    return tuple(columns)
+
+
+def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, number: int) -> AggregateColumn:
+    """One aggregate; its name is the function's and the argument's in lower case, unless AS gives one."""
+    source, function = expressions.source, aggregate.function
+    if function not in FUNCTIONS_OVER_MATCHES:
+        hint = (
+            nearest(function, FUNCTIONS_OVER_MATCHES)
+            or f"there are {listed(f.upper() for f in FUNCTIONS_OVER_MATCHES)}"
+        )
+        raise source.mistake(f"there is no aggregate {quoted(function.upper())} over matches", aggregate.span, hint)
+    if aggregate.argument is None:
+        if function != "count":
+            hint = f"write {function.upper()}(v.x)"
+            raise source.mistake(f"{function.upper()} needs an attribute", aggregate.span, hint)
+        kind = _COUNT_AS_DECIMAL if aggregate.as_decimal else INT
+        return AggregateColumn(aggregate.alias or "count", "count", None, kind)
+    argument = expressions.value(aggregate.argument)
+    every = every_in(argument)
+    if len({part.component for part in every}) > 1:
+        hint = "write an index, [1] or [LEN], on one of them"
+        raise source.mistake("an aggregate may range over the events of one component with +", aggregate.span, hint)
+    kind = expressions.aggregate_type(function, argument)
+    if function == "count" and aggregate.as_decimal:
+        kind = _COUNT_AS_DECIMAL
+    stem = readable_name(aggregate.argument) or str(number)
+    return AggregateColumn(aggregate.alias or f"{function}_{stem}".lower(), function, argument, kind)
+
+
+# ── HAVING ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Having(Expressions):
+    """Binds HAVING, where names are columns of the result and calls are aggregates, shown or not."""
+
+    arguments: Expressions | None = None
+    keys: tuple[GroupKey, ...] = ()
+    columns: list[AggregateColumn] = field(default_factory=list)
+
+    def _reference(self, node: Reference) -> Bound:
+        name = ".".join(node.names)
+        types = {column.name: column.type for column in self.columns if not column.hidden}
+        types |= {key.name: key.type for key in self.keys}
+        if node.index is None and len(node.names) == 1 and name in types:
+            return ResultColumn(name, type=types[name], span=node.span)
+        if len(node.names) == 1 and node.index is None and name.lower() == "count":
+            return self._aggregate(syntax.Call("count", (), span=node.span))
+        hint = nearest(name, types) or f"HAVING knows {listed(types, 'and')}"
+        raise self.source.mistake(f"there is no column {quoted(name)} to filter by", node.span, hint)
+
+    def _aggregate(self, node: syntax.Call) -> Bound:
+        assert self.arguments is not None
+        if len(node.arguments) > 1:
+            raise self.source.mistake(f"wrong number of arguments for {quoted(node.function)}", node.span)
+        argument = node.arguments[0] if node.arguments else None
+        asked = aggregate_column(
+            syntax.Aggregate(node.function, argument, span=node.span), self.arguments, len(self.columns) + 1
+        )
+        for column in self.columns:
+            if (column.function, column.argument) == (asked.function, asked.argument):
+                return ResultColumn(column.name, type=column.type, span=node.span)
+        taken = {"end", *(key.name for key in self.keys), *(column.name for column in self.columns)}
+        name = asked.name
+        while name in taken:
+            name += "_"
+        self.columns.append(replace(asked, name=name, hidden=True))
+        return ResultColumn(name, type=asked.type, span=node.span)
+
+
+def bind_having(
+    having: syntax.Expr | None,
+    expressions: Expressions,
+    keys: tuple[GroupKey, ...],
+    aggregates: tuple[AggregateColumn, ...],
+) -> tuple[Bound | None, tuple[AggregateColumn, ...]]:
+    """The filter over rows of the result, and the aggregates with those added that only the filter asks for."""
+    if having is None:
+        return None, aggregates
+    binder = _Having(
+        expressions.source,
+        expressions.names,
+        expressions.typing,
+        expressions.parameters,
+        Place.HAVING,
+        expressions.defaults,
+        arguments=expressions,
+        keys=keys,
+        columns=list(aggregates),
+    )
+    condition = binder.condition(having)
+    return condition, tuple(binder.columns)

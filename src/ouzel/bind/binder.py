@@ -1,0 +1,184 @@
+"""Binding: a syntax tree and a catalog of event types in, a checked `BoundQuery` out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ouzel.bind.aggregates import bind_aggregates, bind_group_by, bind_having, implied_tests
+from ouzel.bind.clauses import (
+    SCORE_COLUMNS,
+    SPAN_COLUMNS,
+    bind_output,
+    bind_return,
+    bind_strategy,
+    bind_threshold,
+    bind_window,
+    check_default_columns,
+    check_negation_at_ends,
+    check_partitions,
+)
+from ouzel.bind.conjuncts import bind_conjuncts, bind_equivalences, split_where
+from ouzel.bind.expressions import Expressions
+from ouzel.bind.incomplete import check_defaults, check_threshold_query
+from ouzel.bind.literals import Parameters
+from ouzel.bind.mistakes import Source
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
+from ouzel.bind.names import Place, bind_pattern
+from ouzel.bind.typing import Typing
+from ouzel.lang import syntax
+from ouzel.lang.syntax import OutputForm, Span, Strategy
+
+# Nodes within nodes. The parser's own limit is lower; trees built by hand may be deeper.
+DEPTH_MAX = 150
+
+
+def bind(
+    query: syntax.Query,
+    text: str,
+    catalog: Catalog,
+    params: Mapping[str, Any] | None = None,
+    *,
+    name: str = "query",
+    streaming: bool = False,
+) -> BoundQuery:
+    """Resolve all names and types of a query; every mistake is a `QueryError` with its place in the text.
+
+    `catalog` describes the events that the query reads: with FROM, those of its sources (see `bind_script`). With an
+    open catalog only the structure is checked, and the query is bound again when a schema has been seen.
+
+    >>> from ouzel.lang import parse
+    >>> text = "PATTERN SEQ(Shelf a, Exit c) WHERE [tag] AND a.weight > 3 WITHIN 12 hours"
+    >>> bound = bind(parse(text), text, Catalog())
+    >>> [component.variable for component in bound.components], len(bound.conjuncts)
+    (['a', 'c'], 1)
+    """
+    parameters = Parameters(params or {})
+    bound = bind_with(query, text, catalog, parameters, name=name, streaming=streaming)
+    parameters.check_all_used(text)
+    return bound
+
+
+def bind_with(
+    query: syntax.Query, text: str, catalog: Catalog, parameters: Parameters, *, name: str, streaming: bool
+) -> BoundQuery:
+    """As `bind`, with parameters that several queries of a script share."""
+    source = Source(text)
+    _check_depth(query, source)
+    names = bind_pattern(query.pattern, catalog, source)
+    defaults: dict[Attribute | Intrinsic, Bound] = {}
+    where = Expressions(source, names, Typing(source, catalog.time), parameters, Place.WHERE, defaults)
+
+    def expressions(place: Place) -> Expressions:
+        return dataclasses.replace(where, place=place)
+
+    _check_clauses(query, source)
+    strategy = bind_strategy(query.selection, names)
+    window = bind_window(query.within, where)
+    check_negation_at_ends(names, window)
+    tests, rest = split_where(query.where)
+    implied = implied_tests(query, where)
+    equivalences = bind_equivalences([*tests, *implied], where)
+    conjuncts = bind_conjuncts(rest, where)
+    output = bind_output(query.output, names)
+    threshold = bind_threshold(query.threshold, where)
+    group_by = bind_group_by(query.group_by, expressions(Place.GROUP_BY), equivalences)
+    over_matches = expressions(Place.AGGREGATE)
+    aggregates = bind_aggregates(query.aggregates, over_matches, group_by)
+    having, aggregates = bind_having(query.having, over_matches, group_by, aggregates)
+    reserved = SPAN_COLUMNS if threshold is None else SPAN_COLUMNS + SCORE_COLUMNS
+    returns = bind_return(query.returns, expressions(Place.RETURN), reserved)
+    if returns is None and not aggregates:
+        check_default_columns(names.components, source, reserved)
+    check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)
+    check_defaults(defaults, source)
+    if threshold is not None:
+        check_threshold_query(query, names.components, strategy, window, conjuncts, defaults, source)
+    if streaming and window is None and not aggregates:
+        hint = "add WITHIN with a duration, such as WITHIN 12 hours"
+        raise source.mistake(
+            "a query on a stream needs WITHIN, else its state grows for ever", query.pattern.span, hint
+        )
+    own_name = query.name or name
+    return BoundQuery(
+        name=own_name,
+        text=text,
+        notation=query.pattern.notation,
+        components=names.components,
+        strategy=strategy,
+        conjuncts=conjuncts,
+        equivalences=equivalences,
+        window=window,
+        output=output,
+        returns=returns,
+        result_type=(query.returns.name if query.returns else None) or query.into or own_name,
+        into=query.into,
+        sources=query.sources or ("input",),
+        catalog=catalog,
+        group_by=group_by,
+        aggregates=aggregates,
+        having=having,
+        emit_on_change=query.emit_on_change,
+        threshold=threshold,
+        defaults=defaults,
+    )
+
+
+def _check_depth(query: syntax.Query, source: Source) -> None:
+    """Everything behind this recurses, so a tree that is too deep is refused here, without recursion."""
+    stack: list[tuple[syntax.Node, int]] = [(query, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > DEPTH_MAX:
+            raise source.mistake(f"the query is nested more than {DEPTH_MAX} levels deep", node.span)
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, syntax.Node):
+                    stack.append((item, depth + 1))
+
+
+def _check_clauses(query: syntax.Query, source: Source) -> None:
+    """Which clauses go together."""
+    if query.aggregates:
+        if query.returns is not None:
+            raise source.mistake(
+                "RETURN and AGG cannot stand together",
+                query.returns.span,
+                "name the columns in AGG and GROUP BY with AS",
+            )
+        if query.output is not None and query.output.form is not OutputForm.ALL:
+            raise source.mistake(f"OUTPUT {query.output.form.value} and AGG cannot stand together", query.output.span)
+        if query.threshold is not None:
+            raise source.mistake("THRESHOLD and AGG cannot stand together", query.threshold.span)
+        if query.within is not None and query.within.in_events:
+            raise source.mistake(
+                "AGG needs a window in time, not in events", query.within.span, "write WITHIN with a duration"
+            )
+    else:
+        if query.group_by:
+            raise source.mistake("GROUP BY needs AGG", query.group_by[0].span, "add AGG COUNT, or test [attr] in WHERE")
+        if query.having is not None:
+            raise source.mistake(
+                "HAVING needs AGG", query.having.span, "a condition on single matches belongs into WHERE"
+            )
+        if query.emit_on_change:
+            raise source.mistake("EMIT ON CHANGE needs AGG", query.span)
+    if query.output is not None and query.output.form is OutputForm.BEST and query.threshold is None:
+        raise source.mistake("OUTPUT BEST needs THRESHOLD", query.output.span)
+
+
+def _needs_of_partitions(
+    query: syntax.Query, strategy: Strategy, implied: list[syntax.Equivalence]
+) -> list[tuple[str, Span]]:
+    """What only works within partitions to which every positive event belongs (semantics 2)."""
+    needs: list[tuple[str, Span]] = []
+    if strategy is Strategy.PARTITION_CONTIGUITY and query.selection is not None:
+        needs.append(("partition_contiguity", query.selection.span))
+    if query.within is not None and query.within.in_events:
+        needs.append(("WITHIN … EVENTS", query.within.span))
+    if query.output is not None and query.output.form is not OutputForm.ALL:
+        needs.append((f"OUTPUT {query.output.form.value}", query.output.span))
+    needs += [(f"GROUP BY {'.'.join(test.names)}", test.span) for test in implied]
+    return needs

@@ -1,0 +1,224 @@
+"""The clauses beside pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN and THRESHOLD."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from ouzel.bind.conjuncts import lacking_positive
+from ouzel.bind.expressions import Expressions, readable_name
+from ouzel.bind.mistakes import Source, quoted
+from ouzel.bind.model import (
+    DURATION,
+    INT,
+    At,
+    Attribute,
+    Bound,
+    BoundOutput,
+    BoundThreshold,
+    Component,
+    Constant,
+    EquivalenceTest,
+    EventWindow,
+    Intrinsic,
+    OutputColumn,
+    TimeWindow,
+    parts,
+)
+from ouzel.bind.names import Names
+from ouzel.lang import syntax
+from ouzel.lang.syntax import OutputForm, Span, Strategy
+
+# The columns that every match has beside its own.
+SPAN_COLUMNS = ("start", "end")
+SCORE_COLUMNS = ("score", "probability")
+
+
+# ── Windows ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeWindow | EventWindow | None:
+    """`WITHIN`: a positive whole number of ticks or of events."""
+    if within is None:
+        return None
+    source = expressions.source
+    extent = constant_of(within.extent, expressions)
+    value = extent.value
+    if within.in_events:
+        if extent.type != INT or not isinstance(value, int):
+            raise source.mistake("a window in events is a whole number", within.extent.span, "write WITHIN 50 EVENTS")
+        _check_positive(value, within.extent.span, source)
+        return EventWindow(value)
+    if extent.type == DURATION and isinstance(value, int):
+        _check_positive(value, within.extent.span, source)
+        ticks = expressions.typing.ticks(extent, None)
+        assert isinstance(ticks, Constant)
+        if ticks.type == DURATION:
+            return TimeWindow(None)
+        value = ticks.value
+    elif extent.type != INT:
+        hint = "write WITHIN 12 hours, or a whole number of ticks"
+        raise source.mistake("a window is a duration or a whole number of ticks", within.extent.span, hint)
+    assert isinstance(value, int)
+    _check_positive(value, within.extent.span, source)
+    return TimeWindow(value)
+
+
+def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:
+    """A literal or parameter, perhaps with a minus before it, whose type still waits for its use."""
+    literal = (syntax.Literal, syntax.Percent, syntax.Duration, syntax.Parameter)
+    if isinstance(node, literal) or (isinstance(node, syntax.Unary) and isinstance(node.operand, literal)):
+        bound = expressions.bound(node)
+        if isinstance(bound, Constant):
+            return bound
+    raise expressions.source.mistake("only a literal or a parameter can stand here", node.span)
+
+
+def _check_positive(value: int, span: Span, source: Source) -> None:
+    if value <= 0:
+        hint = "the smallest window is 1, which holds matches of one event"
+        raise source.mistake("a window must be positive", span, hint)
+
+
+def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:
+    """A negation that stands first or last forbids events up to the edge of the window, so it needs one in time."""
+    if isinstance(window, TimeWindow):
+        return
+    for place, component in (("first", names.components[0]), ("last", names.components[-1])):
+        if component.negated:
+            raise names.source.mistake(
+                f"a negation that stands {place} needs WITHIN in time",
+                component.span,
+                "add WITHIN with a duration, such as WITHIN 12 hours",
+            )
+
+
+# ── Strategy ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_strategy(selection: syntax.Selection | None, names: Names) -> Strategy:
+    """The strategy; the variables listed with it must be the pattern's in their order, but some may be left out."""
+    if selection is None:
+        return Strategy.SKIP_TILL_ANY_MATCH
+    position = 0
+    for name in selection.variables:
+        places = [
+            c.position for c in names.components if name == c.variable or (name in names.shared and c.types == (name,))
+        ]
+        if not places:
+            raise names.source.mistake(
+                f"there is no variable {quoted(name)}", selection.span, names.variables_hint(name)
+            )
+        later = [place for place in places if place >= position]
+        if not later:
+            hint = f"write {selection.strategy.value}({', '.join(names.variables)})"
+            raise names.source.mistake(
+                f"{quoted(name)} is listed out of the order of the pattern", selection.span, hint
+            )
+        position = later[0] + 1
+    return selection.strategy
+
+
+# ── OUTPUT ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
+    if output is None:
+        return BoundOutput(OutputForm.ALL)
+    if output.form not in (OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST):
+        return BoundOutput(output.form)
+    name = output.variable or ""
+    if name not in names.variables:
+        raise names.source.mistake(f"there is no variable {quoted(name)}", output.span, names.variables_hint(name))
+    component = names.components[names.variables[name]]
+    if component.negated:
+        raise names.source.mistake(
+            f"{quoted(component.variable)} is negated, so no match has an event of it", output.span
+        )
+    return BoundOutput(output.form, component.position)
+
+
+def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[EquivalenceTest], names: Names) -> None:
+    """Each of `needs`, what is written and where, needs every positive component to have every tested attribute."""
+    for written, span in needs:
+        for test in equivalences:
+            lacking = lacking_positive(test, names.components)
+            if lacking is not None:
+                component, type_name = lacking
+                attribute = quoted(".".join(test.path))
+                variable = quoted(component.variable)
+                what = f"event type {quoted(type_name)}" if type_name else "some event type"
+                raise names.source.mistake(
+                    f"{written} needs {attribute} in every positive component, and {what} of {variable} lacks it",
+                    span,
+                    "leave it out, or write the equality out: a.id = b.id",
+                )
+
+
+# ── RETURN ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_return(
+    returns: syntax.Return | None, expressions: Expressions, reserved: Iterable[str]
+) -> tuple[OutputColumn, ...] | None:
+    """The columns of RETURN, named and without collisions."""
+    if returns is None:
+        return None
+    columns: list[OutputColumn] = []
+    taken = dict.fromkeys(reserved, "every match has a column of that name; write AS and another name")
+    for number, item in enumerate(returns.items, 1):
+        expression = expressions.value(item.expression)
+        _check_array(expression, expressions.source)
+        name = item.alias or column_name(item.expression, number)
+        if name in taken:
+            raise expressions.source.mistake(f"two columns are named {quoted(name)}", item.span, taken[name])
+        taken[name] = "write AS and another name"
+        columns.append(OutputColumn(name, expression))
+    return tuple(columns)
+
+
+def column_name(node: syntax.Expr, number: int) -> str:
+    """The name of a column without AS: the last name of a reference, a readable name for an expression."""
+    if isinstance(node, syntax.Reference):
+        return "len" if node.names[-1].upper() == "LEN" else node.names[-1]
+    return readable_name(node) or f"column_{number}"
+
+
+def every_in(expression: Bound) -> list[Attribute | Intrinsic]:
+    """The references in an expression that mean all events of a component with +."""
+    return [part for part in parts(expression) if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY]
+
+
+def _check_array(expression: Bound, source: Source) -> None:
+    if isinstance(expression, Attribute | Intrinsic):
+        return
+    for part in every_in(expression):
+        raise source.mistake(
+            "all events of a component with + make an array here, which cannot be computed with",
+            part.span,
+            "write an index, [1] or [LEN], or an aggregate over []",
+        )
+
+
+def check_default_columns(components: Iterable[Component], source: Source, reserved: Iterable[str]) -> None:
+    """Without RETURN every positive variable is a column, beside `start` and `end`."""
+    reserved = set(reserved)
+    for component in components:
+        if not component.negated and component.variable in reserved:
+            raise source.mistake(
+                f"the variable {quoted(component.variable)} has the name of a column that every match has",
+                component.span,
+                "give it another name, or say with RETURN what the columns are",
+            )
+
+
+# ── THRESHOLD ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_threshold(threshold: syntax.Threshold | None, expressions: Expressions) -> BoundThreshold | None:
+    if threshold is None:
+        return None
+    value = constant_of(threshold.value, expressions).value
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value <= 1:
+        raise expressions.source.mistake("a threshold is a number from 0 to 1", threshold.value.span)
+    return BoundThreshold(float(value), threshold.on_probability)

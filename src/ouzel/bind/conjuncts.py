@@ -1,0 +1,237 @@
+"""WHERE: equivalence tests, and conjuncts with the place where NFA^b tests them (semantics 2, "Event selection")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ouzel.bind.expressions import Expressions, nodes
+from ouzel.bind.mistakes import listed, quoted
+from ouzel.bind.model import (
+    BOOL,
+    UNKNOWN,
+    Aggregation,
+    At,
+    Attribute,
+    Bound,
+    Component,
+    Conjunct,
+    Constant,
+    Edge,
+    EquivalenceTest,
+    Intrinsic,
+    Length,
+    Operation,
+    Scope,
+    Type,
+    parts,
+)
+from ouzel.bind.names import Names
+from ouzel.bind.normal_form import conjunctive_form
+from ouzel.bind.typing import common_type
+from ouzel.lang import syntax
+from ouzel.lang.syntax import Span
+
+Named = Attribute | Intrinsic | Length | Aggregation
+
+_ORDER_OF_EDGES = (Edge.BEGIN, Edge.TAKE, Edge.PROCEED)
+_EDGE_OF_EVENT = {
+    At.SINGLE: Edge.BEGIN,
+    At.FIRST: Edge.BEGIN,
+    At.CURRENT: Edge.TAKE,
+    At.PREVIOUS: Edge.TAKE,
+    At.LAST: Edge.PROCEED,
+}
+
+
+def split_where(where: syntax.Expr | None) -> tuple[list[syntax.Equivalence], list[syntax.Expr]]:
+    """The [attr] tests of a WHERE clause and everything else that is joined to them by AND."""
+    tests: list[syntax.Equivalence] = []
+    rest: list[syntax.Expr] = []
+    stack = [] if where is None else [where]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Logical) and node.operator == "AND":
+            stack.extend(reversed(node.operands))
+        elif isinstance(node, syntax.Equivalence):
+            tests.append(node)
+        else:
+            rest.append(node)
+    return tests, rest
+
+
+# ── Conjuncts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def bind_conjuncts(rest: Sequence[syntax.Expr], expressions: Expressions) -> tuple[Conjunct, ...]:
+    """The conjuncts of WHERE without the [attr] tests, each with the place where it is tested."""
+    if not rest:
+        return ()
+    conditions = tuple(expressions.condition(part) for part in rest)
+    span = Span(min(part.span.start for part in rest), max(part.span.end for part in rest))
+    whole = Operation("and", conditions, type=BOOL, span=span) if len(conditions) > 1 else conditions[0]
+    conjuncts = [
+        _conjunct(indexed, expressions.names)
+        for comparisons in conjunctive_form(whole, expressions.source)
+        for indexed in _with_unindexed_made_two(comparisons, expressions.names)
+    ]
+    return tuple(dict.fromkeys(conjuncts))
+
+
+def named_in(comparisons: Sequence[Bound]) -> Iterator[Named]:
+    for comparison in comparisons:
+        for part in parts(comparison):
+            if isinstance(part, Attribute | Intrinsic | Length | Aggregation):
+                yield part
+
+
+def _is_iterated(part: Named) -> bool:
+    """v[i], v[i-1] and v[..i-1]."""
+    if isinstance(part, Attribute | Intrinsic):
+        return part.at in (At.CURRENT, At.PREVIOUS)
+    return isinstance(part, Aggregation) and part.scope is Scope.BEFORE
+
+
+def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iterator[tuple[Bound, ...]]:
+    """A conjunct with v.attr means that conjunct with v[1] and that conjunct with v[i]."""
+    named = list(named_in(comparisons))
+    every = [part for part in named if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY]
+    if not every:
+        yield tuple(comparisons)
+        return
+    variables = [names.components[part.component].variable for part in every]
+    if len(set(variables)) > 1:
+        both = listed(dict.fromkeys(quoted(variable) for variable in variables), "and")
+        raise names.source.mistake(
+            f"{both} stand for several events each in one condition",
+            every[1].span,
+            f"write an index on one of them, such as {variables[1]}[1] or {variables[1]}[{variables[1]}.LEN]",
+        )
+    iterated = next((part for part in named if _is_iterated(part)), None)
+    if iterated is not None:
+        raise names.source.mistake(
+            f"{quoted(variables[0])} without an index cannot stand in one condition with [i]",
+            every[0].span,
+            f"write {variables[0]}[1], {variables[0]}[i] or {variables[0]}[{variables[0]}.LEN]",
+        )
+    for at in (At.FIRST, At.CURRENT):
+        yield tuple(_with_every_at(comparison, at) for comparison in comparisons)
+
+
+def _with_every_at(expression: Bound, at: At) -> Bound:
+    if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
+        return replace(expression, at=at)
+    if isinstance(expression, Operation):
+        return replace(expression, operands=tuple(_with_every_at(operand, at) for operand in expression.operands))
+    return expression
+
+
+def _identifier(part: Named) -> tuple[int, int]:
+    """A component and, within it, the edge on which the named event or number is known."""
+    if isinstance(part, Attribute | Intrinsic):
+        edge = _EDGE_OF_EVENT[part.at]
+    elif isinstance(part, Aggregation) and part.scope is Scope.BEFORE:
+        edge = Edge.TAKE
+    else:
+        edge = Edge.PROCEED
+    return part.component, _ORDER_OF_EDGES.index(edge)
+
+
+def _conjunct(comparisons: tuple[Bound, ...], names: Names) -> Conjunct:
+    named = list(named_in(comparisons))
+    span = Span(min(c.span.start for c in comparisons), max(c.span.end for c in comparisons))
+    iterated = {part.component: part for part in named if _is_iterated(part)}
+    if len(iterated) > 1:
+        both = listed((quoted(names.components[position].variable) for position in sorted(iterated)), "and")
+        raise names.source.mistake(
+            f"a condition may index one variable by i, not {both}", span, "use [1] or [LEN] on one of them"
+        )
+    components = frozenset(part.component for part in named)
+    negatives = sorted(position for position in components if names.components[position].negated)
+    if len(negatives) > 1:
+        both = listed((quoted(names.components[position].variable) for position in negatives), "and")
+        raise names.source.mistake(
+            f"a condition may name one negated component, not {both}", span, "each negation is checked alone"
+        )
+    if negatives:
+        return Conjunct(comparisons, components, negatives[0], negatives[0], Edge.BEGIN, span=span)
+    first_positive = next(component.position for component in names.components if not component.negated)
+    tested_at, edge = max((_identifier(part) for part in named), default=(first_positive, 0))
+    return Conjunct(comparisons, components, None, tested_at, _ORDER_OF_EDGES[edge], span=span)
+
+
+# ── Equivalence tests ──────────────────────────────────────────────────────────────────────────────
+
+
+def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressions) -> tuple[EquivalenceTest, ...]:
+    """The [attr] tests without repetitions; a test with a value takes in the one without."""
+    bound: dict[tuple[tuple[str, ...], Constant | None], EquivalenceTest] = {}
+    for test in tests:
+        found = _equivalence(test, expressions)
+        bound.setdefault((found.path, found.value), found)
+    valued = {path for path, value in bound if value is not None}
+    return tuple(test for (path, value), test in bound.items() if value is not None or path not in valued)
+
+
+def _equivalence(test: syntax.Equivalence, expressions: Expressions) -> EquivalenceTest:
+    names, path, written = expressions.names, test.names, ".".join(test.names)
+    kind: Type | None = None
+    lacked_by: dict[int, frozenset[str]] = {}
+    positive_has_it = False
+    for component in names.components:
+        found = names.found(component, path, test.span)
+        if found is None:
+            lacked_by[component.position] = frozenset(name for name, _ in names.types_of(component))
+            continue
+        if found.lacking:
+            lacked_by[component.position] = found.lacking
+        merged = found.type if kind is None else common_type(kind, found.type)
+        if merged is None:
+            message = (
+                f"{quoted(written)} is {found.type} in {quoted(component.variable)} but {kind} in another component"
+            )
+            raise names.source.mistake(message, test.span, "an equivalence test compares values of one type")
+        kind = merged
+        positive_has_it = positive_has_it or not component.negated
+    if kind is None or not positive_has_it:
+        raise _untestable(names, path, test.span, kind is not None)
+    expressions.typing.check_comparable(kind, test.span)
+    if test.value is None:
+        return EquivalenceTest(path, kind, None, lacked_by, span=test.span)
+    kind, value = _fixed_value(test, kind, expressions)
+    return EquivalenceTest(path, kind, value, lacked_by, span=test.span)
+
+
+def _untestable(names: Names, path: tuple[str, ...], span: Span, only_negative: bool) -> Exception:
+    if only_negative:
+        return names.source.mistake(
+            f"no positive component has an attribute {quoted(path[0])}", span, "an equivalence test needs one that does"
+        )
+    if path[0] in names.variables and len(path) > 1:
+        hint = f"write [{'.'.join(path[1:])}] to test it on all components"
+        return names.source.mistake("an equivalence test names an attribute without a variable", span, hint)
+    return names.unknown_attribute([c for c in names.components if not c.negated], path, span)
+
+
+def _fixed_value(test: syntax.Equivalence, kind: Type, expressions: Expressions) -> tuple[Type, Constant]:
+    assert test.value is not None
+    is_constant = not any(isinstance(node, syntax.Reference) for node in nodes(test.value))
+    value = expressions.bound(test.value) if is_constant else None
+    if not isinstance(value, Constant):
+        hint = f"write a literal or a parameter: [{'.'.join(test.names)} = 'x']"
+        raise expressions.source.mistake("the value of an equivalence test must be a constant", test.value.span, hint)
+    if value.value is None:
+        hint = "an event with a null satisfies no equivalence test"
+        raise expressions.source.mistake("the value of an equivalence test cannot be null", test.value.span, hint)
+    attribute = Attribute(0, test.names, type=kind, span=test.span)
+    constant = expressions.typing.lone(expressions.typing.unified([attribute, value], test.span, "compare")[1])
+    assert isinstance(constant, Constant)
+    return (UNKNOWN if kind == UNKNOWN else constant.type), constant
+
+
+def lacking_positive(test: EquivalenceTest, components: Sequence[Component]) -> tuple[Component, str] | None:
+    """A positive component and a type of it that lacks the tested attribute, if there is one."""
+    for position, types in sorted(test.lacked_by.items()):
+        if not components[position].negated and types:
+            return components[position], min(types)
+    return None

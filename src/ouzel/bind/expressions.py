@@ -1,0 +1,405 @@
+"""Expressions: from syntax to typed expressions, one method for each kind of node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from ouzel.bind import literals
+from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, Accepts, Function
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX, Parameters
+from ouzel.bind.mistakes import Source, nearest, quoted
+from ouzel.bind.model import (
+    BOOL,
+    FLOAT,
+    INT,
+    NULL,
+    STRING,
+    UNKNOWN,
+    Aggregation,
+    Attribute,
+    Bound,
+    Constant,
+    Intrinsic,
+    Kind,
+    Scope,
+    Type,
+    parts,
+)
+from ouzel.bind.names import Names, Place
+from ouzel.bind.typing import NUMBERS, Typing, described, operation
+from ouzel.lang import syntax
+from ouzel.lang.syntax import IndexKind, Reference, Span
+
+_ROUND_DIGITS_MAX = 30
+_CASE_PARTS_MAX = 10_000
+_COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
+_KINDS = {
+    Accepts.STRING: {Kind.STRING},
+    Accepts.NUMBER: NUMBERS,
+    Accepts.DOUBLE: NUMBERS,
+    Accepts.INTEGER: {Kind.INT},
+    Accepts.INTEGER_CONSTANT: {Kind.INT},
+    Accepts.DATE_OR_TIMESTAMP: {Kind.DATE, Kind.TIMESTAMP},
+    Accepts.TIMESTAMP: {Kind.TIMESTAMP},
+    Accepts.CONDITION: {Kind.BOOL},
+}
+# What a null literal is taken for where its type does not come from its neighbours.
+_TYPE_OF_NULL = {Accepts.STRING: STRING, Accepts.CONDITION: BOOL, Accepts.DOUBLE: FLOAT, Accepts.INTEGER: INT}
+
+
+def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
+    """The node and all nodes below it, without recursion."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, syntax.Node):
+                    stack.append(item)
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Binds the expressions of one clause. `defaults` collects AYAC's `x.id[z.id]` as they are met."""
+
+    source: Source
+    names: Names
+    typing: Typing
+    parameters: Parameters
+    place: Place
+    defaults: MutableMapping[Attribute | Intrinsic, Bound]
+    ranging: Scope | None = None  # set inside an aggregate
+
+    def bound(self, node: syntax.Expr) -> Bound:
+        """The typed expression. A number with a point and a duration may still wait for what stands beside them."""
+        result: Bound = getattr(self, _METHOD_OF_NODE[type(node)])(node)
+        return result
+
+    def value(self, node: syntax.Expr) -> Bound:
+        """The typed expression, where nothing stands beside it."""
+        return self.typing.lone(self.bound(node))
+
+    def condition(self, node: syntax.Expr) -> Bound:
+        """A typed expression that is true, false or unknown."""
+        result = self.bound(node)
+        if result.type.kind not in (Kind.BOOL, Kind.UNKNOWN, Kind.NULL):
+            raise self.source.mistake(f"a condition is true or false, and this is {described(result.type)}", node.span)
+        return result if result.type != NULL else replace(result, type=BOOL)
+
+    # ── Leaves ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _literal(self, node: syntax.Literal) -> Bound:
+        if node.value is None:
+            return Constant(None, type=NULL, span=node.span)
+        if isinstance(node.value, bool):
+            return Constant(node.value, type=BOOL, span=node.span)
+        if isinstance(node.value, str):
+            return literals.text_constant(node.value, node.span, self.source)
+        return literals.number(node.value, node.span, self.source)
+
+    def _percent(self, node: syntax.Percent) -> Bound:
+        return literals.number(literals.percentage(node.value), node.span, self.source)
+
+    def _temporal(self, node: syntax.Temporal) -> Bound:
+        return literals.temporal(node.kind, node.text, node.span, self.source)
+
+    def _duration(self, node: syntax.Duration) -> Bound:
+        return literals.duration(node.amount, node.unit, node.span, self.source)
+
+    def _parameter(self, node: syntax.Parameter) -> Bound:
+        return self.parameters.constant(node, self.source)
+
+    def _equivalence(self, node: syntax.Equivalence) -> Bound:
+        written = f"[{'.'.join(node.names)}]"
+        raise self.source.mistake(
+            f"{written} must stand by itself, joined to the rest by AND",
+            node.span,
+            "it cannot stand under OR or NOT, nor outside WHERE",
+        )
+
+    def _reference(self, node: Reference) -> Bound:
+        value = self.names.value(node, self.place, self.ranging)
+        if node.default is not None:
+            self._keep_default(node, value)
+        return value
+
+    def _keep_default(self, node: Reference, value: Bound) -> None:
+        assert node.default is not None
+        component = self.names.components[value.component] if isinstance(value, Attribute | Intrinsic) else None
+        if component is None or component.kleene or component.negated or not isinstance(value, Attribute | Intrinsic):
+            what = "a negated component" if component is not None and component.negated else "a component with +"
+            raise self.source.mistake(
+                f"{what} takes no default in brackets", node.span, "a default is for one event that may be missing"
+            )
+        default = self.bound(node.default)
+        default = self.typing.unified([value, default], node.span, "combine")[1]
+        if default.type != value.type and UNKNOWN not in (default.type, value.type):
+            raise self.source.mistake(
+                f"the default is {described(default.type)}, and the attribute {described(value.type)}",
+                node.default.span,
+            )
+        if self.defaults.setdefault(value, default) != default:
+            written = ".".join(node.names)
+            raise self.source.mistake(
+                f"{quoted(written)} has two different defaults", node.span, "give it the same default everywhere"
+            )
+
+    # ── Operators ──────────────────────────────────────────────────────────────────────────────────
+
+    def _unary(self, node: syntax.Unary) -> Bound:
+        if node.operator == "NOT":
+            return operation("not", [self.condition(node.operand)], BOOL, node.span)
+        # The smallest integer is written as minus a number that does not fit.
+        if isinstance(node.operand, syntax.Literal) and type(node.operand.value) is int:
+            return literals.number(-node.operand.value, node.span, self.source)
+        return self.typing.negated(self.bound(node.operand), node.span)
+
+    def _binary(self, node: syntax.Binary) -> Bound:
+        left, right = self.bound(node.left), self.bound(node.right)
+        if node.operator in _COMPARISONS:
+            return self.typing.comparison(node.operator, [left, right], node.span)
+        return self.typing.arithmetic(node.operator, left, right, node.span)
+
+    def _logical(self, node: syntax.Logical) -> Bound:
+        return operation(node.operator.lower(), [self.condition(o) for o in node.operands], BOOL, node.span)
+
+    def _in(self, node: syntax.In) -> Bound:
+        operands = [self.bound(item) for item in (node.operand, *node.items)]
+        return self._perhaps_not(self.typing.comparison("in", operands, node.span), node.negated)
+
+    def _between(self, node: syntax.Between) -> Bound:
+        operands = [self.bound(item) for item in (node.operand, node.low, node.high)]
+        return self._perhaps_not(self.typing.comparison("between", operands, node.span), node.negated)
+
+    def _like(self, node: syntax.Like) -> Bound:
+        value = self._argument(self.bound(node.operand), Accepts.STRING, "LIKE")
+        pattern = self._argument(self.bound(node.pattern), Accepts.STRING, "LIKE")
+        if not isinstance(pattern, Constant):
+            raise self.source.mistake("the pattern of LIKE must be a literal or a parameter", pattern.span)
+        escape = "\\" if node.escape is None else node.escape
+        if len(escape) != 1:
+            raise self.source.mistake("the escape of LIKE must be one character", node.span)
+        if isinstance(pattern.value, str):
+            self._check_like(pattern.value, escape, pattern.span)
+        result = operation("like", [value, pattern, Constant(escape, type=STRING, span=node.span)], BOOL, node.span)
+        return self._perhaps_not(result, node.negated)
+
+    def _check_like(self, pattern: str, escape: str, span: Span) -> None:
+        position = 0
+        while position < len(pattern):
+            if pattern[position] == escape:
+                if pattern[position + 1 : position + 2] not in ("%", "_", escape):
+                    raise self.source.mistake(
+                        f"in LIKE the escape {quoted(escape)} must stand before %, _ or itself", span
+                    )
+                position += 1
+            position += 1
+
+    def _is_null(self, node: syntax.IsNull) -> Bound:
+        return self._perhaps_not(operation("is_null", [self.value(node.operand)], BOOL, node.span), node.negated)
+
+    def _perhaps_not(self, comparison: Bound, negated: bool) -> Bound:
+        return operation("not", [comparison], BOOL, comparison.span) if negated else comparison
+
+    def _case(self, node: syntax.Case) -> Bound:
+        conditions: list[Bound] = []
+        operand = None if node.operand is None else self.bound(node.operand)
+        # The operand is repeated in every condition, which nested CASEs would multiply.
+        if operand is not None and sum(1 for _ in parts(operand)) * len(node.whens) > _CASE_PARTS_MAX:
+            raise self.source.mistake("the CASE is too large", node.span, "write it as CASE WHEN condition THEN …")
+        for when in node.whens:
+            if node.operand is None:
+                conditions.append(self.condition(when.condition))
+            else:
+                assert operand is not None
+                conditions.append(self.typing.comparison("=", [operand, self.bound(when.condition)], when.span))
+        results = [self.bound(when.result) for when in node.whens]
+        results.append(self.bound(node.otherwise) if node.otherwise else Constant(None, type=NULL, span=node.span))
+        return self._chosen(conditions, results, node.span)
+
+    def _chosen(self, conditions: Sequence[Bound], results: Sequence[Bound], span: Span) -> Bound:
+        """A `case` whose results have one type."""
+        results = [self.typing.lone(result) for result in self.typing.unified(results, span, "combine")]
+        kinds = [result.type for result in results if result.type != NULL]
+        operands = [part for pair in zip(conditions, results, strict=False) for part in pair]
+        return operation("case", [*operands, results[-1]], kinds[0] if kinds else NULL, span)
+
+    # ── Calls ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, node: syntax.Call) -> Bound:
+        name = node.function
+        if name in EVENT_FUNCTIONS:
+            if len(node.arguments) != 1 or not isinstance(node.arguments[0], Reference):
+                raise self.source.mistake(f"{name}(…) takes one event", node.span, f"write {name}(v) for a variable v")
+            return replace(self.names.event_field(name, node.arguments[0], self.place, self.ranging), span=node.span)
+        if name in AGGREGATES:
+            return self._aggregate(node)
+        function = FUNCTIONS.get(name)
+        if function is None:
+            hint = nearest(name, {*FUNCTIONS, *AGGREGATES, *EVENT_FUNCTIONS})
+            raise self.source.mistake(f"there is no function {quoted(name)}", node.span, hint)
+        count = len(node.arguments)
+        if count < function.required or (count > len(function.arguments) and not function.repeats):
+            raise self.source.mistake(
+                f"wrong number of arguments for {quoted(name)}", node.span, f"write {function.signature}"
+            )
+        return self._function(function, [self.bound(argument) for argument in node.arguments], node.span)
+
+    def _function(self, function: Function, arguments: list[Bound], span: Span) -> Bound:
+        accepts = [function.arguments[min(i, len(function.arguments) - 1)] for i in range(len(arguments))]
+        alike = [i for i, kind in enumerate(accepts) if kind in (Accepts.ALIKE, Accepts.ORDERED)]
+        if alike:
+            for i, argument in zip(
+                alike, self.typing.unified([arguments[i] for i in alike], span, "combine"), strict=True
+            ):
+                arguments[i] = self.typing.lone(argument)
+        operands = [self._argument(a, kind, function.name) for a, kind in zip(arguments, accepts, strict=True)]
+        if function.name == "if":
+            return self._chosen(operands[:1], operands[1:], span)
+        if function.name == "nullif":
+            for operand in operands:
+                self.typing.check_comparable(operand.type, operand.span)
+        return operation(function.name, operands, function.result(operands), span)
+
+    def _argument(self, argument: Bound, accepts: Accepts, name: str) -> Bound:
+        """An argument that fits, converted where the function computes in doubles."""
+        argument = self.typing.lone(argument)
+        kind = argument.type
+        if accepts is Accepts.ORDERED:
+            self.typing.check_comparable(kind, argument.span)
+            if kind == BOOL:
+                raise self.source.mistake("booleans have no order", argument.span)
+        if accepts in (Accepts.ALIKE, Accepts.ORDERED):
+            return argument
+        if kind.kind not in _KINDS[accepts] and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
+            raise self.source.mistake(
+                f"{name} takes {accepts.value} here, and this is {described(kind)}", argument.span
+            )
+        self.typing.check_digits([argument])
+        if accepts is Accepts.INTEGER_CONSTANT:
+            is_small = (
+                isinstance(argument, Constant)
+                and isinstance(argument.value, int)
+                and abs(argument.value) <= _ROUND_DIGITS_MAX
+            )
+            if not is_small:
+                raise self.source.mistake(
+                    f"{name} takes a literal from -{_ROUND_DIGITS_MAX} to {_ROUND_DIGITS_MAX} here", argument.span
+                )
+        if kind == NULL:
+            return self.typing.converted(argument, _TYPE_OF_NULL.get(accepts, NULL))
+        return self.typing.converted(argument, FLOAT) if accepts is Accepts.DOUBLE else argument
+
+    # ── Aggregates over a component with + ─────────────────────────────────────────────────────────
+
+    def _aggregate(self, node: syntax.Call) -> Bound:
+        name = node.function
+        if self.ranging is not None:
+            raise self.source.mistake("an aggregate cannot stand inside another", node.span)
+        references = [part for part in nodes(node) if isinstance(part, Reference)]
+        if len(node.arguments) != 1 or not references:
+            raise self.source.mistake(
+                f"{name}(…) takes the events of a component with +",
+                node.span,
+                f"write {name}(v[].x) or {name}(v[..i-1].x)",
+            )
+        components = [self.names.kleene_variable(reference, name) for reference in references]
+        scopes = {
+            self._scope(reference, component.variable)
+            for reference, component in zip(references, components, strict=True)
+        }
+        if len(set(components)) > 1 or len(scopes) > 1:
+            raise self.source.mistake(f"{name}(…) ranges over one variable in one way", node.span)
+        (scope,), component, argument = scopes, components[0], node.arguments[0]
+        if isinstance(argument, Reference) and argument.names == (component.variable,):
+            if name != "count":
+                raise self.source.mistake(
+                    f"{name}(…) needs an attribute", node.span, f"name one: {name}({component.variable}[].x)"
+                )
+            return Aggregation(name, component.position, scope, None, type=INT, span=node.span)
+        operand = replace(self, ranging=scope).value(argument)
+        return Aggregation(
+            name, component.position, scope, operand, type=self.aggregate_type(name, operand), span=node.span
+        )
+
+    def _scope(self, reference: Reference, variable: str) -> Scope:
+        kind = None if reference.index is None else reference.index.kind
+        if kind is IndexKind.ALL:
+            return Scope.ALL
+        if kind is not IndexKind.BEFORE:
+            hint = f"write {variable}[] for all of them, {variable}[..i-1] for those before this one"
+            raise self.source.mistake(
+                "an aggregate ranges over all events or those before this one", reference.span, hint
+            )
+        if self.place is not Place.WHERE:
+            raise self.source.mistake(
+                f"{variable}[..i-1] has no meaning in {self.place.value}", reference.span, f"write {variable}[]"
+            )
+        return Scope.BEFORE
+
+    def aggregate_type(self, name: str, operand: Bound) -> Type:
+        """The type of an aggregate's value."""
+        kind = operand.type
+        if name == "count":
+            return INT
+        if name in ("first", "last"):
+            return kind
+        if name in ("min", "max"):
+            self.typing.check_comparable(kind, operand.span)
+            if kind == BOOL:
+                raise self.source.mistake("booleans have no order", operand.span)
+            return kind
+        if kind.kind not in NUMBERS and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
+            raise self.source.mistake(f"cannot add up {described(kind)} in {name}(…)", operand.span)
+        self.typing.check_digits([operand])
+        if name == "avg":
+            return FLOAT
+        return Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=kind.scale) if kind.kind is Kind.DECIMAL else kind
+
+
+def readable_name(node: syntax.Expr) -> str | None:
+    """A column name for an expression without AS, None where none comes to mind.
+
+    >>> readable_name(syntax.Binary("-", Reference(("c", "time")), Reference(("a", "time"))))
+    'c_time_minus_a_time'
+    """
+    words = {"+": "plus", "-": "minus", "*": "times", "/": "over", "%": "modulo"}
+    match node:
+        case Reference(names=names):
+            name: str | None = "_".join(names)
+        case syntax.Literal(value=bool() | int() | Decimal() | str()):
+            name = "".join(c for c in str(node.value).lower().replace(" ", "_") if c.isalnum() or c == "_")
+        case syntax.Call(arguments=arguments):
+            known = [readable_name(argument) for argument in arguments]
+            name = "_".join([node.function, *(part for part in known if part)]) if all(known) else None
+        case syntax.Binary(operator=operator) if operator in words:
+            left, right = readable_name(node.left), readable_name(node.right)
+            name = f"{left}_{words[operator]}_{right}" if left and right else None
+        case _:
+            name = None
+    return name if name and len(name) <= 60 else None
+
+
+_METHOD_OF_NODE = {
+    syntax.Literal: "_literal",
+    syntax.Percent: "_percent",
+    syntax.Temporal: "_temporal",
+    syntax.Duration: "_duration",
+    syntax.Parameter: "_parameter",
+    syntax.Reference: "_reference",
+    syntax.Call: "_call",
+    syntax.Unary: "_unary",
+    syntax.Binary: "_binary",
+    syntax.Logical: "_logical",
+    syntax.In: "_in",
+    syntax.Between: "_between",
+    syntax.Like: "_like",
+    syntax.IsNull: "_is_null",
+    syntax.Case: "_case",
+    syntax.Equivalence: "_equivalence",
+}

@@ -1,0 +1,184 @@
+"""Scripts: queries that read each other's results by INTO and FROM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ouzel.bind.binder import bind_with
+from ouzel.bind.clauses import SCORE_COLUMNS
+from ouzel.bind.literals import Parameters
+from ouzel.bind.mistakes import Source, listed, nearest, quoted
+from ouzel.bind.model import FLOAT, OTHER, UNKNOWN, At, Attribute, BoundQuery, Catalog, Component, Intrinsic, Kind, Type
+from ouzel.bind.typing import common_type
+from ouzel.lang import syntax
+from ouzel.lang.syntax import OutputForm
+
+INPUT = "input"
+
+
+def bind_script(
+    script: syntax.Script,
+    text: str,
+    catalog: Catalog,
+    params: Mapping[str, Any] | None = None,
+    *,
+    streaming: bool = False,
+) -> tuple[BoundQuery, ...]:
+    """Bind all queries of a script, in an order in which every stream comes before the queries that read it.
+
+    `catalog` is that of the primary stream, `input`. A derived stream declares its event type by its columns.
+
+    >>> from ouzel.lang import parse_script
+    >>> text = '''pair: PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5 RETURN Pair(a.id AS id) INTO pairs;
+    ...           twice: PATTERN SEQ(Pair p, Pair q) FROM pairs WHERE [id] WITHIN 50;'''
+    >>> [query.name for query in bind_script(parse_script(text), text, Catalog())]
+    ['pair', 'twice']
+    """
+    source = Source(text)
+    names = _query_names(script.queries, source)
+    producers = _producers(script.queries, source)
+    parameters = Parameters(params or {})
+    bound: dict[int, BoundQuery] = {}
+    for number in _in_order(script.queries, producers, source):
+        query = script.queries[number]
+        feeding = [bound[producers[stream]] for stream in query.sources if stream != INPUT]
+        reads_input = INPUT in query.sources or not query.sources
+        own_catalog = catalog_of_sources(catalog if reads_input else None, feeding, catalog, query, source)
+        bound[number] = bind_with(query, text, own_catalog, parameters, name=names[number], streaming=streaming)
+    parameters.check_all_used(text)
+    return tuple(bound.values())
+
+
+def _query_names(queries: Sequence[syntax.Query], source: Source) -> list[str]:
+    taken: set[str] = set()
+    names = []
+    for number, query in enumerate(queries, 1):
+        name = query.name or (f"query_{number}" if len(queries) > 1 else "query")
+        if name in taken:
+            raise source.mistake(f"two queries are named {quoted(name)}", query.span, "give each its own name")
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _producers(queries: Sequence[syntax.Query], source: Source) -> dict[str, int]:
+    """The query that writes each derived stream."""
+    producers: dict[str, int] = {}
+    for number, query in enumerate(queries):
+        if query.into is None:
+            continue
+        if query.into == INPUT:
+            raise source.mistake(
+                "'input' is the primary stream, so nothing can go INTO it", query.span, "choose another name"
+            )
+        if query.into in producers:
+            hint = "give each its own stream, and read both with FROM a, b"
+            raise source.mistake(f"two queries write INTO {quoted(query.into)}", query.span, hint)
+        producers[query.into] = number
+    return producers
+
+
+def _in_order(queries: Sequence[syntax.Query], producers: Mapping[str, int], source: Source) -> list[int]:
+    """The queries' numbers, each after those it reads from, otherwise as written."""
+    needs: list[set[int]] = []
+    for query in queries:
+        for stream in query.sources:
+            if stream != INPUT and stream not in producers:
+                raise _unknown_stream(stream, query, queries, producers, source)
+            if stream in producers and queries[producers[stream]].output == syntax.Output(OutputForm.COMPRESSED):
+                hint = "leave OUTPUT COMPRESSED out of the query that writes it"
+                raise source.mistake(f"{quoted(stream)} is compressed and cannot be read by a query", query.span, hint)
+        needs.append({producers[stream] for stream in query.sources if stream != INPUT})
+    order: list[int] = []
+    while len(order) < len(queries):
+        done = set(order)
+        ready = [number for number in range(len(queries)) if number not in done and needs[number] <= done]
+        if not ready:
+            raise _cycle(queries, producers, done, source)
+        # One at a time, so that the order stays as written wherever it may.
+        order.append(ready[0])
+    return order
+
+
+def _unknown_stream(
+    stream: str, query: syntax.Query, queries: Sequence[syntax.Query], producers: Mapping[str, int], source: Source
+) -> Exception:
+    if any(other.name == stream and other.into is None for other in queries):
+        hint: str | None = f"add INTO {stream} to the query {quoted(stream)}"
+    else:
+        hint = nearest(stream, [*producers, INPUT]) or "a stream is named by INTO, and 'input' is the primary one"
+    return source.mistake(f"there is no stream {quoted(stream)}", query.span, hint)
+
+
+def _cycle(queries: Sequence[syntax.Query], producers: Mapping[str, int], done: set[int], source: Source) -> Exception:
+    number = next(n for n in range(len(queries)) if n not in done)
+    trail: list[int] = []
+    # Every query left over waits for another one left over, so walking back must come round.
+    while number not in trail:
+        trail.append(number)
+        number = next(producers[s] for s in queries[number].sources if s != INPUT and producers[s] not in done)
+    streams = [quoted(queries[n].into or "") for n in trail[trail.index(number) :]]
+    message = "the stream reads itself" if len(streams) == 1 else f"{listed(streams, 'and')} read each other in a cycle"
+    return source.mistake(message, queries[number].span, "queries compose without cycles")
+
+
+# ── Catalogs of derived streams ────────────────────────────────────────────────────────────────────
+
+
+def catalog_of_sources(
+    primary: Catalog | None, feeding: Sequence[BoundQuery], base: Catalog, query: syntax.Query, source: Source
+) -> Catalog:
+    """What a query that reads `feeding`, and `primary` if that is given, knows about its events."""
+    if not feeding:
+        return base
+    declared: dict[str, Mapping[str, Type]] = {}
+    if primary is not None:
+        if primary.open:
+            return primary
+        declared.update(primary.declared or {})
+    for producer in feeding:
+        columns = output_attributes(producer)
+        name = producer.result_type
+        if name in declared and declared[name] != columns:
+            hint = "give them different names with RETURN Name(…)"
+            raise source.mistake(f"two sources have different events of type {quoted(name)}", query.span, hint)
+        declared[name] = columns
+    return Catalog(declared=declared, common=None if primary is None else primary.common, time=base.time)
+
+
+def output_attributes(query: BoundQuery) -> dict[str, Type]:
+    """The attributes of a query's results, beside their own start and end. Arrays are carried, not compared."""
+    if query.aggregates:
+        keys = {key.name: key.type for key in query.group_by}
+        return keys | {column.name: column.type for column in query.aggregates if not column.hidden}
+    scores = {} if query.threshold is None else dict.fromkeys(SCORE_COLUMNS, FLOAT)
+    if query.returns is None:
+        return {c.variable: _struct_of(c, query.catalog) for c in query.positives} | scores
+    columns: dict[str, Type] = {}
+    for column in query.returns:
+        expression = column.expression
+        is_array = isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY
+        columns[column.name] = OTHER if is_array else expression.type
+    return columns | scores
+
+
+def _struct_of(component: Component, catalog: Catalog) -> Type:
+    """The event bound to a component as a struct, with the attributes of all its types."""
+    if component.kleene:
+        return OTHER
+    types = component.types if component.types is not None else tuple(catalog.declared or ())
+    attributes = [catalog.attributes(name) for name in types]
+    if component.types is None and catalog.common is not None:
+        attributes.append(catalog.common)
+    fields: dict[str, Type] = {}
+    for columns in attributes or [None]:
+        if columns is None:
+            return UNKNOWN
+        for name, kind in columns.items():
+            # Types that cannot be one column are no field that could be compared.
+            fields[name] = (common_type(fields[name], kind) or OTHER) if name in fields else kind
+    return Type(Kind.STRUCT, fields=tuple(fields.items()))

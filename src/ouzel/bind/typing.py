@@ -1,0 +1,415 @@
+"""The types of expressions: which operands go together, what they are converted to, and what comes out.
+
+The rules, as users read them:
+
+- Integers are int64, `/` is always double, an integer beside a double becomes a double.
+- A number with a point or exponent is a double, but beside a decimal it is the decimal of its digits.
+- Decimals follow Spark's rules for precision and scale, with 18 digits in place of 38: the scale is kept, and a value
+  that needs more digits is null, as every overflow is. An integer beside a decimal must fit into 18 digits at that
+  scale.
+- Timestamps compare in the finer unit of the two. `timestamp - timestamp` is an integer number of ticks, of the time
+  column's unit or of the timestamps' own where that is finer; timestamp ± integer counts such ticks.
+- A duration becomes ticks: of the timestamps it meets, else of the time column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
+
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN, NANOSECONDS_OF_UNIT, decimal_type
+from ouzel.bind.mistakes import Source
+from ouzel.bind.model import (
+    BOOL,
+    DATE,
+    DURATION,
+    FLOAT,
+    INT,
+    NULL,
+    UNKNOWN,
+    Aggregation,
+    Bound,
+    Constant,
+    EventField,
+    Intrinsic,
+    Kind,
+    Operation,
+    TimeDomain,
+    Type,
+)
+from ouzel.lang.syntax import Span
+
+NUMBERS = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
+# What a duration may stand beside while it is not known what a tick is.
+_BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}
+_DAY_NS = NANOSECONDS_OF_UNIT["days"]
+_EXACT = Context(prec=2 * DECIMAL_DIGITS_MAX)
+_ARTICLES = {Kind.INT: "an integer", Kind.OTHER: "a list or map", Kind.NULL: "null", Kind.UNKNOWN: "of unknown type"}
+
+
+def described(kind: Type) -> str:
+    """
+    >>> described(INT)
+    'an integer'
+    """
+    return _ARTICLES.get(kind.kind, f"a {kind}")
+
+
+def is_open_number(expression: Bound) -> bool:
+    """A number with a point whose type, double or decimal, waits for what stands beside it."""
+    return isinstance(expression, Constant) and expression.type == FLOAT and isinstance(expression.value, Decimal)
+
+
+def settled(expression: Bound) -> Bound:
+    """The expression with its type decided: nothing beside it makes an open number a decimal."""
+    if isinstance(expression, Constant) and is_open_number(expression):
+        assert isinstance(expression.value, Decimal)
+        return replace(expression, value=float(expression.value))
+    return expression
+
+
+def operation(operator: str, operands: Sequence[Bound], result: Type, span: Span) -> Operation:
+    return Operation(operator, tuple(settled(operand) for operand in operands), type=result, span=span)
+
+
+def common_type(left: Type, right: Type) -> Type | None:
+    """The type in which both can be compared or stand in one column; None where there is none.
+
+    >>> str(common_type(Type(Kind.DECIMAL, 5, 2), INT))
+    'decimal(18,2)'
+    """
+    if left == right:
+        return left
+    if UNKNOWN in (left, right):
+        return UNKNOWN
+    if NULL in (left, right):
+        return right if left == NULL else left
+    kinds = {left.kind, right.kind}
+    if kinds <= NUMBERS:
+        if Kind.FLOAT in kinds:
+            return FLOAT
+        return _wider_decimal(_as_decimal(left), _as_decimal(right))
+    if kinds == {Kind.TIMESTAMP} and (left.zone is None) == (right.zone is None):
+        zone = left.zone if left.zone == right.zone else "UTC"
+        return Type(Kind.TIMESTAMP, unit="ns" if "ns" in (left.unit, right.unit) else "us", zone=zone)
+    if kinds == {Kind.DATE, Kind.TIMESTAMP}:
+        timestamp = left if left.kind is Kind.TIMESTAMP else right
+        # Midnight of a day is a moment only without a zone.
+        return timestamp if timestamp.zone is None else None
+    return None
+
+
+def _as_decimal(kind: Type) -> Type:
+    return kind if kind.kind is Kind.DECIMAL else Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=0)
+
+
+def _wider_decimal(left: Type, right: Type) -> Type:
+    scale = max(left.scale, right.scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return Type(Kind.DECIMAL, precision=min(DECIMAL_DIGITS_MAX, whole + scale), scale=scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """Typing within one query: `time` says what a tick is."""
+
+    source: Source
+    time: TimeDomain
+
+    # ── Conversion ─────────────────────────────────────────────────────────────────────────────────
+
+    def converted(self, expression: Bound, target: Type) -> Bound:
+        """The expression in the target type: a constant is converted here, anything else by a cast."""
+        have = expression.type
+        if is_open_number(expression):
+            assert isinstance(expression, Constant) and isinstance(expression.value, Decimal)
+            if target.kind is Kind.DECIMAL:
+                return replace(expression, value=_at_scale(expression.value, target), type=target)
+            return settled(expression)
+        if have == target or UNKNOWN in (have, target):
+            return expression
+        if have.kind is Kind.TIMESTAMP and target.kind is Kind.TIMESTAMP and have.unit == target.unit:
+            return expression  # zones are only shown: the ticks are the same
+        both_decimals = have.kind is Kind.DECIMAL and target.kind is Kind.DECIMAL
+        if both_decimals and have.scale == target.scale and have.precision <= target.precision:
+            return expression
+        if isinstance(expression, Constant):
+            return replace(expression, value=_converted_value(expression, target), type=target)
+        return Operation("cast", (expression,), type=target, span=expression.span)
+
+    def unified(self, operands: Sequence[Bound], span: Span, doing: str) -> list[Bound]:
+        """The operands in their common type, or a mistake: `doing` is "compare" or "combine"."""
+        operands = self._durations_as_ticks(operands)
+        target = NULL
+        for operand in self._in_order_of_certainty(operands):
+            if operand.type == DURATION and target.kind in _BESIDE_WAITING_DURATIONS:
+                continue
+            found = common_type(target, self._type_beside(operand, target))
+            if found is None:
+                raise self._mismatch(target, operand, operands, span, doing)
+            target = found
+        if target.kind is Kind.DECIMAL:
+            self.check_digits(operands)
+        return [o if o.type == DURATION else self.converted(o, target) for o in operands]
+
+    def check_digits(self, operands: Sequence[Bound]) -> None:
+        for operand in operands:
+            if operand.type.kind is Kind.DECIMAL and operand.type.precision > DECIMAL_DIGITS_MAX:
+                raise self.source.mistake(
+                    f"a {operand.type} has more than {DECIMAL_DIGITS_MAX} digits and can only be returned",
+                    operand.span,
+                    "make it a double or a smaller decimal in the input",
+                )
+
+    def _in_order_of_certainty(self, operands: Sequence[Bound]) -> list[Bound]:
+        # Literals adapt to what has a type of its own, so they come last; integers before those with a point.
+        return sorted(operands, key=lambda operand: 2 * is_open_number(operand) + isinstance(operand, Constant))
+
+    def _type_beside(self, operand: Bound, other: Type) -> Type:
+        """A literal's type beside an operand of another type."""
+        if not isinstance(operand, Constant) or other.kind is not Kind.DECIMAL:
+            return operand.type
+        if is_open_number(operand) or (operand.type == INT and isinstance(operand.value, int)):
+            assert isinstance(operand.value, int | Decimal)
+            exact = decimal_type(operand.value)
+            if exact is None:
+                raise self.source.mistake(
+                    f"beside a decimal a number may have {DECIMAL_DIGITS_MAX} digits at most", operand.span
+                )
+            return exact
+        return operand.type
+
+    def _mismatch(self, target: Type, operand: Bound, operands: Sequence[Bound], span: Span, doing: str) -> Exception:
+        found = operand.type
+        kinds = {target.kind, found.kind}
+        hint = None
+        if kinds == {Kind.TIMESTAMP}:
+            zoned = "a timestamp with a zone", "a timestamp without one"
+            first, second = zoned if target.zone is not None else zoned[::-1]
+            hint = "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column"
+            return self.source.mistake(f"cannot {doing} {first} with {second}", span, hint)
+        if Kind.STRING in kinds:
+            text = next((o for o in operands if isinstance(o, Constant) and isinstance(o.value, str)), None)
+            literal = next((o for o in operands if isinstance(o, Constant) and o.type.kind in NUMBERS), None)
+            if kinds & {Kind.DATE, Kind.TIMESTAMP}:
+                hint = "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
+            elif kinds & NUMBERS and text is not None and str(text.value).isdecimal():
+                hint = f"write {text.value} without quotes"
+            elif kinds & NUMBERS and literal is not None:
+                hint = f"write '{literal.value!s}' in quotes"
+        elif kinds == {Kind.DATE, Kind.TIMESTAMP}:
+            hint = "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'"
+        return self.source.mistake(f"cannot {doing} {described(target)} with {described(found)}", span, hint)
+
+    # ── Durations and ticks ────────────────────────────────────────────────────────────────────────
+
+    def ticks(self, duration: Constant, tick_ns: int | None) -> Bound:
+        """A duration as ticks of `tick_ns`, by default of the time column; unchanged while nothing is known."""
+        assert isinstance(duration.value, int)
+        tick_ns = self.time.tick_ns if tick_ns is None else tick_ns
+        if tick_ns is None:
+            if not self.time.known:
+                return duration
+            raise self.source.mistake(
+                "a duration has no meaning where the time column is a bare number",
+                duration.span,
+                "give time_unit=, for example time_unit='s', or write a number of ticks",
+            )
+        if duration.value % tick_ns:
+            raise self.source.mistake("the duration is not a whole number of ticks here", duration.span)
+        ticks = duration.value // tick_ns
+        if not INT64_MIN <= ticks <= INT64_MAX:
+            raise self.source.mistake("the duration is out of range", duration.span)
+        return replace(duration, value=ticks, type=INT)
+
+    def lone(self, expression: Bound) -> Bound:
+        """An expression that stands by itself: nothing will decide about its type any more."""
+        if isinstance(expression, Constant) and expression.type == DURATION:
+            return self.ticks(expression, None)
+        return settled(expression)
+
+    def tick_ns_of(self, expression: Bound) -> int | None:
+        """The length of the ticks that an integer expression counts, where its parts tell."""
+        match expression:
+            case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.TIMESTAMP:
+                return NANOSECONDS_OF_UNIT[left.type.unit or "us"]
+            case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.DATE:
+                return _DAY_NS
+            case Operation(operands=operands):
+                return next((found for o in operands if (found := self.tick_ns_of(o)) is not None), None)
+            case Aggregation(operand=Bound() as operand):
+                return self.tick_ns_of(operand)
+            case Intrinsic(field=EventField.START | EventField.END) if expression.type == INT:
+                return self.time.tick_ns
+        return None
+
+    def _durations_as_ticks(self, operands: Sequence[Bound]) -> Sequence[Bound]:
+        if not any(operand.type == DURATION for operand in operands):
+            return operands
+        others = [operand for operand in operands if operand.type.kind not in (Kind.DURATION, Kind.NULL)]
+        if any(operand.type == UNKNOWN for operand in others):
+            return operands
+        if not others:
+            return [replace(o, type=INT) if o.type == DURATION else o for o in operands]
+        if not all(operand.type.kind in NUMBERS for operand in others):
+            return operands
+        tick_ns = next((found for o in others if (found := self.tick_ns_of(o)) is not None), None)
+        return [self.ticks(o, tick_ns) if isinstance(o, Constant) and o.type == DURATION else o for o in operands]
+
+    # ── Comparison ─────────────────────────────────────────────────────────────────────────────────
+
+    def comparison(self, operator: str, operands: Sequence[Bound], span: Span) -> Operation:
+        """`= != < <= > >= in between` over two operands or more."""
+        for operand in operands:
+            self.check_comparable(operand.type, operand.span)
+        operands = self.unified(operands, span, "compare")
+        if operator not in ("=", "!=", "in") and any(operand.type == BOOL for operand in operands):
+            raise self.source.mistake("booleans have no order", span, "compare them with = or !=")
+        return operation(operator, operands, BOOL, span)
+
+    def check_comparable(self, kind: Type, span: Span) -> None:
+        if kind.kind is Kind.STRUCT:
+            names = ", ".join(name for name, _ in kind.fields[:5])
+            raise self.source.mistake(
+                "a struct cannot be compared", span, f"name one of its fields: {names}" if names else None
+            )
+        if kind.kind is Kind.OTHER:
+            raise self.source.mistake("a list or map cannot be compared, only returned", span)
+        if kind.kind is Kind.DECIMAL and kind.precision > DECIMAL_DIGITS_MAX:
+            self.check_digits([Constant(None, type=kind, span=span)])
+
+    # ── Arithmetic ─────────────────────────────────────────────────────────────────────────────────
+
+    def negated(self, operand: Bound, span: Span) -> Bound:
+        is_number = operand.type.kind in NUMBERS or operand.type == DURATION
+        if is_number and isinstance(operand, Constant) and isinstance(operand.value, int | float | Decimal):
+            if operand.type == INT and operand.value == INT64_MIN:
+                raise self.source.mistake("the integer does not fit into 64 bits", span)
+            # Decimal's own minus would round long numbers.
+            value = operand.value.copy_negate() if isinstance(operand.value, Decimal) else -operand.value
+            return replace(operand, value=value, span=span)
+        if operand.type.kind not in NUMBERS and operand.type.kind not in (Kind.UNKNOWN, Kind.NULL):
+            raise self.source.mistake(f"cannot negate {described(operand.type)}", span)
+        self.check_digits([operand])
+        return operation("negate", [operand], operand.type, span)
+
+    def arithmetic(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
+        """`+ - * / %`."""
+        kinds = left.type.kind, right.type.kind
+        for operand in (left, right):
+            if operand.type.kind in (Kind.BOOL, Kind.STRING, Kind.BINARY, Kind.STRUCT, Kind.OTHER):
+                hint = "concat(…) joins strings" if operand.type.kind is Kind.STRING and operator == "+" else None
+                raise self.source.mistake(f"cannot compute with {described(operand.type)}", operand.span, hint)
+        if Kind.DURATION in kinds:
+            return self._with_duration(operator, left, right, span)
+        if Kind.TIMESTAMP in kinds or Kind.DATE in kinds:
+            return self._with_time(operator, left, right, span)
+        if operator == "/":
+            self.check_digits([left, right])
+            return operation("/", [self.converted(o, FLOAT) for o in (left, right)], FLOAT, span)
+        if Kind.UNKNOWN in kinds or Kind.NULL in kinds:
+            known = right.type if kinds[0] is Kind.NULL else left.type
+            result = UNKNOWN if Kind.UNKNOWN in kinds else known
+            return operation(operator, [self.converted(o, result) for o in (left, right)], result, span)
+        if operator != "*" or Kind.DECIMAL not in kinds:
+            left, right = self.unified([left, right], span, "combine")
+        else:
+            left, right = self._factors(left, right)
+        return operation(operator, [left, right], self._result(operator, left.type, right.type, span), span)
+
+    def _factors(self, left: Bound, right: Bound) -> tuple[Bound, Bound]:
+        """The operands of a product with a decimal: both decimals, each at its own scale, or both doubles."""
+        self.check_digits([left, right])
+        types = self._type_beside(left, right.type), self._type_beside(right, left.type)
+        if FLOAT in types:
+            return self.converted(left, FLOAT), self.converted(right, FLOAT)
+        return self.converted(left, _as_decimal(types[0])), self.converted(right, _as_decimal(types[1]))
+
+    def _result(self, operator: str, left: Type, right: Type, span: Span) -> Type:
+        if left.kind is not Kind.DECIMAL:
+            return left
+        scale = left.scale + right.scale if operator == "*" else max(left.scale, right.scale)
+        if scale > DECIMAL_DIGITS_MAX:
+            raise self.source.mistake(
+                f"the product of decimals would have {scale} digits after the point",
+                span,
+                "use double(…) on one of them",
+            )
+        whole = (left.precision - left.scale, right.precision - right.scale)
+        precision = {"*": left.precision + right.precision + 1, "%": min(whole) + scale}.get(
+            operator, max(whole) + scale + 1
+        )
+        return Type(Kind.DECIMAL, precision=max(1, scale, min(DECIMAL_DIGITS_MAX, precision)), scale=scale)
+
+    def _with_time(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
+        """At least one operand is a date or timestamp; no operand is a duration."""
+        kinds = left.type.kind, right.type.kind
+        temporal = (Kind.TIMESTAMP, Kind.DATE)
+        if operator == "-" and kinds[0] in temporal and kinds[1] in temporal:
+            left, right = self.unified([left, right], span, "combine")
+            domain = self.time.type
+            if left.type.unit == "us" and domain.unit == "ns":
+                finer = replace(left.type, unit="ns")
+                left, right = self.converted(left, finer), self.converted(right, finer)
+            return operation("-", [left, right], INT, span)
+        if kinds[1] in temporal and operator == "+" and kinds[0] not in temporal:
+            left, right = right, left
+            kinds = kinds[::-1]
+        if operator in ("+", "-") and kinds[0] in temporal and kinds[1] in (Kind.INT, Kind.UNKNOWN, Kind.NULL):
+            # Minus something unknown may be a difference of two moments as well as a moment.
+            result = UNKNOWN if kinds[1] is Kind.UNKNOWN and operator == "-" else left.type
+            return operation(operator, [left, self.converted(right, INT)], result, span)
+        if operator == "-" and kinds[0] in (Kind.UNKNOWN, Kind.NULL):
+            return operation("-", [self.converted(left, right.type), right], INT, span)
+        raise self.source.mistake(
+            f"cannot compute {described(left.type)} {operator} {described(right.type)}",
+            span,
+            "moments may be subtracted, and durations or whole numbers of ticks added to them",
+        )
+
+    def _with_duration(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
+        """At least one operand is a duration, which is always a constant."""
+        swapped = left.type == DURATION and right.type != DURATION
+        other, duration = (right, left) if swapped else (left, right)
+        assert isinstance(duration, Constant) and isinstance(duration.value, int)
+        if other.type == DURATION and isinstance(other, Constant) and isinstance(other.value, int):
+            if operator in ("+", "-"):
+                total = other.value + duration.value if operator == "+" else other.value - duration.value
+                return Constant(total, type=DURATION, span=span)
+            return self.arithmetic(operator, replace(other, type=INT), replace(duration, type=INT), span)
+        if operator == "*" and isinstance(other, Constant) and other.type == INT and isinstance(other.value, int):
+            return Constant(other.value * duration.value, type=DURATION, span=span)
+        if other.type.kind is Kind.UNKNOWN:
+            return operation(operator, [left, right], FLOAT if operator == "/" else UNKNOWN, span)
+        tick_ns = self.tick_ns_of(other)
+        if other.type.kind is Kind.TIMESTAMP:
+            tick_ns = NANOSECONDS_OF_UNIT[other.type.unit or "us"]
+        elif other.type == DATE:
+            tick_ns = _DAY_NS
+        resolved = self.ticks(duration, tick_ns)
+        if resolved.type == DURATION:
+            return operation(operator, [left, right], FLOAT if operator == "/" else other.type, span)
+        return self.arithmetic(operator, *((resolved, other) if swapped else (other, resolved)), span)
+
+
+def _at_scale(value: Decimal, target: Type) -> Decimal | None:
+    """The value with exactly the target's digits after the point; None where it does not fit."""
+    exact = decimal_type(value)
+    fits = value == 0 or (exact is not None and exact.precision - exact.scale + target.scale <= DECIMAL_DIGITS_MAX)
+    return value.quantize(Decimal((0, (1,), -target.scale)), context=_EXACT) if fits else None
+
+
+def _converted_value(constant: Constant, target: Type) -> int | float | Decimal | str | bytes | bool | None:
+    value, have = constant.value, constant.type
+    if value is None:
+        return None
+    if target.kind is Kind.FLOAT and isinstance(value, int | float | Decimal):
+        return float(value)
+    if target.kind is Kind.DECIMAL and isinstance(value, int | Decimal):
+        return _at_scale(Decimal(value), target)
+    if target.kind is Kind.TIMESTAMP and isinstance(value, int):
+        unit_ns = NANOSECONDS_OF_UNIT[target.unit or "us"]
+        ticks = value * (_DAY_NS if have.kind is Kind.DATE else NANOSECONDS_OF_UNIT[have.unit or "us"]) // unit_ns
+        return ticks if INT64_MIN <= ticks <= INT64_MAX else None
+    raise AssertionError(f"no conversion of {have} to {target}")
