@@ -218,7 +218,7 @@ class Builder(Transformer[Token, Any]):
         operands: list[Expr] = []
         for child in children[::2]:
             operands.extend(child if isinstance(child, Conjuncts) else (child,))
-        return Logical("AND", tuple(operands), span=_span(children))
+        return Logical("AND", tuple(operands), span=_span(operands))
 
     def negation(self, children: list[Any]) -> Expr:
         operand = _joined(children[1])

@@ -145,16 +145,17 @@ def _strategy(query: Query, selection: syntax.Selection) -> str:
     opening = selection.strategy.value + (f"({variables})" if variables else "") + " {"
     if query.where is None:
         return _clause("WHERE", f"{opening} }}")
-    body = _condition(query.where)
-    if "\n" in body or len(opening) + len(body) + len(_INDENT) > LINE_LENGTH:
+    body = _condition(query.where, len(opening))
+    if "\n" in body:
         return _clause("WHERE", f"{opening}\n{_INDENT}    {body}\n{_INDENT}}}")
     return _clause("WHERE", f"{opening} {body} }}")
 
 
-def _condition(condition: Expr) -> str:
+def _condition(condition: Expr, used: int = 0) -> str:
     """On one line where it fits, else a line for each operand of the outermost AND."""
     text = _text(condition)
-    if len(text) + len(_INDENT) > LINE_LENGTH and isinstance(condition, syntax.Logical) and condition.operator == "AND":
+    too_long = len(_INDENT) + used + len(text) > LINE_LENGTH
+    if too_long and isinstance(condition, syntax.Logical) and condition.operator == "AND":
         return f"\n{_INDENT}AND ".join(_text(operand, _NOT) for operand in condition.operands)
     return text
 

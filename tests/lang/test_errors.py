@@ -1,0 +1,281 @@
+"""What is said about a text that is no query: the sentence, the place, the hint."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import time
+
+import pytest
+
+from ouzel.errors import QueryError
+from ouzel.lang import format_expression, format_query, parse, parse_expression, parse_script
+from ouzel.lang.limits import QUERY_CHARACTERS_MAX
+from ouzel.lang.syntax import Binary, Literal
+from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
+
+
+def refusal(text: str) -> QueryError:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked", "hint"),
+    [
+        # The text as a whole
+        ("", "the text is empty", None, "PATTERN"),
+        (" -- nothing\n", "the text is empty", None, "PATTERN"),
+        ("WHERE a.x = 1", "there is no PATTERN clause", "WHERE a.x = 1", "SEQ"),
+        ("PATTERN A a; PATTERN B b", "text after the end of the query", "PATTERN B b", "script"),
+        ("PATTERN A a;;", "there is no query before this ;", ";", None),
+        ("SELECT * FROM t", "unexpected 'SELECT'; expected PATTERN", "SELECT", None),
+        ("PATTERN SEQ(A a) foo", "unexpected 'foo' after the end of the clause; expected another clause", "foo", None),
+        ("PATTERN SEQ(A a) WITIN 3", "unexpected 'WITIN'", "WITIN", "did you mean WITHIN?"),
+        ("PATTERN SEQ(A a) GROUP ip", "unexpected 'GROUP'", "GROUP", "write GROUP BY"),
+        ("PATTERN SEQ(A a) EMIT ON", "unexpected 'EMIT'", "EMIT", "write EMIT ON CHANGE"),
+        ("PATTERN A a WHERE a.x WHERE a.y", "WHERE is written twice", "WHERE", None),
+        ("PATTERN A a EVENT B b", "EVENT is written twice", "EVENT", None),
+        ("PATTERN A a GROUP BY x GROUP BY y", "GROUP BY is written twice", "GROUP BY", None),
+        ("PATTERN A a EMIT ON CHANGE EMIT ON CHANGE", "EMIT ON CHANGE is written twice", "EMIT ON CHANGE", None),
+        # Brackets
+        ("PATTERN SEQ(A a, B b", "this ( is never closed", "(", "it needs a )"),
+        ("PATTERN SEQ(A a, B b WHERE a.x = 1", "unexpected 'WHERE'; expected ) or ,", "WHERE", "column 12 is still"),
+        ("PATTERN SEQ(A a) WHERE (a.x = 1 WITHIN 3 s", "unexpected 'WITHIN'; expected )", "WITHIN", "still open"),
+        ("PATTERN SEQ(A a))", "this ) closes nothing", ")", None),
+        ("PATTERN A a WHERE (a.x]", "this ] closes nothing", "]", None),
+        ("PATTERN A a WHERE [(a.x]", "unexpected '('", "(", None),
+        ("PATTERN A a WHERE f(a.x[(1])", "this ( is never closed", "(", "it needs a )"),
+        ("PATTERN A a WHERE <a.x = 1 WITHIN 3 s", "this < is never closed", "<", "it needs a >"),
+        ("PATTERN A a [WITHIN 3 s", "this [ is never closed", "[", "it needs a ]"),
+        ("PATTERN A a WHERE CASE WHEN a.x THEN 1", "this CASE is never closed", "CASE", "it needs a END"),
+        # Quotes, comments, characters
+        ("PATTERN A a WHERE a.x = 'abc", "this string is never closed", "'", "second '"),
+        ('PATTERN A a WHERE "abc', "this name is never closed", '"', 'second "'),
+        ('PATTERN A a WHERE "" = 1', "a name cannot be empty", '""', None),
+        ("PATTERN A a /* WITHIN 3 s", "this comment is never closed", "/*", "*/"),
+        ("PATTERN A a WHERE a.x = ‘b’", "unexpected character '‘'", "‘", "straight quotes"),
+        ("PATTERN A a WHERE a.x = 1 ?", "unexpected character '?'", "?", None),
+        ("PATTERN A a WHERE a.x = \u202e1", "unexpected character U+202E", "\u202e", None),
+        ("PATTERN A a WHERE a.x = '\0'", "unexpected character U+0000", "\ufffd", None),
+        ("PATTERN A a WHERE a.x = '\ud800'", "unexpected character U+D800", "\ufffd", None),
+        ("PATTERN A a WHERE a.x = : w", "unexpected ':'", ":", ":name"),
+        # Patterns
+        ("PATTERN", "the text ends too early; expected an event type or (", "", None),
+        ("PATTERN SEQ()", "unexpected ')'; expected an event type", ")", None),
+        ("PATTERN SEQ(A a,)", "unexpected ')'; expected an event type", ")", None),
+        ("PATTERN SEQ(from a)", "unexpected 'from'", "from", 'a name is quoted: "from"'),
+        ("PATTERN SEQ(A a, SEQ(B b))", "SEQ cannot stand inside a pattern's components", "SEQ(B b)", "flat"),
+        ("PATTERN SEQ(A a, !SEQ(B b))", "SEQ cannot stand inside a pattern's components", "SEQ(B b)", "flat"),
+        ("PATTERN SEQ(A a, !(SEQ(B b)))", "SEQ cannot stand inside a pattern's components", "SEQ(B b)", "flat"),
+        ("PATTERN SEQ(A a, !(B+ b[]))", "+ cannot stand under a negation", "!(B+ b[])", "already forbids"),
+        ("PATTERN SEQ(A a, !B+ b[])", "+ cannot stand under a negation", "!B+ b[]", "already forbids"),
+        ("PATTERN SEQ(A a, !(B b, C c))", "a negation holds one component", "!(B b, C c)", "!(A a), !(B b)"),
+        ("PATTERN SEQ(A a, !(!B b))", "a negation cannot be negated", "!(!B b)", None),
+        ("PATTERN SEQ(A+ a, B b)", "a variable with + is written with brackets", "a", "write a[]"),
+        ("PATTERN SEQ(A a[], B b)", "a variable without + has no brackets", "a[]", "or a alone"),
+        ("SEQUENCE (x+)", "+ needs a type after SEQUENCE", "x+", "Type+ v[]"),
+        # Clauses
+        ("PATTERN A a WHERE", "the text ends too early; expected an expression", "", None),
+        ("PATTERN A a WHERE from = 1", "unexpected 'from'; expected an expression", "from", '"from"'),
+        ("PATTERN A a WHERE skip_til_any_match {}", "there is no strategy 'skip_til_any_match'", "skip_til_any_match",
+         "did you mean skip_till_any_match?"),
+        ("PATTERN A a WHERE greedy {}", "there is no strategy 'greedy'", "greedy", "strict_contiguity, partition"),
+        ("PATTERN A a WHERE a.x = 1 {}", "only a strategy can stand before {", "a.x = 1", "skip_till_next_match(a, b)"),
+        ("PATTERN A a WHERE strict_contiguity(a.x) {}", "a strategy lists the pattern's variables", "a.x", "(a, b[]"),
+        ("PATTERN A a WHERE strict_contiguity(a)", "a strategy needs a body", "strict_contiguity(a)", "{ … }"),
+        ("PATTERN A a WITHIN 3 fortnights", "there is no unit of time 'fortnights'", "fortnights", "us, ms, s, min"),
+        ("PATTERN A a WITHIN -3", "unexpected '-'; expected a duration, a number or a parameter", "-", None),
+        ("PATTERN A a WITHIN T", "unexpected 'T'; expected a duration, a number or a parameter", "T", None),
+        ("PATTERN A a WITHIN 1.5 EVENTS", "a window in events is a whole number", "1.5", "50 EVENTS"),
+        ("PATTERN A a WITHIN 3 s EVENTS", "a window in events is a whole number", "3 s", "50 EVENTS"),
+        ("PATTERN A a THRESHOLD 0.5 ON score", "a threshold cannot be on 'score'", "score", "ON probability"),
+        ("PATTERN A a OUTPUT FRST", "there is no OUTPUT form 'FRST'", "FRST", "did you mean FIRST?"),
+        ("PATTERN A a OUTPUT everything", "there is no OUTPUT form 'EVERYTHING'", "everything", "ALL, BEST, COMPR"),
+        ("PATTERN A a OUTPUT SKIP TO LAST", "OUTPUT SKIP TO LAST needs a variable", "OUTPUT SKIP TO LAST", "LAST v"),
+        ("PATTERN A a AGG SUM", "SUM needs an attribute", "SUM", "SUM(v.attribute)"),
+        ("PATTERN A a AGG SUM(a.x) AS DECIMAL", "only COUNT can be AS DECIMAL", "SUM(a.x) AS DECIMAL", "AS \""),
+        ("PATTERN A a AGG COUNT AS n AS m", "an aggregate has one name", "COUNT AS n AS m", None),
+        # Expressions
+        ("PATTERN A a WHERE a.x < b.x < c.x", "only = can be chained", "a.x < b.x < c.x", "a < b AND b < c"),
+        ("PATTERN A a WHERE a.x = b.x > c.x", "only = can be chained", "a.x = b.x > c.x", "a < b AND b < c"),
+        ("PATTERN A a WHERE a.x = ", "the text ends too early; expected an expression", "", None),
+        ("PATTERN A a WHERE a.x IN ()", "unexpected ')'; expected an expression", ")", None),
+        ("PATTERN A a WHERE a[j].x = 1", "'j' is not an index", "[j]", "v[1], v[i], v[i-1]"),
+        ("PATTERN A a WHERE a[i*2].x = 1", "unexpected '*'", "*", "v[1], v[i], v[i-1]"),
+        ("PATTERN A a WHERE a[..i].x = 1", "unexpected ']'", "]", "v[..i-1]"),
+        ("PATTERN A a WHERE a[..i-2].x = 1", "a range of a Kleene variable ends at i-1", "[..i-2]", "v[..i-1]"),
+        ("PATTERN A a WHERE a[1.5].x = 1", "an index is a whole number", "[1.5]", "v[1]"),
+        ("PATTERN A a WHERE a[b.size].x = 1", "this is not an index", "[b.size]", "v[v.LEN]"),
+        ("PATTERN A a WHERE a.x = 10 lightyears", "there is no unit of time 'lightyears'", "lightyears", "weeks"),
+        ("PATTERN A a WHERE a.x > INTERVAL 'soon'", "'soon' is not an interval", "'soon'", "INTERVAL '12 hours'"),
+        ("PATTERN A a WHERE a.x > INTERVAL '5'", "an interval needs a unit", "INTERVAL '5'", "weeks"),
+        ("PATTERN A a WHERE a.x > DATE '2024-13-01'", "'2024-13-01' is not a date", "'2024-13-01'", "DATE '2024"),
+        ("PATTERN A a WHERE a.x > TIMESTAMP '12:00'", "'12:00' is not a timestamp", "'12:00'", "TIMESTAMP '2024"),
+        ("PATTERN A a WHERE a.x LIKE 'b' ESCAPE 'cd'", "ESCAPE takes one character", "'cd'", "ESCAPE"),
+        ("PATTERN A a WHERE abs(*) = 1", "* stands only in COUNT(*)", "*", None),
+        ('PATTERN A a WHERE "abs"(a.x) = 1', "the name of a function is not quoted", '"abs"', None),
+        ("PATTERN A a WHERE a.x = " + "9" * 101, "a number may have at most 100 digits", "9" * 101, None),
+        ("PATTERN A a WHERE a.x = 1e999", "an exponent may be at most 400", "1e999", None),
+        ("PATTERN A a WHERE a.x = 1e9999999999999999", "an exponent may be at most 400", "1e9999999999999999", None),
+    ],
+)  # fmt: skip
+def test_refusal(text: str, message: str, marked: str | None, hint: str | None) -> None:
+    error = refusal(text)
+    assert error.message.startswith(message)
+    if marked is not None:
+        assert error.text is not None
+        assert error.text[error.start : error.end] == marked
+        assert f"line 1, column {(error.start or 0) + 1}" in str(error)
+    if hint is None:
+        assert error.hint is None
+    else:
+        assert hint in (error.hint or "")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    str(error).encode()  # Every terminal can print it.
+
+
+TERMINALS = {
+    "LPAR",
+    "RPAR",
+    "RSQB",
+    "EQUIVALENCE",
+    "INDEX",
+    "NAME",
+    "COMMA",
+    "$END",
+    "DEFAULT",
+    "QUERY_NAME",
+    "GROUP_BY",
+}
+
+
+def test_no_name_of_a_terminal_is_ever_shown() -> None:
+    words = [
+        *"()Aa,!+[].1={}",
+        "'s'",
+        *CLAUSE_KEYWORDS,
+        "SEQ",
+        "AND",
+        "s",
+        "EVENTS",
+        "AS",
+        "GROUP BY",
+        "CASE",
+        "WHEN",
+        "IN",
+    ]
+    prefixes = ["", "PATTERN", "PATTERN SEQ (", "PATTERN A a WHERE", "PATTERN A a WHERE a.x"]
+    for prefix in prefixes:
+        for first in words:
+            for second in words:
+                try:
+                    parse(f"{prefix} {first} {second}")
+                except QueryError as error:
+                    assert not set(re.findall(r"[A-Z_$]+", error.message)) & TERMINALS
+
+
+def test_scripts() -> None:
+    with pytest.raises(QueryError, match="two queries are named 'up'") as caught:
+        parse_script("up: PATTERN A a;\nup: PATTERN B b;")
+    assert (caught.value.line, caught.value.column) == (2, 1)
+    with pytest.raises(QueryError, match="this query has no name"):
+        parse_script("up: PATTERN A a;\nPATTERN B b;")
+    with pytest.raises(QueryError, match="the text is empty"):
+        parse_script("-- nothing")
+    with pytest.raises(QueryError, match="unexpected 'WITIN'") as caught:
+        parse_script("up: PATTERN A a;\ndown: PATTERN B b WITIN 3;")
+    assert caught.value.line == 2
+
+
+def test_expressions() -> None:
+    with pytest.raises(QueryError, match="unexpected ';'"):
+        parse_expression("a = 1;")
+    with pytest.raises(QueryError, match="unexpected 'WITHIN'"):
+        parse_expression("a = 1 WITHIN 3 s")
+    with pytest.raises(QueryError, match="the text is empty"):
+        parse_expression("")
+
+
+@pytest.mark.parametrize("value", [None, 1, b"PATTERN A a", ["PATTERN A a"]])
+def test_only_text(value: object) -> None:
+    for function in (parse, parse_script, parse_expression):
+        with pytest.raises(TypeError):
+            function(value)  # type: ignore[arg-type]
+
+
+# ── Limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_too_long() -> None:
+    with pytest.raises(QueryError, match="too long"):
+        parse("PATTERN A a" + " " * QUERY_CHARACTERS_MAX)
+    with pytest.raises(QueryError, match="too long"):
+        parse_expression("1" + " " * QUERY_CHARACTERS_MAX)
+
+
+@pytest.mark.parametrize("operator", ["AND", "OR"])
+def test_long_chains_of_logic_work(operator: str) -> None:
+    text = f" {operator} ".join(f"a.x = {number}" for number in range(5_000))
+    tree = parse_expression(text)
+    assert parse_expression(format_expression(tree)) == tree
+    assert hash(tree) == hash(parse_expression(text))
+    assert len(repr(tree)) > 5_000
+
+
+def test_long_lists_work() -> None:
+    tree = parse_expression(f"a.x IN ({', '.join(str(number) for number in range(20_000))})")
+    assert parse_expression(format_expression(tree)) == tree
+
+
+def test_sums_work_up_to_the_limit_and_are_refused_beyond() -> None:
+    tree = parse_expression(" + ".join("x" * 90))
+    assert parse_expression(format_expression(tree)) == tree
+    assert pickle.loads(pickle.dumps(tree)) == tree
+    assert hash(tree) == hash(parse_expression(" + ".join("x" * 90)))
+    assert len(repr(tree)) > 90
+    with pytest.raises(QueryError, match="nested too deep: more than 100 levels"):
+        parse_expression(" + ".join("x" * 5_000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5_000 + "x" + ")" * 5_000,
+        "(" * 100_000,
+        "f(" * 5_000 + "x" + ")" * 5_000,
+        "NOT " * 40_000 + "x",
+        "- " * 90_000 + "x",
+        "x." * 60_000 + "x + " * 200 + "x",
+        "CASE WHEN " * 10_000 + "x",
+        "x.a[" * 20_000,
+        "[a = " * 20_000,
+        "x * " * 40_000 + "x",
+        "NOT x = -(" * 90 + "x" + ")" * 90,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_too_deep(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(QueryError):
+        parse_expression(text)
+    with pytest.raises(QueryError):
+        parse(f"PATTERN A a WHERE {text}")
+    assert time.process_time() - began < 10
+
+
+def test_formatter_refuses_what_is_too_deep() -> None:
+    tree = Literal(1)
+    for _ in range(3_000):
+        tree = Binary("+", tree, Literal(1))  # type: ignore[assignment]
+    with pytest.raises(QueryError, match="nested too deep"):
+        format_expression(tree)
+
+
+def test_large_script() -> None:
+    script = parse_script(
+        "".join(f"q{number}: PATTERN SEQ(A a, B b) WHERE a.x = {number};\n" for number in range(1_000))
+    )
+    assert len(script.queries) == 1_000
+    assert format_query(script.queries[7]).startswith("q7:")

@@ -1,0 +1,202 @@
+"""Random syntax trees: everything that a text can give, for the round trip through text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from hypothesis import strategies as st
+
+from ouzel.lang import syntax
+from ouzel.lang.syntax import (
+    Aggregate,
+    Between,
+    Binary,
+    Call,
+    Case,
+    Component,
+    Duration,
+    Equivalence,
+    Expr,
+    In,
+    Index,
+    IndexKind,
+    IsNull,
+    Item,
+    Like,
+    Literal,
+    Logical,
+    Notation,
+    Output,
+    OutputForm,
+    Parameter,
+    Pattern,
+    Percent,
+    Query,
+    Reference,
+    Return,
+    Script,
+    Selection,
+    Strategy,
+    Temporal,
+    TemporalKind,
+    Threshold,
+    TypeName,
+    Unary,
+    When,
+    Within,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+# Plain words, keywords of every kind, words that look like units, hyphens, and whatever must be quoted.
+names = st.one_of(
+    st.sampled_from(
+        ["a", "b", "x1", "attr₃", "price", "i", "LEN", "last", "type", "time", "s", "hours", "count", "Größe"]
+    ),
+    st.sampled_from(
+        ["from", "Event", "GROUP", "emit", "end", "when", "and", "not", "in", "as", "seq", "Any", "null", "case"]
+    ),
+    st.sampled_from(
+        ["events", "on", "date", "timestamp", "interval", "escape", "output", "first", "skip", "DECIMAL", "by"]
+    ),
+    st.sampled_from(
+        ["SHELF-READING", "a-1", "x-", "-x", "two words", 'q"uote', "tick`", "1a", "a.b", "[x]", "é\u0301", "--"]
+    ),
+    text.filter(bool),
+)
+words = st.sampled_from(["a", "tag", "from", "window_us", "Größe", "end"])
+functions = st.sampled_from(["count", "sum", "avg", "min", "abs", "end", "type", "coalesce", "skip_till_next_match"])
+integers = st.integers(0, 10**20)
+decimals = st.builds(
+    lambda digits, exponent: Decimal(digits).scaleb(-exponent), st.integers(0, 10**12), st.integers(-6, 20)
+).filter(lambda number: "E" in str(number) or "." in str(number))
+numbers = st.one_of(integers, decimals)
+units = st.sampled_from(["us", "ms", "s", "min", "h", "days", "weeks"])
+temporals = st.one_of(
+    st.dates().map(lambda day: Temporal(TemporalKind.DATE, day.isoformat())),
+    st.datetimes().map(lambda moment: Temporal(TemporalKind.TIMESTAMP, moment.isoformat(" "))),
+    st.sampled_from(["2024-05-01T12:00", "2024-05-01 12:00:00.123456789Z", "2024-05-01", "2024-05-01 12:00+02:00"]).map(
+        lambda written: Temporal(TemporalKind.TIMESTAMP, written)
+    ),
+)
+indexes = st.one_of(
+    st.builds(Index, st.just(IndexKind.NUMBER), integers),
+    st.builds(Index, st.just(IndexKind.ITERATION), st.integers(-3, 3)),
+    st.builds(Index, st.just(IndexKind.LAST), st.just(0), st.none() | names),
+    st.just(Index(IndexKind.BEFORE, -1)),
+    st.just(Index(IndexKind.ALL)),
+)
+
+
+def tuples(elements: st.SearchStrategy, low: int, high: int) -> st.SearchStrategy[tuple]:
+    return st.lists(elements, min_size=low, max_size=high).map(tuple)
+
+
+leaves: st.SearchStrategy[Expr] = st.one_of(
+    st.builds(Literal, st.one_of(numbers, text, st.booleans(), st.none())),
+    st.builds(Percent, numbers),
+    temporals,
+    st.builds(Duration, numbers, units),
+    st.builds(Parameter, words),
+    st.builds(Reference, tuples(names, 1, 3), st.none() | indexes),
+)
+
+
+def branches(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    return st.one_of(
+        st.builds(Reference, tuples(names, 2, 3), st.none() | indexes, inner),
+        st.builds(Call, functions, tuples(inner, 0, 3)),
+        st.builds(Unary, st.sampled_from(["-", "NOT"]), inner),
+        st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "=", "!=", "<", "<=", ">", ">="]), inner, inner),
+        st.builds(Logical, st.sampled_from(["AND", "OR"]), tuples(inner, 2, 4)),
+        st.builds(In, inner, tuples(inner, 1, 3), st.booleans()),
+        st.builds(Between, inner, inner, inner, st.booleans()),
+        st.builds(Like, inner, inner, st.booleans(), st.none() | st.sampled_from(["\\", "'", "%"])),
+        st.builds(IsNull, inner, st.booleans()),
+        st.builds(Case, st.none() | inner, tuples(st.builds(When, inner, inner), 1, 2), st.none() | inner),
+        st.builds(Equivalence, tuples(names, 1, 2), st.none() | inner),
+    )
+
+
+expressions = st.recursive(leaves, branches, max_leaves=12)
+items = st.builds(Item, expressions, st.none() | names)
+
+
+@st.composite
+def components(draw: st.DrawFn, notation: Notation) -> Component:
+    types = draw(tuples(st.builds(TypeName, names), 0 if notation is Notation.SEQUENCE else 1, 3))
+    any_of = len(types) > 1 or (len(types) == 1 and draw(st.booleans()))
+    needs_variable = notation is Notation.SEQUENCE and not any_of
+    variable = draw(names if needs_variable else st.none() | names)
+    negated = draw(st.booleans())
+    kleene = bool(types) and not negated and draw(st.booleans())
+    return Component(types, variable, kleene, negated, any_of)
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Pattern:
+    notation = draw(st.sampled_from(Notation))
+    bare = draw(st.booleans())
+    return Pattern(notation, draw(tuples(components(notation), 1, 1 if bare else 4)), bare)
+
+
+@st.composite
+def aggregates(draw: st.DrawFn) -> Aggregate:
+    function = draw(st.sampled_from(["count", "sum", "avg", "min", "max"]))
+    argument = draw(st.none() | expressions if function == "count" else expressions)
+    return Aggregate(function, argument, draw(st.none() | names), function == "count" and draw(st.booleans()))
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> Output:
+    form = draw(st.sampled_from(OutputForm))
+    return Output(form, draw(names) if form in (OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST) else None)
+
+
+withins = st.one_of(
+    st.builds(
+        Within, st.one_of(st.builds(Duration, numbers, units), st.builds(Literal, numbers), st.builds(Parameter, words))
+    ),
+    st.builds(Within, st.one_of(st.builds(Literal, integers), st.builds(Parameter, words)), st.just(True)),
+)
+thresholds = st.builds(
+    Threshold,
+    st.one_of(st.builds(Literal, numbers), st.builds(Percent, numbers), st.builds(Parameter, words)),
+    st.booleans(),
+)
+returns = st.one_of(
+    st.builds(Return, st.none(), tuples(items, 1, 3)),
+    st.builds(Return, names, tuples(items, 0, 3)),
+)
+
+
+@st.composite
+def queries(draw: st.DrawFn, name: st.SearchStrategy[str | None] = st.none() | names) -> Query:  # noqa: B008
+    selection = draw(st.none() | st.builds(Selection, st.sampled_from(Strategy), tuples(names, 0, 3)))
+    where = draw(st.none() | expressions)
+    if (
+        selection is None
+        and isinstance(where, Call)
+        and where.function in {strategy.value for strategy in syntax.Strategy}
+    ):
+        where = None  # A strategy without its body, which is refused.
+    return Query(
+        pattern=draw(patterns()),
+        name=draw(name),
+        selection=selection,
+        where=where,
+        group_by=draw(tuples(items, 0, 2)),
+        aggregates=draw(tuples(aggregates(), 0, 2)),
+        having=draw(st.none() | expressions),
+        within=draw(st.none() | withins),
+        threshold=draw(st.none() | thresholds),
+        output=draw(st.none() | outputs()),
+        emit_on_change=draw(st.booleans()),
+        returns=draw(st.none() | returns),
+        into=draw(st.none() | names),
+        sources=draw(tuples(names, 0, 3)),
+    )
+
+
+scripts = st.lists(queries(names), min_size=1, max_size=3, unique_by=lambda query: query.name).map(
+    lambda several: Script(tuple(several))
+)
