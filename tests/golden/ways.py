@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ouzel.bind import bind, bind_script, catalog_for
 from ouzel.lang import parse, parse_script, syntax
 from tests.golden.answers import Answer, Answers
 from tests.golden.format import Case
@@ -117,6 +118,29 @@ def _oracle_answer(results: list[oracle.Result], clock: Clock) -> Answer:
     return Answer(rows, [timed(match.row) for match in listed])
 
 
+class Binder:
+    """Checks the query against the case's event types: refuses with the expected text, and accepts everything else."""
+
+    name = "binder"
+
+    def gap(self, case: Case) -> str | None:
+        return None
+
+    def run(self, case: Case) -> None:
+        tables = {name: table.schema for name, table in case.inputs.items()}
+        catalog = catalog_for(
+            case.types,
+            schema=tables.pop(None, None),
+            tables=tables or None,
+            time=case.time_column if case.inputs else None,
+            time_unit=case.options.get("time_unit"),
+        )
+        if case.is_script:
+            bind_script(parse_script(case.text), case.text, catalog, case.params)
+        else:
+            bind(parse(case.text), case.text, catalog, case.params)
+
+
 def all_ways() -> tuple[Way, ...]:
     """Every way, cheapest first."""
-    return (Oracle(),)
+    return (Oracle(), Binder())

@@ -196,7 +196,7 @@ class Typing:
                 hint = "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
             elif kinds & NUMBERS and text is not None and str(text.value).isdecimal():
                 hint = f"write {text.value} without quotes"
-            elif kinds & NUMBERS and literal is not None:
+            elif kinds & NUMBERS and literal is not None and text is None:
                 hint = f"write '{literal.value!s}' in quotes"
         elif kinds == {Kind.DATE, Kind.TIMESTAMP}:
             hint = "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'"
