@@ -89,9 +89,9 @@ def test_the_query_at_the_head_of_section_2() -> None:
 
 # ── SASE and SASE+ figures ─────────────────────────────────────────────────────────────────────────
 
-# The drawings are lost in the scanned text, so the streams are rebuilt, here the same one as in the golden cases. They give
-# the counts that the text tells (seven, three, two, one; three for d9), but not which sequence each step strikes: in the
-# paper the window strikes the second of three and negation the second of two, here the third and the second.
+# The drawings are lost in the scanned text, so the streams are rebuilt, here the same one as in the golden cases. They
+# give the counts that the text tells (seven, three, two, one; three for d9), but not which sequence each step strikes:
+# in the paper the window strikes the second of three and negation the second of two, here the third and the second.
 SASE_FIGURE = stream(
     "a1(p=1,q=1,r=1,v=1) c2(p=1,q=1,r=1,v=0) b3(p=1,q=1,r=1,v=0) a4(p=2,q=1,r=1,v=1) d5(p=1,q=1,r=1,v=2) "
     "b6(p=2,q=1,r=1,v=0) c8(p=2,q=1,r=1,v=0) d9(p=2,q=1,r=1,v=2) d10(p=1,q=1,r=1,v=2)"
@@ -131,8 +131,8 @@ def stock_figure_3() -> list[Event]:
 
 
 def test_sase_plus_figure_3_matches_r1_r2_r3() -> None:
-    # Prices and volumes are rebuilt, not the paper's drawing. R1 and R2 come after e6 and R3 after e8, R1 and R3 of one run
-    # that split at e6, as the text says; it speaks of "several more" after e8, and these numbers give R3 only.
+    # Prices and volumes are rebuilt, not the paper's drawing. R1 and R2 come after e6 and R3 after e8, R1 and R3 of one
+    # run that split at e6, as the text says; it speaks of "several more" after e8, and these numbers give R3 only.
     assert found(QUERY_3, stock_figure_3()) == [
         "[e1 e2 e3 e4 e5] e6",
         "[e3 e4] e6",
