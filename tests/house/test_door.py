@@ -60,6 +60,11 @@ def test_importing_loads_nothing_heavy() -> None:
     assert json.loads(_run(code)) == []
 
 
+def test_checking_a_query_loads_no_kernels() -> None:
+    code = "import sys, ouzel; ouzel.query('PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5'); print('numba' in sys.modules)"
+    assert _run(code).strip() == "False"
+
+
 def test_datasets_load_nothing_heavy() -> None:
     code = (
         f"import sys, json, ouzel; ouzel.datasets; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
