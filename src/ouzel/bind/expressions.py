@@ -24,6 +24,7 @@ from ouzel.bind.model import (
     Constant,
     Intrinsic,
     Kind,
+    Range,
     Scope,
     Type,
     parts,
@@ -34,7 +35,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import IndexKind, Reference, Span
 
 _ROUND_DIGITS_MAX = 30
-_CASE_PARTS_MAX = 10_000
+_REPEATED_PARTS_MAX = 10_000
 _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 _KINDS = {
     Accepts.STRING: {Kind.STRING},
@@ -174,7 +175,13 @@ class Expressions:
 
     def _between(self, node: syntax.Between) -> Bound:
         operands = [self.bound(item) for item in (node.operand, node.low, node.high)]
-        return self._perhaps_not(self.typing.comparison("between", operands, node.span), node.negated)
+        self._check_repeated(operands[0], 2, "BETWEEN", node.span)
+        for operand in operands:
+            self.typing.check_comparable(operand.type, operand.span)
+        value, low, high = self.typing.unified(operands, node.span, "compare")
+        above = self.typing.comparison("<" if node.negated else ">=", [value, low], node.span)
+        below = self.typing.comparison(">" if node.negated else "<=", [value, high], node.span)
+        return Range("or" if node.negated else "and", (above, below), type=BOOL, span=node.span)
 
     def _like(self, node: syntax.Like) -> Bound:
         value = self._argument(self.bound(node.operand), Accepts.STRING, "LIKE")
@@ -209,9 +216,8 @@ class Expressions:
     def _case(self, node: syntax.Case) -> Bound:
         conditions: list[Bound] = []
         operand = None if node.operand is None else self.bound(node.operand)
-        # The operand is repeated in every condition, which nested CASEs would multiply.
-        if operand is not None and sum(1 for _ in parts(operand)) * len(node.whens) > _CASE_PARTS_MAX:
-            raise self.source.mistake("the CASE is too large", node.span, "write it as CASE WHEN condition THEN …")
+        if operand is not None:
+            self._check_repeated(operand, len(node.whens), "CASE", node.span)
         for when in node.whens:
             if node.operand is None:
                 conditions.append(self.condition(when.condition))
@@ -221,6 +227,11 @@ class Expressions:
         results = [self.bound(when.result) for when in node.whens]
         results.append(self.bound(node.otherwise) if node.otherwise else Constant(None, type=NULL, span=node.span))
         return self._chosen(conditions, results, node.span)
+
+    def _check_repeated(self, operand: Bound, times: int, written: str, span: Span) -> None:
+        """An operand that is repeated in several comparisons, which nesting would multiply."""
+        if sum(1 for _ in parts(operand)) * times > _REPEATED_PARTS_MAX:
+            raise self.source.mistake(f"the operand of {written} is too large", span)
 
     def _chosen(self, conditions: Sequence[Bound], results: Sequence[Bound], span: Span) -> Bound:
         """A `case` whose results have one type."""

@@ -186,13 +186,19 @@ class Aggregation(Bound):
 class Operation(Bound):
     """An operator or function of the list in functions.py over operands whose types already agree.
 
-    Operators: and or not = != < <= > >= + - * / % negate between in like is_null case cast. `between` has value, low
-    and high; `in` has the tested value first; `like` has value, pattern and escape; `case` has condition, result, …,
-    and the ELSE value last; `cast` converts its operand to its own type and gives null where that fails.
+    Operators: and or not = != < <= > >= + - * / % negate in like is_null case cast. `in` has the tested value first;
+    `like` has value, pattern and escape; `case` has condition, result, …, and the ELSE value last; `cast` converts its
+    operand to its own type and gives null where that fails.
     """
 
     operator: str
     operands: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Operation):
+    """`BETWEEN`: the `and` of >= and <=, or the `or` of < and > that NOT makes of it. It counts as one comparison, so
+    normal forms do not take it apart."""
 
 
 @dataclass(frozen=True, slots=True)

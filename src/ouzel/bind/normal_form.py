@@ -10,7 +10,7 @@ import itertools
 from dataclasses import replace
 
 from ouzel.bind.mistakes import Source
-from ouzel.bind.model import Bound, Operation
+from ouzel.bind.model import Bound, Operation, Range
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 CONJUNCTS_MAX = 5_000
@@ -39,6 +39,11 @@ def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
 def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
     """De Morgan, down to single comparisons: `not` is left only around those that have no opposite operator."""
     match condition:
+        case Range() if not negate:
+            return condition
+        case Range(operands=(low, high)):
+            opposites = (with_not_pushed_in(low, True), with_not_pushed_in(high, True))
+            return replace(condition, operator="or" if condition.operator == "and" else "and", operands=opposites)
         case Operation(operator="not", operands=(operand,)):
             return with_not_pushed_in(operand, not negate)
         case Operation(operator=("and" | "or") as operator, operands=operands):
@@ -54,10 +59,16 @@ def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
     return Operation("not", (condition,), type=condition.type, span=condition.span)
 
 
+def _is_logical(condition: Bound) -> bool:
+    is_junction = isinstance(condition, Operation) and condition.operator in ("and", "or")
+    return is_junction and not isinstance(condition, Range)
+
+
 def _size(condition: Bound) -> tuple[int, int]:
     """How many conjuncts, and comparisons in all of them, distribution gives; never much above the limits."""
-    if not isinstance(condition, Operation) or condition.operator not in ("and", "or"):
+    if not _is_logical(condition):
         return 1, 1
+    assert isinstance(condition, Operation)
     conjuncts, comparisons = (0, 0) if condition.operator == "and" else (1, 0)
     for operand in condition.operands:
         more_conjuncts, more_comparisons = _size(operand)
@@ -71,8 +82,9 @@ def _size(condition: Bound) -> tuple[int, int]:
 
 
 def _distributed(condition: Bound) -> list[Disjunction]:
-    if not isinstance(condition, Operation) or condition.operator not in ("and", "or"):
+    if not _is_logical(condition):
         return [(condition,)]
+    assert isinstance(condition, Operation)
     forms = [_distributed(operand) for operand in condition.operands]
     if condition.operator == "and":
         return [conjunct for form in forms for conjunct in form]

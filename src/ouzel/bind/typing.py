@@ -185,17 +185,16 @@ class Typing:
         kinds = {target.kind, found.kind}
         hint = None
         if kinds == {Kind.TIMESTAMP}:
-            zoned = "a timestamp with a zone", "a timestamp without one"
-            first, second = zoned if target.zone is not None else zoned[::-1]
             hint = "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column"
-            return self.source.mistake(f"cannot {doing} {first} with {second}", span, hint)
+            message = f"cannot {doing} a timestamp that has a zone with one that has none"
+            return self.source.mistake(message, span, hint)
         if Kind.STRING in kinds:
             text = next((o for o in operands if isinstance(o, Constant) and isinstance(o.value, str)), None)
             literal = next((o for o in operands if isinstance(o, Constant) and o.type.kind in NUMBERS), None)
             if kinds & {Kind.DATE, Kind.TIMESTAMP}:
                 hint = "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
             elif kinds & NUMBERS and text is not None and str(text.value).isdecimal():
-                hint = f"write {text.value} without quotes"
+                hint = f"write {text.value!s} without quotes"
             elif kinds & NUMBERS and literal is not None and text is None:
                 hint = f"write '{literal.value!s}' in quotes"
         elif kinds == {Kind.DATE, Kind.TIMESTAMP}:
@@ -260,7 +259,7 @@ class Typing:
     # ── Comparison ─────────────────────────────────────────────────────────────────────────────────
 
     def comparison(self, operator: str, operands: Sequence[Bound], span: Span) -> Operation:
-        """`= != < <= > >= in between` over two operands or more."""
+        """`= != < <= > >=` over two operands, `in` over two or more."""
         for operand in operands:
             self.check_comparable(operand.type, operand.span)
         operands = self.unified(operands, span, "compare")
