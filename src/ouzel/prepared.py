@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ouzel.bind import bind
+from ouzel.bind import bind, bind_script, catalog_for
 from ouzel.bind.model import BoundQuery, Catalog
-from ouzel.bind.schema import catalog_from_declaration
 from ouzel.lang import parse, parse_script, syntax
 from ouzel.plan import Statistics, build, optimize
 from ouzel.plan.explain import explanation, render_explanation
@@ -60,14 +59,12 @@ def queries(
     >>> list(queries("first: PATTERN SEQ(A a, B b) WITHIN 5; second: PATTERN SEQ(B b, C c) WITHIN 5;"))
     ['first', 'second']
     """
+    tree = parse_script(script)
+    bind_script(tree, script, _catalog(types), params)
     made = {}
-    for number, tree in enumerate(parse_script(script).queries, start=1):
-        name = tree.name or f"query_{number}"
-        made[name] = Query(name, script, tree, types, dict(params or {}))
-    catalog = _catalog(types)
-    for one in made.values():
-        if not one.tree.sources:
-            one.bind(catalog)
+    for number, one in enumerate(tree.queries, start=1):
+        name = one.name or f"query_{number}"
+        made[name] = Query(name, script, one, types, dict(params or {}))
     return made
 
 
@@ -118,4 +115,4 @@ def _named(one: Query | str, name: str) -> Query:
 
 
 def _catalog(types: Mapping[str, Any] | None) -> Catalog:
-    return Catalog() if types is None else catalog_from_declaration(types)
+    return catalog_for(types)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation
+from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation, TimeWindow
 from ouzel.plan.expressions import attribute_of, components_of, pairwise_equalities, walk
 from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
 
@@ -200,7 +200,7 @@ def predicates_into_construction(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def window_into_scan(plan: Plan, statistics: Statistics) -> Plan:
-    if plan.window_ticks is None:
+    if not isinstance(plan.query.window, TimeWindow):
         return plan
     return replace(plan, window_in_scan=True).with_note(
         "window_into_scan", "an event whose latest predecessor has left the window is not stacked"
@@ -208,7 +208,7 @@ def window_into_scan(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def window_into_construction(plan: Plan, statistics: Statistics) -> Plan:
-    if plan.window_ticks is None:
+    if not isinstance(plan.query.window, TimeWindow):
         return plan
     return replace(plan, window_in_construction=True).with_note(
         "window_into_construction", "the backward search stops at the window's edge"

@@ -10,9 +10,6 @@ import pyarrow as pa
 from ouzel.kernels.columns import Numbers, Text, column_of
 from ouzel.kernels.keys import KeyTable, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
 
-_EMPTY_TEXT = pa.array([], pa.large_string())
-_EMPTY_NUMBER = pa.array([], pa.int64())
-
 
 class Coder:
     """Codes of the values of one or several columns taken together; null has the code -1.
@@ -35,7 +32,7 @@ class Coder:
         """The codes of some rows, or of all."""
         views = [_view(column) for column in columns]
         if self._keys is None:
-            self._keys = new_keys(views, self._first_code)
+            self._keys = new_keys([isinstance(view, Text) for view in views], self._first_code)
         if rows is None:
             rows = np.arange(len(columns[0]), dtype=np.int32)
         self._keys, codes = encode(self._keys, views, rows)
@@ -70,8 +67,7 @@ class Coder:
     def load(cls, first_code: int, is_text: Sequence[bool], arrays: Sequence[np.ndarray]) -> Coder:
         coder = cls(first_code)
         if is_text:
-            columns = [column_of(_EMPTY_TEXT if text else _EMPTY_NUMBER) for text in is_text]
-            coder._keys = restore(arrays, columns, first_code)
+            coder._keys = restore(arrays, is_text, first_code)
         return coder
 
 

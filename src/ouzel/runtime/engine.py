@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, QueryError
 from ouzel.plan.support import require_runnable
@@ -247,8 +248,7 @@ class _Feed:
 
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
-    """A delay as ticks: a number is ticks already, a timedelta or text like "5 s" goes by the unit of the time column."""
-    from ouzel.lang.units import unit_ns
+    """A delay as ticks: a number is ticks already; a timedelta or text like "5 s" goes by the time column's unit."""
 
     from ouzel.lang import parse_expression
     from ouzel.lang.syntax import Duration
@@ -267,7 +267,7 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
                 raise InputError(f"{what}='{given}' is not a duration: {error.message}") from None
             if not isinstance(parsed, Duration):
                 raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
-            nanoseconds = int(parsed.amount * unit_ns(parsed.unit))
+            nanoseconds = int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])
         if catalog.time.tick_ns is None:
             raise InputError(
                 f"{what}={given!r} has a unit, but the time column holds bare numbers; "

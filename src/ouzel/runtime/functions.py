@@ -165,6 +165,17 @@ def _rowwise(function: Callable[..., object]) -> _Function:
     return run
 
 
+def _changed_case(ascii_only: Callable[[Column], Column], per_text: Callable[[str], str]) -> _Function:
+    """Letters may become several, ß to SS, which Arrow's own functions do not do."""
+
+    def run(operands: list[Column], types: list[Type], result: Type) -> Column:
+        if pc.all(pc.string_is_ascii(operands[0])).as_py() is not False:
+            return ascii_only(operands[0])
+        return _per_value(operands[0], per_text, pa.large_string())
+
+    return run
+
+
 def _replace(text: str, search: str, replacement: str) -> str:
     return text.replace(search, replacement) if search else text
 
@@ -328,8 +339,8 @@ def _unary(function: Callable[[Column], Column]) -> _Function:
 
 
 _FUNCTIONS: dict[str, _Function] = {
-    "lower": _unary(pc.utf8_lower),
-    "upper": _unary(pc.utf8_upper),
+    "lower": _changed_case(pc.ascii_lower, str.lower),
+    "upper": _changed_case(pc.ascii_upper, str.upper),
     "length": lambda operands, types, result: pc.cast(pc.utf8_length(operands[0]), pa.int64()),
     "concat": _concat,
     "substring": _substring,

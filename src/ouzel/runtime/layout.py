@@ -1,24 +1,24 @@
-"""What the columns of the input mean: the wide table in which events of all types lie, and the catalog for the binder."""
+"""What the columns of the input mean: the wide table of events of all types, and the catalog for the binder."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Catalog, Kind, TimeDomain, Type
-from ouzel.bind.schema import type_from_arrow
+from ouzel.bind.model import Catalog
+from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import one_array
 
 # The column that says which of several inputs a row came from.
 INPUT_TYPE = "event type"
-_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000, "h": 3_600_000_000_000}
-_UNIT_NS |= {"days": 24 * _UNIT_NS["h"], "weeks": 7 * 24 * _UNIT_NS["h"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Layout:
     type: str | None
     only_type: str | None = None
     order: tuple[str, ...] = ()
-    physical: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    physical: Mapping[tuple[str, str], str] = dataclass_field(default_factory=dict)
 
     def column(self, event_type: str | None, attribute: str) -> str:
         """The wide column that holds an attribute of an event type."""
@@ -75,6 +75,9 @@ def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequ
         for column in schema:
             known = fields.setdefault(column.name, pa.field(column.name, column.type))
             if known.type != column.type:
+                if column.name == time and (finer := _finer_time(known.type, column.type)) is not None:
+                    fields[time] = pa.field(time, finer)
+                    continue
                 if column.name in (time, *order):
                     raise InputError(
                         f"the column '{column.name}' is of type {known.type} in one input and {column.type} in that of "
@@ -86,51 +89,33 @@ def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequ
     return Layout(pa.schema(list(fields.values())), time, INPUT_TYPE, None, tuple(order), physical)
 
 
+def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds times of both: the finer unit, the wider integer. None where they cannot be one clock."""
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
+        units = ("s", "ms", "us", "ns")
+        return left if units.index(left.unit) > units.index(right.unit) else right
+    return pa.int64() if pa.types.is_integer(left) and pa.types.is_integer(right) else None
+
+
 def catalog_of(
     layout: Layout,
     *,
     schemas: Mapping[str, pa.Schema] | None = None,
-    declared: Mapping[str, Collection[str]] | None = None,
+    declared: Mapping[str, Any] | None = None,
     time_unit: str | None = None,
 ) -> Catalog:
     """What the binder must know of the input.
 
-    `schemas` are those of several inputs by event type; `declared` says which of one table's columns each type has.
+    `schemas` are those of several inputs by event type; `declared` says which of the columns each type has.
     """
-    domain = time_domain(layout.schema.field(layout.time).type, time_unit)
     if schemas is not None:
-        attributes = {t: {f.name: type_from_arrow(f.type) for f in schema} for t, schema in schemas.items()}
-        return Catalog(declared=attributes, time=domain)
-    columns = {f.name: type_from_arrow(f.type) for f in layout.schema}
-    if declared is None:
-        return Catalog(common=columns, time=domain)
-    own = [name for name in (layout.type, layout.time) if name is not None]
-    by_type: dict[str, dict[str, Type]] = {}
-    for event_type, names in declared.items():
-        missing = [name for name in names if name not in columns]
-        if missing:
-            raise InputError(
-                f"event type '{event_type}' is declared with an attribute '{missing[0]}', which is not a column of the "
-                f"input; the columns are {', '.join(map(repr, columns))}"
-            )
-        # Every event has its type and time, declared or not.
-        wanted = dict.fromkeys([*(name for name in own if name not in names), *names])
-        by_type[event_type] = {name: columns[name] for name in wanted}
-    return Catalog(declared=by_type, time=domain)
-
-
-def time_domain(column: pa.DataType, time_unit: str | None) -> TimeDomain:
-    """How the time column is counted."""
-    type_ = type_from_arrow(column)
-    if type_.kind is Kind.TIMESTAMP:
-        return TimeDomain(type_, _UNIT_NS[type_.unit or "us"])
-    return TimeDomain(type_, None if time_unit is None else _unit_ns(time_unit))
-
-
-def _unit_ns(unit: str) -> int:
-    if unit not in _UNIT_NS:
-        raise InputError(f"there is no time_unit '{unit}'; there are {', '.join(_UNIT_NS)}")
-    return _UNIT_NS[unit]
+        return catalog_for(declared, tables=schemas, time=layout.time, time_unit=time_unit)
+    catalog = catalog_for(declared, schema=layout.schema, time=layout.time, time_unit=time_unit)
+    if catalog.declared is None:
+        return catalog
+    # Every event has its type and time, declared or not.
+    own = {name: type_of_arrow(layout.schema.field(name).type) for name in (layout.type, layout.time) if name}
+    return replace(catalog, declared={name: own | dict(columns) for name, columns in catalog.declared.items()})
 
 
 def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
@@ -145,7 +130,8 @@ def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
             elif source is None:
                 columns[field.name] = pa.nulls(table.num_rows, field.type)
             else:
-                columns[field.name] = table.column(source)
+                column = table.column(source)
+                columns[field.name] = column if column.type == field.type else pc.cast(column, field.type)
         parts.append(pa.table(columns, schema=layout.schema))
     return pa.concat_tables(parts) if parts else layout.schema.empty_table()
 
@@ -172,7 +158,7 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
 
 
 def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
-    """Event times as int64 ticks: microseconds for timestamps, nanoseconds where the column has them, else the number."""
+    """Event times as int64 ticks: microseconds for timestamps (nanoseconds where they have them), else the number."""
     column = table.column(layout.time)
     check_no_null_time(column, layout.time)
     array = one_array(column)

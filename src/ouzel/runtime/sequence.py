@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from ouzel.kernels.order import sort_order
 
 from ouzel.errors import LimitError
+from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.kernels.stack_tables import (
     EVERY_KEY,
     NO_LIMIT,
@@ -28,7 +28,8 @@ from ouzel.kernels.stack_tables import (
     new_state,
     reserve,
 )
-from ouzel.kernels.stacks import rebase, release, scan
+from ouzel.kernels.stack_upkeep import rebase, rekey
+from ouzel.kernels.stacks import release, scan
 from ouzel.plan.lower import Domain, Lowered, lower
 from ouzel.plan.model import KeyWay, NegationWay, Plan
 from ouzel.runtime.frames import EventFrame
@@ -132,8 +133,9 @@ class SequenceRunner:
             block = _chosen(block, ready)
         else:
             self._pending = []
-        order = sort_order(block.instances.end)
-        return block if order is None else _chosen(block, order)
+        if first_disorder(block.instances.end) < 0:
+            return block
+        return _chosen(block, stable_order(block.instances.end))
 
     def _append(self, block: Block) -> None:
         if not self._live_count:
@@ -165,7 +167,7 @@ class SequenceRunner:
         self._raise_if_limited(progress.status)
 
     def _release(self, until: int) -> None:
-        if not self._tables.at_end.size:
+        if not self._query.components[-1].negated:
             return
         progress = release(self._tables, self._state, self._kernel_instances(), until, self._output)
         self._state, self._output = progress.state, progress.output
@@ -266,13 +268,8 @@ class SequenceRunner:
         renamed = self._stager.keys.compact(live)
         for block in blocks:
             block.instances.key[:] = renamed[block.instances.key]
-        width = self._tables.components
-        old = self._state.head.reshape(-1, width)
-        head = np.full((self._stager.keys.count, width), -1, np.int32)
-        # A key whose events are all pending has no stacks yet.
-        stacked = np.concatenate([[EVERY_KEY], live[live < len(old)]])
-        head[renamed[stacked]] = old[stacked]
-        self._state = self._state._replace(head=head.reshape(-1))
+        # Head keeps its room; codes that come again find their stacks empty.
+        rekey(self._state.head, self._tables.components, renamed)
 
     def _rename_texts(self, blocks: list[Block]) -> None:
         lanes = [
@@ -358,7 +355,7 @@ class SequenceRunner:
 
 _SCRATCH = ("bound", "cursor", "oldest_end", "values")
 # Arrays of the kernel's state with an entry for each slot, of which only those in use are stored.
-_PER_SLOT = ("below", "skip", "previous_top", "height", "guard", "reach", "second_below", "waiting_tail")
+_PER_SLOT = ("links", "marks", "waiting_tail")
 
 
 def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:

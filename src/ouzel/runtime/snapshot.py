@@ -28,7 +28,9 @@ class Writer:
 
     def add_array(self, array: np.ndarray) -> int:
         contiguous = np.ascontiguousarray(array)
-        return self._add({"dtype": contiguous.dtype.str, "shape": list(contiguous.shape)}, contiguous.data.cast("B"))
+        # An empty array has no bytes that could be viewed.
+        data = contiguous.data.cast("B") if contiguous.size else memoryview(b"")
+        return self._add({"dtype": contiguous.dtype.str, "shape": list(contiguous.shape)}, data)
 
     def add_table(self, table: pa.Table) -> int:
         sink = pa.BufferOutputStream()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from ouzel.kernels.order import expand
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, Operation
 from ouzel.kernels.columns import coded_of, text_of
+from ouzel.kernels.order import expand
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.kernels.text import classify, constants_of, select, select_coded
@@ -79,7 +79,7 @@ class Stager:
         self.texts = Coder.load(0, *texts)
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block]:
-        """The rows that matter, by their place in the table, and their instances, numbered by place among these rows."""
+        """The rows that matter, by place in the table, and their instances, numbered by place among these rows."""
         rows, roles = self._relevant(table)
         frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
         roles = self._test_roles(frame, roles, table)
@@ -89,6 +89,7 @@ class Stager:
             remaining = rows
             frame = EventFrame(self._query, self._layout, table, ticks, lambda component: remaining, len(rows))
         places, component = expand(roles)
+        component = component.view(np.uint8)
         key = self._key(frame, self._first_key, self.keys, places, component)
         second = self._key(frame, self._second_key, self.second_keys, places, component)
         if (key.size and key.min() < 0) or (second.size and second.min() < 0):
@@ -171,7 +172,7 @@ class Stager:
         if not parts:
             return np.zeros(len(places) if coder is self.keys else 0, np.int32)
         everywhere = [c.position for c in self._plan.negatives if any(c.position not in p.expressions for p in parts)]
-        if all(len(_distinct(part)) == 1 for part in parts):
+        if all(self._is_one_column(part) for part in parts):
             codes = coder.encode([self._key_column(frame, part) for part in parts])
             key = codes if len(places) == len(codes) else codes[places]
         else:
@@ -185,10 +186,21 @@ class Stager:
             key[component == position] = EVERY_KEY
         return key
 
+    def _is_one_column(self, part: KeyPart) -> bool:
+        """Every component is partitioned by one and the same column of the input."""
+        columns = set()
+        for position, expression in part.expressions.items():
+            if not isinstance(expression, Attribute) or expression.present_in is not None:
+                return False
+            for event_type in self._query.components[position].types or ("",):
+                columns.add((self._layout.column(event_type, expression.path[0]), expression.path[1:]))
+        return len(columns) == 1
+
     def _key_column(self, frame: EventFrame, part: KeyPart) -> pa.Array:
         """The one attribute by which all components are partitioned, as it came in."""
         expression = next(iter(part.expressions.values()))
-        return frame.raw(expression) if isinstance(expression, Attribute) else evaluate(expression, frame)
+        assert isinstance(expression, Attribute)
+        return frame.raw(expression)
 
     def _lane_values(
         self, frame: EventFrame, places: np.ndarray, component: np.ndarray
@@ -227,14 +239,6 @@ class Stager:
                 flags = np.zeros(frame.rows, np.uint8) if flags is None else flags
                 flags[absent] = LaneFlag.ABSENT
         return values, flags
-
-
-def _distinct(part: KeyPart) -> set[tuple[object, ...]]:
-    """The expressions of a key part, told apart without regard to the component they read."""
-    return {
-        (e.path, e.type) if isinstance(e, Attribute) and e.present_in is None else (component, e)
-        for component, e in part.expressions.items()
-    }
 
 
 def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:

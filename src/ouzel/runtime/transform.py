@@ -35,8 +35,8 @@ def transform(
 ) -> pa.Table:
     """Composite events out of matches.
 
-    `rows` has a line for each positive component and a column for each match, numbering rows of `table`; `starts` and `ends` are
-    the ticks between which each match lies.
+    `rows` has a line for each positive component and a column for each match, numbering rows of `table`; `starts` and
+    `ends` are the ticks between which each match lies.
     """
     schema = output_schema(query, layout)
     place = {c.position: i for i, c in enumerate(query.positives)}
