@@ -1,4 +1,4 @@
-"""The papers' queries, by the oracle, find in the small worlds exactly what really happened there."""
+"""The papers' queries find in the small worlds exactly what really happened there: by the oracle, and by the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ouzel.datasets import medicine, shop_day
+import ouzel
+from ouzel.datasets import medicine, sase_events, sase_matches_per_event, sase_query, shop_day
 from tests.oracle.events import Event
 from tests.oracle.oracle import answer
 
@@ -52,6 +53,36 @@ def test_the_medicine_log() -> None:
     truth = log.overdoses.select(["name", "medicine", "amount"]).to_pylist()
     assert truth
     assert sorted(map(_values, ({key: row[key] for key in truth[0]} for row in found))) == sorted(map(_values, truth))
+
+
+def test_the_engine_on_a_whole_day() -> None:
+    day = shop_day(100_000, seed=5)
+    thefts = ouzel.match(day.events, ouzel.query(SHOPLIFTING, types=day.types))
+    assert set(thefts.column("tag").to_pylist()) == set(day.thefts.column("tag_id").to_pylist())
+    misplaced = ouzel.match(day.events, ouzel.query(MISPLACED, types=day.types))
+    assert set(misplaced.column("tag").to_pylist()) == set(day.misplaced.column("tag_id").to_pylist())
+    # The same as separate inputs, each with the columns that it has.
+    again = ouzel.match(day.by_type(), ouzel.query(MISPLACED), type=None)
+    assert sorted(map(str, again.to_pylist())) == sorted(map(str, misplaced.to_pylist()))
+
+
+def test_the_engine_on_a_long_log() -> None:
+    log = medicine(50_000, seed=7)
+    found = ouzel.match(log.events, OVERDOSE).select(["name", "medicine", "start", "end", "amount"])
+    truth = log.overdoses.rename_columns(["name", "medicine", "start", "end", "amount"])
+    order = [(name, "ascending") for name in found.column_names]
+    assert found.sort_by(order).to_pylist() == truth.sort_by(order).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"negations": 1}, {"equivalence_tests": 2, "inequalities": 1, "simple_predicates": 1}]
+)
+def test_the_engine_finds_as_many_as_the_formula_says(arguments: dict[str, int]) -> None:
+    values = (20, 5, 10, 10)
+    query = sase_query(3, **arguments, values=values, window=2_000, seed=2)
+    events = sase_events(400_000, values=values, seed=3)
+    expected = sase_matches_per_event(query, values=values)
+    assert ouzel.match(events, query.text).num_rows / len(events) == pytest.approx(expected, rel=0.1)
 
 
 def _rows(query: str, table: pa.Table, types: dict[str, list[str]] | None) -> list[dict[str, Any]]:
