@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from ouzel import lang
 from ouzel.lang import parse, parse_expression, parse_script
 from ouzel.lang.syntax import (
     Aggregate,
@@ -182,6 +185,7 @@ def of(*names: str) -> tuple[TypeName, ...]:
         ("SEQ(A+)", [Component(of("A"), None, kleene=True)]),
         ("SEQ(ANY(A, B-C) v)", [Component(of("A", "B-C"), "v", any_of=True)]),
         ("SEQ(ANY(A)+ v[])", [Component(of("A"), "v", kleene=True, any_of=True)]),
+        ("SEQ(Order o, !Return r)", [Component(of("Order"), "o"), Component(of("Return"), "r", negated=True)]),
         ("SEQ(ANY v)", [Component(of("ANY"), "v")]),
         ("SEQ(!A, !(B b), ~C, ~(D d), NOT E e, not (F), ¬G)",
          [Component(of(name), variable, negated=True) for name, variable in
@@ -333,4 +337,6 @@ def test_byte_order_mark_and_odd_blanks() -> None:
 
 def test_importing_the_language_is_cheap() -> None:
     code = "import sys, ouzel.lang; sys.exit('lark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": "src"}).returncode == 0
+    source = str(Path(lang.__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": source}
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=environment).returncode == 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ouzel import lang
 from ouzel.lang.syntax import Expr, Query, Script
 from tests.lang import trees
 
 
-@settings(max_examples=400, deadline=None)
 @given(trees.expressions)
 def test_expressions(expression: Expr) -> None:
     again = lang.parse_expression(lang.format_expression(expression))
@@ -21,7 +20,6 @@ def test_expressions(expression: Expr) -> None:
     assert repr(again) == repr(expression)
 
 
-@settings(max_examples=300, deadline=None)
 @given(trees.queries())
 def test_queries(query: Query) -> None:
     text = lang.format_query(query)
@@ -33,7 +31,6 @@ def test_queries(query: Query) -> None:
     assert pickle.loads(pickle.dumps(again)) == query
 
 
-@settings(max_examples=50, deadline=None)
 @given(trees.scripts)
 def test_scripts(script: Script) -> None:
     assert lang.parse_script(lang.format_script(script)) == script

@@ -146,7 +146,7 @@ class Builder(Transformer[Token, Any]):
 
     def aggregate(self, children: list[Any]) -> syntax.Aggregate:
         span = _span(children)
-        function = children[0].value.lower()
+        function = _function(children[0])
         argument = next(_nodes(children, Expr), None)
         if argument is None and function != "count":
             raise _refusal(f"{function.upper()} needs an attribute", span, f"write {function.upper()}(v.attribute)")
@@ -298,9 +298,9 @@ class Builder(Transformer[Token, Any]):
         name = children[0]
         if name.quoted:
             raise _refusal("the name of a function is not quoted", _span(children[:1]))
-        if name.value.lower() != "count" and any(_values(children, "STAR")):
+        if _function(name) != "count" and any(_values(children, "STAR")):
             raise _refusal("* stands only in COUNT(*)", _span(children[2:3]))
-        return syntax.Call(name.value.lower(), tuple(_nodes(children, Expr)), span=_span(children))
+        return syntax.Call(_function(name), tuple(_nodes(children, Expr)), span=_span(children))
 
     def case(self, children: list[Any]) -> Expr:
         operand = children[1] if isinstance(children[1], Expr) else None
@@ -385,6 +385,12 @@ def _nodes(children: Sequence[Any], kind: type[NodeT]) -> Iterator[NodeT]:
 
 def _values(children: Sequence[Any], kind: str) -> Iterator[str]:
     return (child.value for child in children if isinstance(child, Token) and child.type == kind)
+
+
+def _function(name: Token) -> str:
+    # Only where lower case can be undone: some letters of other alphabets change into several.
+    written: str = name.value
+    return written.lower() if written.isascii() else written
 
 
 def _negated(children: Sequence[Any]) -> bool:

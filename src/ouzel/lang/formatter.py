@@ -165,7 +165,7 @@ def _item(item: syntax.Item) -> str:
 
 
 def _aggregate(aggregate: syntax.Aggregate) -> str:
-    text = aggregate.function.upper()
+    text = aggregate.function.upper() if aggregate.function.isascii() else aggregate.function
     if aggregate.argument is not None:
         text += f"({_text(aggregate.argument)})"
     if aggregate.as_decimal:

@@ -78,24 +78,24 @@ def _mark_event_names(tokens: Iterator[Token]) -> Iterator[Token]:
     """`RETURN Name(…)` with nothing after it names the event; anything after it makes it a function call."""
     for token in tokens:
         yield token
-        if token.type != "RETURN":
-            continue
-        held = [next(tokens, None)]
-        if held[0] is not None and held[0].type == "NAME":
-            held.append(next(tokens, None))
-            if held[1] is not None and held[1].type == "LPAR":
-                depth = 1
-                while depth and held[-1] is not None and held[-1].type not in _CLAUSE_TYPES:
-                    held.append(next(tokens, None))
-                    depth += {"LPAR": 1, "RPAR": -1}.get(held[-1].type, 0) if held[-1] is not None else 0
-                if held[-1] is not None and held[-1].type == "RPAR":
-                    held.append(next(tokens, None))
-                follower = held[-1]
-                if held[0].quoted or follower is None or follower.type in _CLAUSE_TYPES | {END_OF_TEXT, "SEMICOLON"}:
-                    held[0].type = "EVENT_NAME"
-        for waiting in held:
-            if waiting is not None:
-                yield waiting
+        if token.type == "RETURN":
+            held = list(_possible_event(tokens))
+            named = len(held) > 2 and (held[0].quoted or held[-1].type in _CLAUSE_TYPES | {END_OF_TEXT, "SEMICOLON"})
+            if named:
+                held[0].type = "EVENT_NAME"
+            yield from held
+
+
+def _possible_event(tokens: Iterator[Token]) -> Iterator[Token]:
+    """A name, what stands in parentheses after it, and the token after that; less where it turns out otherwise."""
+    depth = 0
+    for position, token in enumerate(tokens):
+        yield token
+        closed = position > 1 and depth == 0
+        otherwise = position < 2 and token.type != ("NAME", "LPAR")[position]
+        if closed or otherwise or token.type in _CLAUSE_TYPES:
+            return
+        depth += {"LPAR": 1, "RPAR": -1}.get(token.type, 0)
 
 
 class _Lexer:
@@ -166,9 +166,11 @@ class _Lexer:
             return Token("NAME", word, start, end)
         if self.at_start and self._peek(end) == ":":
             return self._name(word, end, quoted=False)
-        upper = word.upper()
+        upper = word.upper() if word.isascii() else word
         if upper == "INTERVAL" and (self._peek(end) == "'" or self._peek(end).isdigit()):
             return self._interval(self._after_blank(end))
+        if upper in CLAUSE_KEYWORDS and self._type_expected() and self._inside("LPAR"):
+            return Token("NAME", word, start, end)  # SEQ(Order o, Return r): no clause can begin here.
         keyword = self._keyword(word, end)
         if keyword is None:
             return Token("NAME", word, start, end)
@@ -443,9 +445,10 @@ def _is_temporal(kind: TemporalKind, written: str) -> bool:
 
 
 def shorten(written: str) -> str:
-    """The text in quotes, cut if it is long.
+    """The text in quotes, on one line and cut if it is long.
 
     >>> print(shorten("x" * 100))
     'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'
     """
+    written = re.sub(r"\s+", " ", written)
     return f"'{written}'" if len(written) <= 40 else f"'{written[:39]}…'"

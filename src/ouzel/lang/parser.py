@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -13,7 +14,7 @@ from ouzel.errors import QueryError
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
 from ouzel.lang.syntax import Expr, Query, Script, Span
-from ouzel.lang.vocabulary import CLAUSE_KEYWORDS, OPERATOR_KEYWORDS
+from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -119,21 +120,17 @@ def _statements(text: str, start: str) -> Iterator[Any]:
         if token.type == "SEMICOLON":
             raise QueryError("there is no query before this ;", start=token.start, end=token.end)
         statement = _grammar().parse_interactive("", start=start)
-        opened: list[Token] = []
+        fed: list[Token] = []
         while True:
             ends = token.type == END_OF_TEXT or (token.type == "SEMICOLON" and start == "query")
-            fed = Token(END_OF_TEXT, token.value, token.start, token.end) if ends else token
             try:
-                tree = statement.feed_token(fed)  # type: ignore[arg-type]
+                tree = statement.feed_token(replace(token, type=END_OF_TEXT) if ends else token)  # type: ignore[arg-type]
             except UnexpectedToken:
-                _refuse(text, token, statement.accepts(), opened)  # type: ignore[no-untyped-call]
+                _refuse(text, token, _accepted(fed, start), _still_open(fed))
             if ends:
                 yield tree
                 break
-            if token.type in _OPENERS:
-                opened.append(token)
-            elif token.type in _CLOSERS:
-                opened.pop()
+            fed.append(token)
             token = next(tokens)
 
 
@@ -175,6 +172,8 @@ _OPERANDS = frozenset(
     | {"LPAR", "MINUS", "NOT", "EQUIVALENCE"}
 )
 _CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
+# Keywords that somebody may well have meant as the name of an attribute or a type.
+_NAMELIKE = _CLAUSES | {"IN", "IS", "LIKE", "BETWEEN", "AS"}
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
     "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
@@ -184,13 +183,35 @@ _WORDS = {
 # Always possible after an operand; naming them would bury what matters.
 _OPERATORS = frozenset(
     {"AND", "OR", "NOT", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS"}
-    | {"DOT", "INDEX", "DEFAULT", "LPAR"}
+    | {"DOT", "LPAR"}
 )
+
+
+def _accepted(fed: list[Token], start: str) -> set[str]:
+    """What could have followed. Asked of a second parser, since the first has already reduced for the wrong token."""
+    parser = _grammar().parse_interactive("", start=start)
+    for token in fed:
+        parser.feed_token(token)  # type: ignore[arg-type]
+    accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+    return accepted
+
+
+def _still_open(fed: list[Token]) -> list[Token]:
+    opened: list[Token] = []
+    for token in fed:
+        if token.type in _OPENERS:
+            opened.append(token)
+        elif token.type in _CLOSERS:
+            opened.pop()
+    return opened
 
 
 def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) -> NoReturn:
     written = text[token.start : token.end]
     hint = None
+    forgotten = bool(opened and accepted & _CLOSERS) and token.type in _CLAUSES | {END_OF_TEXT}
+    if forgotten:  # Of all that could follow, the bracket is what is missing.
+        accepted = accepted & (_CLOSERS | {"COMMA", "NAME"})
     if token.type == END_OF_TEXT:
         message = "the text ends too early"
     elif (END_OF_TEXT in accepted or "QUERY_NAME" in accepted) and not opened:
@@ -208,9 +229,9 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
         message += f"; expected {expected}"
     if opened and opened[-1].type == "INDEX":
         hint = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
-    elif "NAME" in accepted and (token.type in _CLAUSES or token.type in OPERATOR_KEYWORDS) and written.isalpha():
+    elif "NAME" in accepted and token.type in _NAMELIKE and written.isalpha():
         hint = f'{written} is a keyword; a name is quoted: "{written}"'
-    elif opened and accepted & _CLOSERS and token.type in _CLAUSES | {END_OF_TEXT}:
+    elif forgotten:
         bracket = text[opened[-1].start]
         error = QueryError("", text=text, start=opened[-1].start)
         hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
@@ -219,6 +240,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
 
 def _expected(accepted: set[str]) -> str:
     words: list[str] = []
+    accepted = accepted - {"INDEX", "DEFAULT"}  # An index is never what is missing.
     if "QUERY_NAME" in accepted:  # at the start of a query, where clauses could stand in any order but one must
         return "PATTERN"
     if accepted >= {"STRING", "CASE", "NAME"}:
