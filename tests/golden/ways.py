@@ -15,6 +15,7 @@ import pyarrow as pa
 from ouzel.bind import bind, bind_script, catalog_for
 from ouzel.lang import parse, parse_script, syntax
 from tests.golden.answers import Answer, Answers
+from tests.golden.embedded import embedded_ways
 from tests.golden.format import Case
 from tests.oracle import oracle
 from tests.oracle.events import Event
@@ -127,11 +128,11 @@ class Binder:
         return None
 
     def run(self, case: Case) -> None:
-        tables = {name: table.schema for name, table in case.inputs.items()}
+        separate = {name: table.schema for name, table in case.inputs.items() if name is not None}
         catalog = catalog_for(
             case.types,
-            schema=tables.pop(None, None),
-            tables=tables or None,
+            schema=case.inputs[None].schema if None in case.inputs else None,
+            tables=separate or None,
             time=case.time_column if case.inputs else None,
             time_unit=case.options.get("time_unit"),
         )
@@ -143,4 +144,4 @@ class Binder:
 
 def all_ways() -> tuple[Way, ...]:
     """Every way, cheapest first."""
-    return (Oracle(), Binder())
+    return (Oracle(), Binder(), *embedded_ways())

@@ -1,0 +1,106 @@
+"""Ways of running golden cases on the embedded engine: whole, event by event, restored half-way, with rules off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+import ouzel
+from ouzel.bind.model import Catalog
+from ouzel.lang import syntax
+from ouzel.plan.rules import RULES
+from ouzel.plan.support import missing_support
+from tests.golden.answers import Answer, Answers
+from tests.golden.format import Case
+
+# Longer than any case lasts, so that it changes no answer.
+ENDLESS_TICKS = 2**60
+
+
+def prepared(case: Case) -> dict[str, ouzel.Query]:
+    if case.is_script:
+        return dict(ouzel.queries(case.text, types=case.types, params=case.params))
+    return {"query": ouzel.query(case.text, types=case.types, params=case.params)}
+
+
+def options(case: Case) -> dict[str, Any]:
+    return {
+        "time": case.time_column,
+        "type": case.type_column if None in case.inputs else None,
+        "order": tuple(case.options.get("order", "").split()),
+        "time_unit": case.options.get("time_unit"),
+    }
+
+
+def batches_of_one(case: Case) -> Iterator[Any]:
+    """The events one by one in order of time; with separate tables, every batch has all of them."""
+    places = sorted(
+        (time.as_py(), str(name), row, name)
+        for name, table in case.inputs.items()
+        for row, time in enumerate(table.column(case.time_column))
+    )
+    for _, _, row, owner in places:
+        parts = {name: table.slice(row, 1 if name == owner else 0) for name, table in case.inputs.items()}
+        yield parts.get(None, parts)
+
+
+def _windowed(query: ouzel.Query) -> ouzel.Query:
+    """Streams refuse a query without WITHIN, so a window longer than the case stands in for none."""
+    if query.tree.within is not None:
+        return query
+    return replace(query, tree=replace(query.tree, within=syntax.Within(syntax.Literal(ENDLESS_TICKS))))
+
+
+class Embedded:
+    """`ouzel.match` on the whole input, with some rules of the planner switched off."""
+
+    def __init__(self, name: str = "embedded", rules_off: Collection[str] = ()) -> None:
+        self.name = name
+        self.rules_off = rules_off
+
+    def gap(self, case: Case) -> str | None:
+        if case.expected_error is not None:
+            return "mistakes are found by the binder, before anything runs"
+        reasons = (missing_support(query.bind(Catalog())) for query in prepared(case).values())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def run(self, case: Case) -> Answers:
+        events = case.inputs.get(None, case.inputs)
+        tables = ouzel.match(events, prepared(case), rules_off=self.rules_off, **options(case))
+        return {name: Answer.of_rows(table.to_pylist()) for name, table in tables.items()}
+
+
+class OneByOne(Embedded):
+    """`ouzel.Engine`, one event a push; `restored` takes a snapshot half-way and goes on from it."""
+
+    def __init__(self, name: str, *, restored: bool = False) -> None:
+        super().__init__(name)
+        self.restored = restored
+
+    def run(self, case: Case) -> Answers:
+        engine = ouzel.Engine({name: _windowed(query) for name, query in prepared(case).items()}, **options(case))
+        batches = list(batches_of_one(case))
+        rows: dict[str, list[Any]] = {}
+        for number, batch in enumerate(batches):
+            if self.restored and number and number == len(batches) // 2:
+                engine = ouzel.Engine.restore(engine.snapshot())
+            self._collect(rows, engine.push(batch))
+        self._collect(rows, engine.finish())
+        return {name: Answer.of_rows(found) for name, found in rows.items()}
+
+    @staticmethod
+    def _collect(rows: dict[str, list[Any]], tables: dict[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            rows.setdefault(name, []).extend(table.to_pylist())
+
+
+def embedded_ways() -> tuple[Embedded, ...]:
+    return (
+        Embedded(),
+        Embedded("embedded, rules off", [rule.name for rule in RULES]),
+        OneByOne("engine, one by one"),
+        OneByOne("engine, restored", restored=True),
+    )
