@@ -110,10 +110,10 @@ class Names:
             message = f"{quoted(path[0])} has no field {quoted('.'.join(path[1:]))}"
             return self.source.mistake(message, span, nearest(path[1], (name for name, _ in owner.fields)))
         hint = nearest(path[0], {name for attributes in types.values() for name in attributes})
-        if len(types) == 1 and "" not in types:
-            return self.source.mistake(f"event type {quoted(*types)} has no attribute {quoted(path[0])}", span, hint)
-        if len(types) == 1:
+        if self.catalog.declared is None:
             return self.source.mistake(f"the input has no column {quoted(path[0])}", span, hint)
+        if len(types) == 1:
+            return self.source.mistake(f"event type {quoted(*types)} has no attribute {quoted(path[0])}", span, hint)
         whose = f"of {quoted(components[0].variable)} " if len(components) == 1 else ""
         return self.source.mistake(f"no event type {whose}has an attribute {quoted(path[0])}", span, hint)
 
