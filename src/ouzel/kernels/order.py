@@ -1,0 +1,281 @@
+"""Putting events in order: is it sorted, stable sort, merge, runs of equal times, and one instance for each role.
+
+Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 events.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from .columns import frozen
+
+Positions = NDArray[np.int32]
+
+BLOCK_ROWS = 1024
+RADIX_ROWS_MIN = 4096
+SAMPLED_ROWS = 1024
+SHUFFLED_SHARE = 0.1
+DIGIT_BITS_MAX = 11
+COMPONENTS_MAX = 64
+
+
+def first_disorder(times: NDArray[np.int64]) -> int:
+    """The first position whose time is smaller than the one before it, or -1.
+
+    >>> first_disorder(np.array([1, 3, 3, 2, 5]))
+    3
+    """
+    return int(_first_disorder(frozen(times)))
+
+
+def stable_order(times: NDArray[np.int64]) -> Positions:
+    """The positions in order of time, equal times in the order in which they stand.
+
+    >>> stable_order(np.array([5, 1, 5, 0])).tolist()
+    [3, 1, 0, 2]
+    """
+    assert times.size < 2**31
+    times = frozen(times)
+    if times.size >= RADIX_ROWS_MIN and _looks_shuffled(times):
+        return _radix_order(times)
+    # numpy merges the runs that it finds, which nothing beat on late rows, jitter and concatenated files.
+    return np.argsort(times, kind="stable").astype(np.int32)
+
+
+def merge_order(left: NDArray[np.int64], right: NDArray[np.int64]) -> Positions:
+    """The order of two sorted columns put behind one another; where times are equal, left comes first.
+
+    >>> merge_order(np.array([1, 4]), np.array([0, 1, 9])).tolist()
+    [2, 0, 3, 1, 4]
+    """
+    assert left.size + right.size < 2**31
+    order = np.empty(left.size + right.size, dtype=np.int32)
+    _merge(frozen(left), frozen(right), order)
+    return order
+
+
+class Ties(NamedTuple):
+    """The positions that share their time with a neighbour, ascending, and the number of the run that each is in."""
+
+    positions: Positions
+    groups: Positions
+
+
+def ties(times: NDArray[np.int64]) -> Ties:
+    """Find the runs of equal times in a sorted column, so that only those need be ordered by further columns.
+
+    With columns `a`, then `b`, taken in the order so far: `inner = np.lexsort((b[positions], a[positions], groups))`,
+    and then `order[positions] = order[positions[inner]]`.
+
+    >>> found = ties(np.array([1, 2, 2, 3, 4, 4, 4]))
+    >>> found.positions.tolist(), found.groups.tolist()
+    ([1, 2, 4, 5, 6], [0, 0, 1, 1, 1])
+    """
+    times = frozen(times)
+    count = _count_ties(times)
+    positions = np.empty(count, dtype=np.int32)
+    groups = np.empty(count, dtype=np.int32)
+    if count:
+        _write_ties(times, positions, groups)
+    return Ties(positions, groups)
+
+
+def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
+    """One instance for each role of each event: the event's position and the component, by position, then component.
+
+    >>> events, components = expand(np.array([0b101, 0, 0b010], dtype=np.uint64))
+    >>> events.tolist(), components.tolist()
+    ([0, 0, 2], [0, 2, 1])
+    """
+    roles = frozen(roles)
+    instance_count, component_count, is_single = _count_roles(roles)
+    assert instance_count < 2**31
+    if is_single:
+        events = np.arange(roles.size, dtype=np.int32)
+        components = np.zeros(roles.size, dtype=np.int8)
+        _single_components(roles, component_count, components)
+        return events, components
+    # One more, since the loop writes before it knows whether the role is there.
+    events = np.empty(instance_count + 1, dtype=np.int32)
+    components = np.empty(instance_count + 1, dtype=np.int8)
+    _expand(roles, component_count, events, components)
+    return events[:instance_count], components[:instance_count]
+
+
+def gather(values: NDArray[Any], rows: Positions) -> NDArray[Any]:
+    """`values[rows]` for values of eight bytes: numpy would first widen the row numbers.
+
+    >>> gather(np.array([1.5, 2.5, 3.5]), np.array([2, 0], dtype=np.int32)).tolist()
+    [3.5, 1.5]
+    """
+    gathered = np.empty(rows.size, dtype=np.int64)
+    _gather(frozen(values.view(np.int64)), frozen(rows), gathered)
+    return gathered.view(values.dtype)
+
+
+@njit(cache=True, nogil=True)
+def _first_disorder(times: Any) -> Any:
+    for start in range(0, times.size - 1, BLOCK_ROWS):
+        end = min(start + BLOCK_ROWS, times.size - 1)
+        before = times[start:end]
+        after = times[start + 1 : end + 1]
+        # Without an early exit the compiler compares several times at once.
+        descents = 0
+        for index in range(end - start):
+            descents += after[index] < before[index]
+        if descents:
+            for index in range(end - start):
+                if after[index] < before[index]:
+                    return start + index + 1
+    return -1
+
+
+def _looks_shuffled(times: NDArray[np.int64]) -> bool:
+    """Whether a sample has many rows behind a later one, both next to each other and far apart."""
+    stride = times.size // SAMPLED_ROWS
+    far = times.size // 8
+    sample = times[:-far:stride]
+    near_share = np.mean(times[1 : 1 - far : stride][: sample.size] < sample)
+    far_share = np.mean(times[far::stride][: sample.size] < sample)
+    return bool(min(near_share, far_share) > SHUFFLED_SHARE)
+
+
+def _radix_order(times: NDArray[np.int64]) -> Positions:
+    lowest, highest = int(times.min()), int(times.max())
+    bits = (highest - lowest).bit_length()
+    passes = -(-bits // DIGIT_BITS_MAX)
+    # Distances from the smallest time: they wrap around in 64 bits to just the right unsigned number.
+    keys = times.view(np.uint64) - np.array([lowest], dtype=np.int64).view(np.uint64)
+    order = np.arange(times.size, dtype=np.int32)
+    if passes == 0:
+        return order
+    digit_bits = -(-bits // passes)
+    other_keys, other_order = np.empty_like(keys), np.empty_like(order)
+    for index in range(passes):
+        _radix_pass(keys, order, index * digit_bits, digit_bits, other_keys, other_order)
+        keys, other_keys = other_keys, keys
+        order, other_order = other_order, order
+    return order
+
+
+@njit(cache=True, nogil=True)
+def _radix_pass(keys: Any, order: Any, shift: Any, digit_bits: Any, sorted_keys: Any, sorted_order: Any) -> None:
+    digit_shift = np.uint64(shift)
+    digit_mask = np.uint64((1 << digit_bits) - 1)
+    places = np.zeros((1 << digit_bits) + 1, dtype=np.uint64)
+    for position in range(keys.size):
+        places[((keys[position] >> digit_shift) & digit_mask) + np.uint64(1)] += np.uint64(1)
+    for digit in range(1 << digit_bits):
+        places[digit + 1] += places[digit]
+    for position in range(keys.size):
+        digit = (keys[position] >> digit_shift) & digit_mask
+        place = places[digit]
+        places[digit] = place + np.uint64(1)
+        sorted_keys[place] = keys[position]
+        sorted_order[place] = order[position]
+
+
+@njit(cache=True, nogil=True)
+def _merge(left: Any, right: Any, order: Any) -> None:
+    left_count = left.size
+    right_count = right.size
+    left_next = 0
+    right_next = 0
+    # What stands behind all of the left is not compared: the usual case of a batch that follows its past.
+    while left_next < left_count and right_next < right_count:
+        take_right = right[right_next] < left[left_next]
+        order[left_next + right_next] = left_count + right_next if take_right else left_next
+        right_next += take_right
+        left_next += not take_right
+    for position in range(left_next, left_count):
+        order[position + right_next] = position
+    for position in range(right_next, right_count):
+        order[left_count + position] = left_count + position
+
+
+@njit(cache=True, nogil=True)
+def _count_ties(times: Any) -> Any:
+    if times.size < 2:
+        return 0
+    before = times[:-1]
+    after = times[1:]
+    count = 0
+    for index in range(after.size):
+        count += after[index] == before[index]
+    if count == 0:
+        return 0
+    # A run of n has n - 1 equal neighbours: count its first position too, where the two before differ.
+    count += after[0] == before[0]
+    earlier = before[:-1]
+    for index in range(earlier.size):
+        count += (after[index + 1] == before[index + 1]) & (before[index + 1] != earlier[index])
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _write_ties(times: Any, positions: Any, groups: Any) -> None:
+    written = 0
+    group = -1
+    for position in range(1, times.size):
+        if times[position] != times[position - 1]:
+            continue
+        if position == 1 or times[position - 1] != times[position - 2]:
+            group += 1
+            positions[written] = position - 1
+            groups[written] = group
+            written += 1
+        positions[written] = position
+        groups[written] = group
+        written += 1
+
+
+@njit(cache=True, nogil=True)
+def _count_roles(roles: Any) -> Any:
+    """How many roles there are in all, how many components they speak of, and whether every event has just one."""
+    together = np.uint64(0)
+    counted = np.uint64(0)
+    other_counts = 0
+    for position in range(roles.size):
+        bits = roles[position]
+        together |= bits
+        # Sums of neighbouring bits, then of pairs, of fours and so on.
+        bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
+        bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
+        bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+        bits += bits >> np.uint64(8)
+        bits += bits >> np.uint64(16)
+        bits += bits >> np.uint64(32)
+        bits &= np.uint64(0x7F)
+        counted += bits
+        other_counts += bits != 1
+    component_count = 0
+    while component_count < COMPONENTS_MAX and together >> np.uint64(component_count) != 0:
+        component_count += 1
+    return np.int64(counted), component_count, other_counts == 0
+
+
+@njit(cache=True, nogil=True)
+def _single_components(roles: Any, component_count: Any, components: Any) -> None:
+    for component in range(1, component_count):
+        smallest = np.uint64(1) << np.uint64(component)
+        for position in range(roles.size):
+            components[position] += roles[position] >= smallest
+
+
+@njit(cache=True, nogil=True)
+def _expand(roles: Any, component_count: Any, events: Any, components: Any) -> None:
+    written = np.int64(0)
+    for position in range(roles.size):
+        bits = roles[position]
+        for component in range(component_count):
+            events[written] = position
+            components[written] = component
+            written += np.int64((bits >> np.uint64(component)) & np.uint64(1))
+
+
+@njit(cache=True, nogil=True)
+def _gather(values: Any, rows: Any, gathered: Any) -> None:
+    for position in range(rows.size):
+        gathered[position] = values[np.uint32(rows[position])]

@@ -1,0 +1,139 @@
+"""Bytes read eight at a time: the loads, hashes and comparisons that the string kernels share.
+
+The plain Python twins stand in when numba's compiler is switched off (NUMBA_DISABLE_JIT=1): numpy's scalars warn where
+64-bit arithmetic wraps, and an intrinsic exists only in compiled code.
+"""
+
+import sys
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+THREE = np.uint64(3)
+EIGHT = np.uint64(8)
+ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
+HALF = np.uint64(32)
+
+# Odd numbers without structure (the golden ratio's fraction, and multipliers known to avalanche well).
+MULTIPLIER_FIRST = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIER_SECOND = np.uint64(0xD6E8FEB86659FD93)
+
+# Up to this length a string is its first word, its last word and its length; longer ones are compared by bytes as well.
+EXACT_LENGTH_MAX = 16
+
+
+@intrinsic
+def _compiled_load_word(typing_context: Any, data: Any, position: Any) -> Any:
+    from llvmlite import ir
+
+    signature = types.uint64(data, types.uintp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        # Strings begin anywhere, so the load must not be taken for an aligned one.
+        word = builder.load(address, align=1)
+        return builder.bswap(word) if sys.byteorder == "big" else word
+
+    return signature, generate
+
+
+@njit(cache=True, nogil=True)
+def _compiled_hash_integer(value: Any) -> Any:
+    mixed = np.uint64(value)
+    mixed = (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
+    return (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
+
+
+@njit(cache=True, nogil=True)
+def _compiled_hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
+    mixed = first_word * MULTIPLIER_FIRST
+    mixed ^= mixed >> HALF
+    return (mixed + last_word + length) * MULTIPLIER_SECOND
+
+
+@njit(cache=True, nogil=True)
+def _compiled_fold(folded: Any, word: Any) -> Any:
+    mixed = (folded ^ word) * MULTIPLIER_SECOND
+    return mixed ^ (mixed >> HALF)
+
+
+def _python_load_word(data: Any, position: Any) -> Any:
+    start = int(position)
+    return np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little"))
+
+
+def _python_hash_integer(value: Any) -> Any:
+    mixed = int(value) & int(ALL_BITS)
+    mixed = (mixed ^ (mixed >> 32)) * int(MULTIPLIER_SECOND) & int(ALL_BITS)
+    return np.uint64((mixed ^ (mixed >> 32)) * int(MULTIPLIER_SECOND) & int(ALL_BITS))
+
+
+def _python_hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
+    mixed = int(first_word) * int(MULTIPLIER_FIRST) & int(ALL_BITS)
+    mixed ^= mixed >> 32
+    return np.uint64((mixed + int(last_word) + int(length)) * int(MULTIPLIER_SECOND) & int(ALL_BITS))
+
+
+def _python_fold(folded: Any, word: Any) -> Any:
+    mixed = (int(folded) ^ int(word)) * int(MULTIPLIER_SECOND) & int(ALL_BITS)
+    return np.uint64(mixed ^ (mixed >> 32))
+
+
+_IS_COMPILED: bool = not getattr(numba.config, "DISABLE_JIT", False)
+load_word: Any = _compiled_load_word if _IS_COMPILED else _python_load_word
+hash_integer: Any = _compiled_hash_integer if _IS_COMPILED else _python_hash_integer
+hash_text: Any = _compiled_hash_text if _IS_COMPILED else _python_hash_text
+fold: Any = _compiled_fold if _IS_COMPILED else _python_fold
+
+
+@njit(cache=True, nogil=True)
+def word_mask(length: Any) -> Any:
+    """The bits of the first `length` bytes of a word; all of them from eight bytes on."""
+    return ALL_BITS if length >= EIGHT else (ONE << (length << THREE)) - ONE
+
+
+@njit(cache=True, nogil=True)
+def load_first_word(data: Any, begin: Any, length: Any) -> Any:
+    """The first eight bytes of a string, zeros behind a shorter one; never reads past the buffer."""
+    if begin + EIGHT <= np.uint64(data.size):
+        return load_word(data, begin) & word_mask(length)
+    word = np.uint64(0)
+    for index in range(min(length, EIGHT)):
+        byte = np.uint64(data[begin + np.uint64(index)])
+        word |= byte << (np.uint64(index) << THREE)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def fold_middle(data: Any, begin: Any, end: Any, first_word: Any) -> Any:
+    """A hash of all but the last eight bytes of a string longer than EXACT_LENGTH_MAX."""
+    folded = fold(first_word, np.uint64(0))
+    position = begin + EIGHT
+    while position + EIGHT < end:
+        folded = fold(folded, load_word(data, position))
+        position += EIGHT
+    return folded
+
+
+@njit(cache=True, nogil=True)
+def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length: Any) -> Any:
+    """Whether two strings of the same length, eight bytes or more, are equal."""
+    last = length - EIGHT
+    position = np.uint64(0)
+    while position < last:
+        if load_word(left, left_begin + position) != load_word(right, right_begin + position):
+            return False
+        position += EIGHT
+    return load_word(left, left_begin + last) == load_word(right, right_begin + last)
+
+
+@njit(cache=True, nogil=True)
+def is_valid(validity: Any, bit: Any) -> Any:
+    """Arrow's validity bitmap; an empty one means that nothing is null."""
+    return validity.size == 0 or (validity[bit >> 3] >> (bit & 7)) & 1 != 0
