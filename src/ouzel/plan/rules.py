@@ -171,6 +171,10 @@ def _label(plan: Plan, expression: Bound) -> str:
 def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     if len(plan.key) < 2:
         return plan
+    if statistics.key_way is not None:
+        return replace(plan, key_way=statistics.key_way).with_note(
+            "way_of_second_equivalence", f"{statistics.key_way.value}: as asked"
+        )
     known = [statistics.distinct.get(part.label) for part in plan.key]
     if any(count is None for count in known):
         return plan.with_note(

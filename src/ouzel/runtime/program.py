@@ -18,6 +18,7 @@ from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery
 from ouzel.errors import InputError
 from ouzel.plan import Plan, Statistics, build, optimize
+from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.framing import seal, unseal
@@ -148,6 +149,7 @@ def dump(program: Program) -> bytes:
             "limits": asdict(program.limits),
             "rules_off": list(program.rules_off),
             "distinct": dict(program.statistics.distinct),
+            "key_way": program.statistics.key_way.name if program.statistics.key_way is not None else None,
         },
         separators=(",", ":"),
     ).encode("utf-8")
@@ -170,5 +172,5 @@ def load(blob: bytes) -> Program:
         ),
         limits=Limits(**data["limits"]),
         rules_off=tuple(data["rules_off"]),
-        statistics=Statistics(data["distinct"]),
+        statistics=Statistics(data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None),
     )

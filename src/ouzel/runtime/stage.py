@@ -60,7 +60,7 @@ class Stager:
                 self._roles_by_code[numbers[name]] |= bit
         hashed = plan.key if plan.key_way is not KeyWay.DYNAMIC else plan.key[:1]
         self._first_key = hashed[:1] if plan.key_way is KeyWay.MULTI_PAIS else hashed
-        self._second_key = hashed[1:2] if plan.key_way is KeyWay.MULTI_PAIS else ()
+        self._second_key = hashed[1:] if plan.key_way is KeyWay.MULTI_PAIS else ()
         # The key 0 is EVERY_KEY, so codes of values count from 1.
         self.keys = Coder(first_code=EVERY_KEY + 1)
         self.second_keys = Coder(first_code=EVERY_KEY + 1)
