@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,10 @@ from tests.golden.format import Case
 ENDLESS_TICKS = 2**60
 
 
+@cache
 def prepared(case: Case) -> dict[str, ouzel.Query]:
     if case.is_script:
-        return dict(ouzel.queries(case.text, types=case.types, params=case.params))
+        return ouzel.queries(case.text, types=case.types, params=case.params)
     return {"query": ouzel.query(case.text, types=case.types, params=case.params)}
 
 
