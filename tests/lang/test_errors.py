@@ -138,7 +138,7 @@ def test_refusal(text: str, message: str, marked: str | None, hint: str | None) 
 
 
 # fmt: off
-TERMINALS = {"LPAR", "RPAR", "RSQB", "EQUIVALENCE", "INDEX", "NAME", "COMMA", "$END", "DEFAULT", "QUERY_NAME", "COMPARE"}
+TERMINALS = {"LPAR", "RPAR", "RSQB", "EQUIVALENCE", "INDEX", "NAME", "COMMA", "$END", "DEFAULT", "QUERY_NAME"}
 WORDS = [*"()Aa,!+[].1={}", *CLAUSE_KEYWORDS, "'s'", "SEQ", "AND", "EVENTS", "AS", "GROUP BY", "CASE", "WHEN", "IN"]
 # fmt: on
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from ouzel import lang
 from ouzel.lang.syntax import Expr, Query, Script
@@ -31,6 +31,7 @@ def test_queries(query: Query) -> None:
     assert pickle.loads(pickle.dumps(again)) == query
 
 
+@settings(max_examples=settings.default.max_examples // 5)  # Each holds several queries.
 @given(trees.scripts)
 def test_scripts(script: Script) -> None:
     assert lang.parse_script(lang.format_script(script)) == script
