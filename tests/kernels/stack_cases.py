@@ -22,7 +22,8 @@ from ouzel.kernels.stack_tables import (
     new_output,
     new_state,
 )
-from ouzel.kernels.stacks import rebase, release, scan
+from ouzel.kernels.stack_upkeep import rebase
+from ouzel.kernels.stacks import release, scan
 from tests.kernels.stack_twin import Match, Query
 
 LATEST = 2**63 - 1

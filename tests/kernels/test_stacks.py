@@ -10,6 +10,7 @@ import pytest
 
 from ouzel.kernels.stack_tables import (
     NO_LIMIT,
+    ByStage,
     Counter,
     Push,
     StackTables,
@@ -19,7 +20,8 @@ from ouzel.kernels.stack_tables import (
     new_output,
     new_state,
 )
-from ouzel.kernels.stacks import rekey, release, scan
+from ouzel.kernels.stack_upkeep import rekey
+from ouzel.kernels.stacks import release, scan
 from tests.kernels.stack_cases import (
     LATEST,
     random_instances,
@@ -111,9 +113,9 @@ def test_a_broken_kernel_is_caught(break_it: str) -> None:
 
 
 def without_negation(tables: StackTables) -> StackTables:
-    return tables._replace(
-        guarded_first=np.zeros_like(tables.guarded_first), searched_first=np.zeros_like(tables.searched_first)
-    )
+    by_stage = tables.by_stage.copy()
+    by_stage[:, [ByStage.FIRST_GUARDED, ByStage.FIRST_SEARCHED]] = 0
+    return tables._replace(by_stage=by_stage)
 
 
 def test_waiting_matches_come_out_in_order_of_their_end_and_not_too_early() -> None:

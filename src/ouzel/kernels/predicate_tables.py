@@ -180,10 +180,11 @@ class Predicates(NamedTuple):
     """Conjuncts as arrays, numbered in the order they were given."""
 
     first_alternative: NDArray[np.int32]  # of each conjunct; one more entry than conjuncts
-    alternatives: NDArray[np.int32]  # rows: Kind, Comparison, component, lane, other component, other lane, constant, 0
+    # Rows: Kind, Comparison, component, lane, other component, other lane, constant, 0; or, of a program: Kind, its
+    # first instruction, the one after its last, and zeros.
+    alternatives: NDArray[np.int32]
     int_constants: NDArray[np.int64]
     float_constants: NDArray[np.float64]
-    first_instruction: NDArray[np.int32]  # of each program; one more entry than programs
     instructions: NDArray[np.int32]  # rows: Opcode, component or constant or Comparison, lane
     depth: int  # how high the stack of values must be
 
@@ -225,7 +226,7 @@ def build_predicates(conjuncts: Sequence[Sequence[Alternative]]) -> Predicates:
     [0, 1, 3]
     """
     constants = _Constants()
-    first_alternative, first_instruction = [0], [0]
+    first_alternative = [0]
     rows: list[tuple[int, ...]] = []
     code: list[tuple[int, int, int]] = []
     depth = 0
@@ -234,9 +235,9 @@ def build_predicates(conjuncts: Sequence[Sequence[Alternative]]) -> Predicates:
             if isinstance(alternative, Atom):
                 rows.append(_atom_row(alternative, constants))
             else:
-                rows.append((Kind.PROGRAM, 0, 0, 0, 0, 0, len(first_instruction) - 1, 0))
+                first = len(code)
                 code.extend(_instruction_row(step, constants) for step in alternative.instructions)
-                first_instruction.append(len(code))
+                rows.append((Kind.PROGRAM, first, len(code), 0, 0, 0, 0, 0))
                 depth = max(depth, alternative.depth)
         first_alternative.append(len(rows))
     return Predicates(
@@ -244,7 +245,6 @@ def build_predicates(conjuncts: Sequence[Sequence[Alternative]]) -> Predicates:
         np.array(rows, np.int32).reshape(len(rows), 8),
         np.array(constants.ints, np.int64),
         np.array(constants.floats, np.float64),
-        np.array(first_instruction, np.int32),
         np.array(code, np.int32).reshape(len(code), 3),
         depth,
     )

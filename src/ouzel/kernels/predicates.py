@@ -2,6 +2,9 @@
 
 `bound[component]` is the slot of the event bound to a component. A lane's flags are read only where `flagged` says
 that some live slot of that lane has one, so that lanes without nulls cost one load a side.
+
+`_nrt=False` here and in the stack kernels: nothing is allocated, and counting references to every array of a named
+tuple at every call would cost many times the comparison.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ _COALESCE = int(Opcode.COALESCE)
 _CASE = int(Opcode.CASE)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _compare(order, comparison):
     """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
     if comparison == _EQUAL:
@@ -87,7 +90,7 @@ def _compare(order, comparison):
     return order >= 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _order_of_floats(left, right):
     if left < right:
         return -1
@@ -99,7 +102,7 @@ def _order_of_floats(left, right):
     return int(left != left) - int(right != right)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def holds(predicates, instances, bound, values, conjunct):
     """Whether one alternative of a conjunct is true for the bound events.
 
@@ -112,65 +115,68 @@ def holds(predicates, instances, bound, values, conjunct):
     >>> bool(holds(predicates, instances, bound, new_values(predicates), 0))
     True
     """
-    rows = predicates.alternatives
+    alternatives = predicates.alternatives
     int_lanes = instances.int_lanes
     float_lanes = instances.float_lanes
+    lane_flags = instances.lane_flags
     flagged = instances.flagged
-    flags = instances.lane_flags
+    found = False
     for row in range(predicates.first_alternative[conjunct], predicates.first_alternative[conjunct + 1]):
-        kind = rows[row, 0]
+        kind = alternatives[row, 0]
         if kind == _PROGRAM:
-            if _run(predicates, instances, bound, values, rows[row, 6]):
-                return True
-            continue
-        slot = bound[rows[row, 2]]
-        lane = rows[row, 3]
-        if kind <= _INT_CONSTANT:
-            flag = flags[lane, slot] if flagged[lane] else 0
-            if kind == _INT_LANES:
-                other_slot = bound[rows[row, 4]]
-                other_lane = rows[row, 5]
-                if flagged[other_lane]:
-                    flag = max(flag, flags[other_lane, other_slot])
-                other = int_lanes[other_lane, other_slot]
-            else:
-                other = predicates.int_constants[rows[row, 6]]
-            value = int_lanes[lane, slot]
-            order = int(value > other) - int(value < other)
+            found = _run(predicates, instances, bound, values, alternatives[row, 1], alternatives[row, 2])
         else:
-            # The flags of float64 lanes stand behind those of int64 lanes.
-            flag_row = int_lanes.shape[0] + lane
-            flag = flags[flag_row, slot] if flagged[flag_row] else 0
-            if kind == _FLOAT_LANES:
-                other_slot = bound[rows[row, 4]]
-                other_lane = rows[row, 5]
-                flag_row = int_lanes.shape[0] + other_lane
-                if flagged[flag_row]:
-                    flag = max(flag, flags[flag_row, other_slot])
-                other_float = float_lanes[other_lane, other_slot]
+            slot = bound[alternatives[row, 2]]
+            lane = alternatives[row, 3]
+            other_slot = bound[alternatives[row, 4]]
+            other_lane = alternatives[row, 5]
+            flag = 0
+            if kind <= _INT_CONSTANT:
+                if flagged[lane]:
+                    flag = lane_flags[lane, slot]
+                if kind == _INT_LANES:
+                    if flagged[other_lane]:
+                        flag = max(flag, lane_flags[other_lane, other_slot])
+                    other = int_lanes[other_lane, other_slot]
+                else:
+                    other = predicates.int_constants[alternatives[row, 6]]
+                value = int_lanes[lane, slot]
+                order = int(value > other) - int(value < other)
             else:
-                other_float = predicates.float_constants[rows[row, 6]]
-            order = _order_of_floats(float_lanes[lane, slot], other_float)
-        # ABSENT is the largest flag: absent against null is true.
-        if flag == _ABSENT or (flag != _NULL and _compare(order, rows[row, 1])):
-            return True
-    return False
+                # The flags of float64 lanes stand behind those of int64 lanes.
+                flag_row = int_lanes.shape[0] + lane
+                if flagged[flag_row]:
+                    flag = lane_flags[flag_row, slot]
+                if kind == _FLOAT_LANES:
+                    flag_row = int_lanes.shape[0] + other_lane
+                    if flagged[flag_row]:
+                        flag = max(flag, lane_flags[flag_row, other_slot])
+                    other_float = float_lanes[other_lane, other_slot]
+                else:
+                    other_float = predicates.float_constants[alternatives[row, 6]]
+                order = _order_of_floats(float_lanes[lane, slot], other_float)
+            # ABSENT is the largest flag: absent against null is true.
+            found = flag == _ABSENT or (flag != _NULL and _compare(order, alternatives[row, 1]))
+        if found:
+            break
+    return found
 
 
-@njit(cache=True, nogil=True)
-def _run(predicates, instances, bound, values, program):
+@njit(cache=True, nogil=True, _nrt=False)
+def _run(predicates, instances, bound, values, first, last):
     """Whether a program gives true; true at once if it reads an absent attribute."""
     code = predicates.instructions
+    int_lanes = instances.int_lanes
+    lane_flags = instances.lane_flags
+    flagged = instances.flagged
     ints = values.ints
     floats = values.floats
     nulls = values.nulls
-    first = predicates.first_instruction[program]
-    last = predicates.first_instruction[program + 1]
     # A comparison on an absent attribute is true wherever in it the attribute stands, so this comes first.
     for step in range(first, last):
         if code[step, 0] <= _LOAD_FLOAT:
-            row = code[step, 2] + (instances.int_lanes.shape[0] if code[step, 0] == _LOAD_FLOAT else 0)
-            if instances.flagged[row] and instances.lane_flags[row, bound[code[step, 1]]] == _ABSENT:
+            row = code[step, 2] + (int_lanes.shape[0] if code[step, 0] == _LOAD_FLOAT else 0)
+            if flagged[row] and lane_flags[row, bound[code[step, 1]]] == _ABSENT:
                 return True
     top = -1
     for step in range(first, last):
@@ -181,13 +187,13 @@ def _run(predicates, instances, bound, values, program):
             if opcode == _LOAD_INT:
                 slot = bound[code[step, 1]]
                 row = code[step, 2]
-                ints[top] = instances.int_lanes[row, slot]
-                nulls[top] = instances.flagged[row] and instances.lane_flags[row, slot] == _NULL
+                ints[top] = int_lanes[row, slot]
+                nulls[top] = flagged[row] and lane_flags[row, slot] == _NULL
             elif opcode == _LOAD_FLOAT:
                 slot = bound[code[step, 1]]
-                row = instances.int_lanes.shape[0] + code[step, 2]
+                row = int_lanes.shape[0] + code[step, 2]
                 floats[top] = instances.float_lanes[code[step, 2], slot]
-                nulls[top] = instances.flagged[row] and instances.lane_flags[row, slot] == _NULL
+                nulls[top] = flagged[row] and lane_flags[row, slot] == _NULL
             elif opcode == _INT:
                 ints[top] = predicates.int_constants[code[step, 1]]
             elif opcode == _FLOAT:
@@ -209,7 +215,7 @@ def _run(predicates, instances, bound, values, program):
     return nulls[0] == 0 and ints[0] != 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _decide(ints, floats, nulls, top, opcode):
     """The operators that look at null themselves."""
     if opcode == _NOT:
@@ -240,7 +246,7 @@ def _decide(ints, floats, nulls, top, opcode):
     return top
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _calculate(ints, floats, nulls, top, opcode):
     """Arithmetic. A null operand gives null, save for LEAST and GREATEST."""
     if opcode == _TO_FLOAT:
@@ -315,7 +321,7 @@ def _calculate(ints, floats, nulls, top, opcode):
     return top
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _integer(left, right, opcode):
     """(value, whether it exists). Overflow is found before it happens."""
     zero = left - left
@@ -351,7 +357,7 @@ def _integer(left, right, opcode):
     return (quotient, True) if opcode == _DIVIDE_INT else (remainder, True)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _product_fits(left, right):
     """Whether left * right, neither of them zero, is an int64."""
     if left == -1:

@@ -52,13 +52,15 @@ class Counter(IntEnum):
     HEAP = 2  # how many first instances have waiting matches
     MOMENT = 3  # the tick of the latest matches
     AT_MOMENT = 4  # how many there were at it
-    DROPPED = 5  # matches dropped because of a limit
-    INSTANCES = 6  # seen
-    PUSHED = 7  # put on a stack
-    CONSTRUCTIONS = 8  # searches started
-    EDGES = 9  # candidates looked at in these searches
-    SEQUENCES = 10  # complete sequences, before the tests that are made on complete ones
-    MATCHES = 11  # found, waiting ones included
+    OLDEST = 5  # a slot before which everything has left the window; moves up now and then
+    DROPPED = 6  # matches dropped because of a limit
+    # What the work was, for the tables of SASE section 5; the answer does not depend on these.
+    INSTANCES = 7  # seen
+    PUSHED = 8  # put on a stack
+    CONSTRUCTIONS = 9  # searches started
+    EDGES = 10  # candidates looked at in these searches
+    SEQUENCES = 11  # complete sequences, before the tests that are made on complete ones
+    MATCHES = 12  # found, waiting ones included
 
 
 class Instances(NamedTuple):
@@ -104,9 +106,35 @@ class StackConjunct(NamedTuple):
         return frozenset().union(*(alternative.components for alternative in self.alternatives))
 
 
+class ByComponent(IntEnum):
+    """Columns of `StackTables.by_component`."""
+
+    POSITION = 0  # among the positive components; -1 if negative
+    BEFORE = 1  # the positive component before it; itself if there is none
+
+
+class ByStage(IntEnum):
+    """Columns of `StackTables.by_stage`. Ranges end where those of the next row begin."""
+
+    COMPONENT = 0  # at this position
+    TESTED = 1  # 1 if this stage has conjuncts or searched negatives
+    FIRST_CONJUNCT = 2
+    FIRST_GUARDED = 3  # in `checks`: negatives directly before this position that are checked by guard
+    FIRST_SEARCHED = 4  # in `checks`: negatives that are searched for at this stage
+
+
+class ByNegative(IntEnum):
+    """Columns of `StackTables.by_negative`."""
+
+    COMPONENT = 0
+    POSITION = 1  # how many positive components stand before it
+    EVERYWHERE = 2  # 1 if some of its instances may have EVERY_KEY
+    FIRST_CONJUNCT = 3  # those that name it; they end where the next row's begin
+
+
 class StackTables(NamedTuple):
-    """A query. Positions count positive components, `length` of them; stages are the positions and then `length`,
-    which is the complete match."""
+    """A query. Positions count positive components, `length` of them. Stages are the positions, from the last down to
+    the first as events are bound, and then stage `length`: the complete match."""
 
     components: int
     length: int
@@ -118,22 +146,12 @@ class StackTables(NamedTuple):
     max_matches_per_moment: int
     max_waiting: int
     drop: int  # 1: drop and count what passes a limit; 0: stop with a status
-    position_of: NDArray[np.int32]  # component -> position, -1 if negative
-    component_at: NDArray[np.int32]  # position -> component
-    tested: NDArray[np.uint8]  # stage -> 1 if anything is tested there
-    first_conjunct: NDArray[np.int32]  # stage -> its conjuncts, one entry more than stages
+    by_component: NDArray[np.int32]  # [component, ByComponent]
+    by_stage: NDArray[np.int32]  # [stage, ByStage], one row more than stages
+    by_negative: NDArray[np.int32]  # [negative, ByNegative], one row more than negatives
+    checks: NDArray[np.int32]  # negatives: guarded ones, searched ones, those behind the last positive
+    first_at_end: int  # where the last of these begin; if there are any, matches wait
     predicates: Predicates
-    # Negative components, numbered by themselves.
-    negative_component: NDArray[np.int32]
-    negative_position: NDArray[np.int32]  # how many positive components stand before it
-    negative_everywhere: NDArray[np.uint8]  # 1: some of its instances may have EVERY_KEY
-    negative_first_conjunct: NDArray[np.int32]  # conjuncts that name it, one entry more than negatives
-    # Which negatives are checked where: by guard at positions, by search at stages, at the end of the window.
-    guarded_first: NDArray[np.int32]  # position -> entries of `guarded`
-    guarded: NDArray[np.int32]
-    searched_first: NDArray[np.int32]  # stage -> entries of `searched`
-    searched: NDArray[np.int32]
-    at_end: NDArray[np.int32]  # negatives behind the last positive: their matches wait
 
 
 def build_tables(
@@ -155,8 +173,8 @@ def build_tables(
     components some of whose instances have EVERY_KEY.
 
     >>> tables = build_tables([False, True, False], window=10)
-    >>> tables.position_of.tolist(), tables.guarded.tolist()
-    ([0, -1, 1], [0])
+    >>> tables.by_component[:, ByComponent.POSITION].tolist()
+    [0, -1, 1]
     """
     positives = [component for component, negative in enumerate(negated) if not negative]
     negatives = [component for component, negative in enumerate(negated) if negative]
@@ -193,62 +211,80 @@ def build_tables(
             others = (position_of[c] for conjunct in naming[component] for c in conjunct.components if c != component)
             searched[min((max(position - 1, 0), *others))].append(number)
 
-    ordered = [conjunct for stage in stages for conjunct in stage]
-    ordered += [conjunct for component in negatives for conjunct in naming[component]]
-    first_conjunct = _bounds(map(len, stages))
-    negative_first = _bounds(len(naming[component]) for component in negatives) + first_conjunct[-1]
-    # The last stage is also where windows that were not pushed, and the second key, are tested.
+    # The last stage is also where a window that was not pushed, and the second key, are tested.
     ticks = NO_WINDOW if window is None else window
-    construction_window = ticks if push & Push.WINDOW_INTO_CONSTRUCTION else NO_WINDOW
-    tested = [bool(stages[stage] or searched[stage]) for stage in range(length + 1)]
-    tested[length] |= second_equivalence or construction_window != ticks
+    first_searched = sum(map(len, guarded))
+    at_end = [number for number, component in enumerate(negatives) if place[component] == length]
+    by_stage = np.zeros((length + 2, len(ByStage)), np.int32)
+    by_stage[:length, ByStage.COMPONENT] = positives
+    by_stage[:-1, ByStage.TESTED] = [bool(stages[stage] or searched[stage]) for stage in range(length + 1)]
+    by_stage[:, ByStage.FIRST_CONJUNCT] = _bounds(stages)
+    by_stage[: length + 1, ByStage.FIRST_GUARDED] = _bounds(guarded)
+    by_stage[:, ByStage.FIRST_SEARCHED] = first_searched + _bounds(searched)
+    by_negative = np.zeros((len(negatives) + 1, len(ByNegative)), np.int32)
+    by_negative[:-1, ByNegative.COMPONENT] = negatives
+    by_negative[:-1, ByNegative.POSITION] = [place[component] for component in negatives]
+    by_negative[:-1, ByNegative.EVERYWHERE] = [component in everywhere for component in negatives]
+    by_negative[:, ByNegative.FIRST_CONJUNCT] = sum(map(len, stages)) + _bounds(list(naming.values()))
     return StackTables(
         components=len(negated),
         length=length,
         window=ticks,
         scan_window=ticks if push & Push.WINDOW_INTO_SCAN else NO_WINDOW,
-        construction_window=construction_window,
+        construction_window=ticks if push & Push.WINDOW_INTO_CONSTRUCTION else NO_WINDOW,
         second_equivalence=int(second_equivalence),
         prune=int(prune),
         max_matches_per_moment=max_matches_per_moment,
         max_waiting=max_waiting,
         drop=int(drop),
-        position_of=np.array([position_of.get(component, -1) for component in range(len(negated))], np.int32),
-        component_at=np.array(positives, np.int32),
-        tested=np.array(tested, np.uint8),
-        first_conjunct=first_conjunct,
-        predicates=build_predicates([conjunct.alternatives for conjunct in ordered]),
-        negative_component=np.array(negatives, np.int32),
-        negative_position=np.array([place[component] for component in negatives], np.int32),
-        negative_everywhere=np.array([component in everywhere for component in negatives], np.uint8),
-        negative_first_conjunct=negative_first,
-        guarded_first=_bounds(map(len, guarded)),
-        guarded=np.array([number for group in guarded for number in group], np.int32),
-        searched_first=_bounds(map(len, searched)),
-        searched=np.array([number for group in searched for number in group], np.int32),
-        at_end=np.array([n for n, component in enumerate(negatives) if place[component] == length], np.int32),
+        by_component=np.array(
+            [
+                (position_of.get(c, -1), max((p for p in positives if p < c), default=c))
+                for c in range(len(negated))
+            ],
+            np.int32,
+        ),
+        by_stage=by_stage,
+        by_negative=by_negative,
+        checks=np.array([number for group in (*guarded, *searched, at_end) for number in group], np.int32),
+        first_at_end=first_searched + sum(map(len, searched)),
+        predicates=build_predicates(
+            [conjunct.alternatives for group in (*stages, *naming.values()) for conjunct in group]
+        ),
     )
 
 
-def _bounds(sizes) -> NDArray[np.int32]:  # type: ignore[no-untyped-def]
-    """Where each group starts, and where the last one ends."""
-    return np.cumsum([0, *sizes]).astype(np.int32)
+def _bounds(groups: Sequence[Sequence[object]]) -> NDArray[np.int32]:
+    """Where each group starts when they stand one behind the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, groups)]).astype(np.int32)
+
+
+class Link(IntEnum):
+    """Columns of `StackState.links`: slots, -1 is none."""
+
+    BELOW = 0  # the next older instance of the same stack
+    # Of positives: the newest one of the same stack with a smaller end, so that simultaneous ones are passed in a step.
+    # Of negatives: a jump pointer (Myers' skew-binary lists), so that a time is found in logarithmically many steps.
+    SKIP = 1
+    PREVIOUS_TOP = 2  # RIP in SASE 4.1
+    SECOND_BELOW = 3  # the next older instance of the same stack in the second PAIS
+
+
+class Mark(IntEnum):
+    """Columns of `StackState.marks`, which exist only for queries that need them."""
+
+    GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
+    HEIGHT = 1  # of negatives, in their stack
+    REACH = 2  # newest start of a match's first event, over this instance and those below it
 
 
 class StackState(NamedTuple):
-    """What is remembered between calls: plain arrays, in slots unless said otherwise; -1 is none."""
+    """What is remembered between calls: plain arrays."""
 
-    head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack
-    below: NDArray[np.int32]  # the next older instance of the same stack
-    # Of positives: the newest one of the same stack with a smaller end, so that simultaneous ones are passed in a step.
-    # Of negatives: a jump pointer (Myers' skew-binary lists), so that a time is found in logarithmically many steps.
-    skip: NDArray[np.int32]
-    previous_top: NDArray[np.int32]  # RIP in SASE 4.1
-    guard: NDArray[np.int64]  # newest start of negatives: before a positive that has any, at or below a negative
-    height: NDArray[np.int64]  # of negatives, in their stack
-    reach: NDArray[np.int64]  # newest start of a match's first event, over this instance and those below it
-    second_head: NDArray[np.int32]  # of the second PAIS
-    second_below: NDArray[np.int32]
+    head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
+    second_head: NDArray[np.int32]  # the same by the second key
+    links: NDArray[np.int32]  # [slot, Link]
+    marks: NDArray[np.int64]  # [slot, Mark]
     # Waiting matches: rows in rings, one ring for each first instance, and a heap of first instances by start.
     waiting_slots: NDArray[np.int32]  # [row, position]
     waiting_next: NDArray[np.int32]  # in rows: the next of the ring, or the next free row
@@ -258,7 +294,8 @@ class StackState(NamedTuple):
     # Scratch of one search; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per component
     cursor: NDArray[np.int32]  # per position
-    oldest_end: NDArray[np.int64]  # per position
+    barrier: NDArray[np.int64]  # per position
+    began: NDArray[np.int64]  # per position
     values: Values
 
 
@@ -268,9 +305,10 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
     counters[Counter.FREE] = -1
     counters[Counter.MOMENT] = -(2**63)
     empty = StackState(
-        *(np.empty(0, np.int32) for _ in range(4)),
-        *(np.empty(0, np.int64) for _ in range(3)),
-        *(np.empty(0, np.int32) for _ in range(2)),
+        head=np.empty(0, np.int32),
+        second_head=np.empty(0, np.int32),
+        links=np.empty((0, len(Link)), np.int32),
+        marks=np.empty((0, len(Mark)), np.int64),
         waiting_slots=np.empty((0, tables.length), np.int32),
         waiting_next=np.empty(0, np.int32),
         waiting_tail=np.empty(0, np.int32),
@@ -278,7 +316,8 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
         counters=counters,
         bound=np.full(tables.components, -1, np.int32),
         cursor=np.full(tables.length, -1, np.int32),
-        oldest_end=np.zeros(tables.length, np.int64),
+        barrier=np.zeros(tables.length, np.int64),
+        began=np.zeros(tables.length, np.int64),
         values=new_values(tables.predicates),
     )
     return reserve(tables, empty, slot_capacity, key_capacity, second_keys=second_keys)
@@ -288,19 +327,13 @@ def reserve(
     tables: StackTables, state: StackState, slot_capacity: int, key_capacity: int, *, second_keys: int = 0
 ) -> StackState:
     """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
-    guards = slot_capacity if tables.negative_component.size else 0
-    second = slot_capacity if tables.second_equivalence else 0
+    marked = len(tables.by_negative) > 1 or tables.prune
     return state._replace(
         head=_enlarged(state.head, key_capacity * tables.components),
-        below=_enlarged(state.below, slot_capacity),
-        skip=_enlarged(state.skip, slot_capacity),
-        previous_top=_enlarged(state.previous_top, slot_capacity),
-        guard=_enlarged(state.guard, guards),
-        height=_enlarged(state.height, guards),
-        reach=_enlarged(state.reach, slot_capacity if tables.prune else 0),
         second_head=_enlarged(state.second_head, second_keys * tables.components),
-        second_below=_enlarged(state.second_below, second),
-        waiting_tail=_enlarged(state.waiting_tail, slot_capacity if tables.at_end.size else 0),
+        links=_enlarged(state.links, slot_capacity),
+        marks=_enlarged(state.marks, slot_capacity if marked else 0),
+        waiting_tail=_enlarged(state.waiting_tail, slot_capacity if tables.first_at_end < tables.checks.size else 0),
     )
 
 
@@ -309,22 +342,23 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
     old = state.waiting_next.size
     if rows <= old:
         return state
-    slots = np.full((rows, state.waiting_slots.shape[1]), -1, np.int32)
-    slots[:old] = state.waiting_slots
     following = np.arange(1, rows + 1, dtype=np.int32)
     following[:old] = state.waiting_next
     following[-1] = state.counters[Counter.FREE]
     state.counters[Counter.FREE] = old
     return state._replace(
-        waiting_slots=slots, waiting_next=following, waiting_heap=_enlarged(state.waiting_heap, rows)
+        waiting_slots=_enlarged(state.waiting_slots, rows),
+        waiting_next=following,
+        waiting_heap=_enlarged(state.waiting_heap, rows),
     )
 
 
-def _enlarged(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
-    if array.size >= size:
+def _enlarged(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long; new rows are -1."""
+    if len(array) >= length:
         return array
-    larger = np.full(size, -1, array.dtype)
-    larger[: array.size] = array
+    larger = np.full((length, *array.shape[1:]), -1, array.dtype)
+    larger[: len(array)] = array
     return larger
 
 

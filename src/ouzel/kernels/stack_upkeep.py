@@ -1,0 +1,68 @@
+"""Moving the state of the stack kernel when its buffers or keys move."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.stack_tables import Counter, Link
+
+_HEAP = int(Counter.HEAP)
+_OLDEST = int(Counter.OLDEST)
+_LINKS = len(Link)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def rebase(state, shift, used):
+    """Forget the oldest `shift` of `used` slots: they are dropped from the front of the buffers, the rest move down.
+
+    Only slots that no match can use any more may go: those with end <= newest end - window.
+    """
+    left = used - shift
+    links = state.links
+    for slot in range(left):
+        for link in range(_LINKS):
+            links[slot, link] = max(links[slot + shift, link] - shift, -1)
+    marks = state.marks
+    if marks.shape[0] > 0:
+        for slot in range(left):
+            for mark in range(marks.shape[1]):
+                marks[slot, mark] = marks[slot + shift, mark]
+    state.counters[_OLDEST] = max(state.counters[_OLDEST] - shift, 0)
+    _lower(state.head, shift)
+    _lower(state.second_head, shift)
+    _lower(state.waiting_heap[: state.counters[_HEAP]], shift)
+    tails = state.waiting_tail
+    if tails.size > 0:
+        for slot in range(left):
+            tails[slot] = tails[slot + shift]
+        tails[left:used] = -1
+    # Free rows hold what they like.
+    _lower(state.waiting_slots.reshape(state.waiting_slots.size), shift)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _lower(slots, shift):
+    for place in range(slots.size):
+        slots[place] = max(slots[place] - shift, -1)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def rekey(head, components, new_code):
+    """Move stacks to new keys: new_code[key] is where a key goes, never a larger one, or -1 to forget it.
+
+    Give it `state.head`, or `state.second_head` with the new codes of second keys.
+
+    >>> head = np.array([5, 6, 7], np.int32)
+    >>> rekey(head, 1, np.array([-1, 0, 1], np.int32))
+    >>> head.tolist()
+    [6, 7, -1]
+    """
+    for key in range(min(head.size // components, new_code.size)):
+        target = np.int64(new_code[key])
+        if target != key:
+            for component in range(components):
+                newest = head[key * components + component]
+                head[key * components + component] = -1
+                if target >= 0:
+                    head[target * components + component] = newest

@@ -1,0 +1,170 @@
+"""Matches that wait for a negated end: they stand only if nothing forbidden comes before their window has passed.
+
+Rows of waiting matches hang together in rings, one for each first instance, since all matches with the same first
+instance have the same deadline. A heap of first instances, by start, says whose turn is next. Rows are used again.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from ouzel.kernels.stack_checks import deadline, forbidden
+from ouzel.kernels.stack_tables import ByStage, Counter, Status
+
+_DONE = int(Status.DONE)
+_OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_WAITING_FULL = int(Status.WAITING_FULL)
+_MATCH_LIMIT = int(Status.MATCH_LIMIT)
+
+_WAITING = int(Counter.WAITING)
+_FREE = int(Counter.FREE)
+_HEAP = int(Counter.HEAP)
+_MOMENT = int(Counter.MOMENT)
+_AT_MOMENT = int(Counter.AT_MOMENT)
+_DROPPED = int(Counter.DROPPED)
+
+_COMPONENT = int(ByStage.COMPONENT)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def wait(state, instances, output, first_match, last_match):
+    """Move matches first_match to last_match - 1 from the output to those that wait, or none of them."""
+    start = instances.start
+    slots = output.slots
+    waiting_slots = state.waiting_slots
+    waiting_next = state.waiting_next
+    waiting_tail = state.waiting_tail
+    counters = state.counters
+    if last_match - first_match > waiting_next.size - counters[_WAITING]:
+        return _WAITING_FULL
+    for match in range(first_match, last_match):
+        row = counters[_FREE]
+        counters[_FREE] = waiting_next[row]
+        for place in range(waiting_slots.shape[1]):
+            waiting_slots[row, place] = slots[place, match]
+        first = slots[0, match]
+        tail = waiting_tail[first]
+        if tail < 0:
+            waiting_next[row] = row
+            _heap_push(start, state.waiting_heap, counters[_HEAP], first)
+            counters[_HEAP] += 1
+        else:
+            waiting_next[row] = waiting_next[tail]
+            waiting_next[tail] = row
+        waiting_tail[first] = row
+    counters[_WAITING] += last_match - first_match
+    return _DONE
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def release_until(tables, state, instances, until, output):
+    """Append the waiting matches whose last tick is at or before `until`, first instance by first instance."""
+    start = instances.start
+    counters = state.counters
+    waiting_heap = state.waiting_heap
+    waiting_next = state.waiting_next
+    waiting_tail = state.waiting_tail
+    waiting_slots = state.waiting_slots
+    cursor = state.cursor
+    bound = state.bound
+    slots = output.slots
+    match_end = output.match_end
+    written = output.count[0]
+    length = tables.length
+    status = _DONE
+    while counters[_HEAP] > 0:
+        first = waiting_heap[0]
+        last_tick = deadline(start[first], tables.window)
+        if last_tick > until:
+            break
+        room = tables.max_matches_per_moment
+        if counters[_MOMENT] == last_tick:
+            room -= counters[_AT_MOMENT]
+        mark = written
+        tail = waiting_tail[first]
+        row = tail
+        group = 0
+        dropped = 0
+        while True:
+            row = waiting_next[row]
+            group += 1
+            for place in range(length):
+                cursor[place] = waiting_slots[row, place]
+                bound[tables.by_stage[place, _COMPONENT]] = cursor[place]
+            stands = True
+            for entry in range(tables.first_at_end, tables.checks.size):
+                if forbidden(tables, state, instances, tables.checks[entry]):
+                    stands = False
+                    break
+            if stands:
+                if written - mark >= room:
+                    if not tables.drop:
+                        status = _MATCH_LIMIT
+                        break
+                    dropped += 1
+                elif written == match_end.size:
+                    status = _OUTPUT_FULL
+                    break
+                else:
+                    for place in range(length):
+                        slots[place, written] = cursor[place]
+                    match_end[written] = last_tick
+                    written += 1
+            if row == tail:
+                break
+        if status != _DONE:
+            # Nothing of this first instance has happened.
+            written = mark
+            break
+        # The whole ring goes back to the free rows.
+        oldest = waiting_next[tail]
+        waiting_next[tail] = counters[_FREE]
+        counters[_FREE] = oldest
+        counters[_WAITING] -= group
+        counters[_HEAP] -= 1
+        _heap_pop(start, waiting_heap, counters[_HEAP])
+        waiting_tail[first] = -1
+        counters[_DROPPED] += dropped
+        if written > mark:
+            if counters[_MOMENT] != last_tick:
+                counters[_MOMENT] = last_tick
+                counters[_AT_MOMENT] = 0
+            counters[_AT_MOMENT] += written - mark
+    output.count[0] = written
+    return status
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _heap_push(start, heap, size, slot):
+    """Add a slot; the heap is by start, then slot. All windows are as long, so that is also by deadline."""
+    child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        above = heap[parent]
+        if start[above] < start[slot] or (start[above] == start[slot] and above < slot):
+            break
+        heap[child] = above
+        child = parent
+    heap[child] = slot
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _heap_pop(start, heap, size):
+    """Remove the first slot; `size` is what remains."""
+    slot = heap[size]
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        lesser = heap[child]
+        if child + 1 < size:
+            other = heap[child + 1]
+            if start[other] < start[lesser] or (start[other] == start[lesser] and other < lesser):
+                child += 1
+                lesser = other
+        if start[slot] < start[lesser] or (start[slot] == start[lesser] and slot < lesser):
+            break
+        heap[parent] = lesser
+        parent = child
+    heap[parent] = slot
