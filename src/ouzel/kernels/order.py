@@ -105,13 +105,14 @@ def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
 
 
 def gather(values: NDArray[Any], rows: Positions) -> NDArray[Any]:
-    """`values[rows]` for values of eight bytes: numpy would first widen the row numbers.
+    """`values[rows]` for values of four or eight bytes: numpy would first widen the row numbers.
 
     >>> gather(np.array([1.5, 2.5, 3.5]), np.array([2, 0], dtype=np.int32)).tolist()
     [3.5, 1.5]
     """
-    gathered = np.empty(rows.size, dtype=np.int64)
-    _gather(frozen(values.view(np.int64)), frozen(rows), gathered)
+    bits = np.int64 if values.dtype.itemsize == 8 else np.int32
+    gathered = np.empty(rows.size, dtype=bits)
+    _gather(frozen(values.view(bits)), frozen(rows), gathered)
     return gathered.view(values.dtype)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
+from ouzel.kernels.order import gather
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, to_engine
 
@@ -70,7 +71,7 @@ class EventFrame:
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:
             return self._types(reference.component)
-        return pa.array(self._ticks[self._rows_of(reference.component)])
+        return pa.array(gather(self._ticks, self._rows_of(reference.component)))
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:
@@ -95,15 +96,14 @@ def _has(reference: Attribute, event_type: str) -> bool:
 
 
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Rows of an array; numpy gathers plain numbers several times faster than Arrow does."""
+    """Rows of an array; plain numbers are gathered several times faster than Arrow does it."""
     kind = array.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)
-    if plain and array.null_count == 0 and not pa.types.is_float16(kind):
-        width = kind.bit_width // 8
-        source = np.frombuffer(array.buffers()[1], dtype=_NUMPY[width])
-        values = source[array.offset : array.offset + len(array)].take(rows)
+    if plain and array.null_count == 0 and kind.bit_width in _GATHERED and rows.dtype == np.int32:
+        source = np.frombuffer(array.buffers()[1], dtype=_GATHERED[kind.bit_width])
+        values = gather(source[array.offset : array.offset + len(array)], rows)
         return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(values)])
     return array.take(pa.array(rows))
 
 
-_NUMPY = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+_GATHERED = {32: np.int32, 64: np.int64}

@@ -56,6 +56,11 @@ class Payload:
         merged = _Chunk(left.base, table, np.concatenate([left.ticks, right.ticks]), max(left.newest, right.newest))
         self._chunks[-2:] = [merged]
 
+    @property
+    def is_whole(self) -> bool:
+        """All rows lie in one table."""
+        return len(self._chunks) == 1
+
     def forget(self, dead_until: int) -> None:
         """Let go of chunks whose every event is at or before a tick."""
         self._chunks = [chunk for chunk in self._chunks if chunk.newest > dead_until]
@@ -64,19 +69,23 @@ class Payload:
         """A table that holds some rows, the event times of its rows, and where in it each of `rows` stands."""
         if len(self._chunks) == 1:
             chunk = self._chunks[0]
-            return chunk.table, chunk.ticks, rows - chunk.base if chunk.base else rows
+            return chunk.table, chunk.ticks, (rows - chunk.base).astype(np.int32)
         wanted, places = np.unique(rows, return_inverse=True)
         tables, ticks = [], []
         for chunk in self._chunks:
             first, last = np.searchsorted(wanted, [chunk.base, chunk.base + chunk.rows])
             if first < last:
-                local = wanted[first:last] - chunk.base
+                local = (wanted[first:last] - chunk.base).astype(np.int32)
                 columns = [take(one_array(column), local) for column in chunk.table.columns]
                 tables.append(pa.table(columns, schema=chunk.table.schema))
                 ticks.append(chunk.ticks[local])
         if not tables:
-            return pa.table({}), np.empty(0, np.int64), places.reshape(rows.shape)
-        return pa.concat_tables(tables).combine_chunks(), np.concatenate(ticks), places.reshape(rows.shape)
+            return pa.table({}), np.empty(0, np.int64), places.astype(np.int32).reshape(rows.shape)
+        return (
+            pa.concat_tables(tables).combine_chunks(),
+            np.concatenate(ticks),
+            places.astype(np.int32).reshape(rows.shape),
+        )
 
     @property
     def rows(self) -> int:

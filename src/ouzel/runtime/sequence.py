@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.errors import LimitError
-from ouzel.kernels.order import first_disorder, stable_order
+from ouzel.kernels.order import first_disorder, gather, stable_order
 from ouzel.kernels.stack_tables import (
     EVERY_KEY,
     NO_LIMIT,
@@ -207,25 +207,33 @@ class SequenceRunner:
         count = int(self._output.count[0])
         if not count:
             return self.schema.empty_table()
-        slots = self._output.slots[:, :count]
+        slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
         ends = self._output.match_end[:count]
         self._output.count[0] = 0
-        starts = self._live.instances.start[slots[0]]
-        rows = self._live.rows[slots]
-        table, ticks, places = self._payload.fetch(rows)
+        starts = gather(self._live.instances.start, slots[0])
+        table, ticks, places = self._fetch(slots)
         if self._lowered.residual:
-            kept = self._residual(table, ticks, places)
-            places, starts, ends = places[:, kept], starts[kept], ends[kept]
+            kept = self._residual(table, ticks, places, count)
+            places, starts, ends = [rows[kept] for rows in places], starts[kept], ends[kept]
         answer = transform(self._query, self._layout, table, ticks, places, starts, ends)
         # What `ends` shows is reused by the next call.
         self._output = new_output(self._tables, min(len(self._output.match_end), 1 << 20))
         return answer
 
-    def _residual(self, table: pa.Table, ticks: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
+        """A table with the rows of matches, their event times, and for each component where its rows stand."""
+        if self._payload.is_whole:
+            # All live rows lie in one table: number them once instead of once for each match.
+            table, ticks, local = self._payload.fetch(self._live.rows[: self._live_count])
+            return table, ticks, [gather(local, one) for one in slots]
+        table, ticks, places = self._payload.fetch(self._live.rows[np.stack(slots)])
+        return table, ticks, list(places)
+
+    def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
         """Which matches satisfy the predicates that kernels cannot express."""
         position = {c.position: i for i, c in enumerate(self._query.positives)}
-        frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], places.shape[1])
-        kept = np.ones(places.shape[1], bool)
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], count)
+        kept = np.ones(count, bool)
         for conjunct in self._lowered.residual:
             kept &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
         return np.flatnonzero(kept)

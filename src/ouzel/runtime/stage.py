@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, Operation
 from ouzel.kernels.columns import coded_of, text_of
-from ouzel.kernels.order import expand
+from ouzel.kernels.order import expand, gather
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.kernels.text import classify, constants_of, select, select_coded
@@ -97,7 +97,7 @@ class Stager:
             kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
             places, component, key = places[kept], component[kept], key[kept]
             second = second[kept] if self._second_key else second
-        end = ticks[rows][places]
+        end = gather(ticks, rows if len(places) == len(rows) else rows[places])
         ints, floats, flags = self._lane_values(frame, places, component)
         instances = Instances(
             start=end,
