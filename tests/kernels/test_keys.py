@@ -119,7 +119,7 @@ def test_many_integers_over_batches(count, spread):
         assert np.array_equal(codes, expected[begin : begin + 40_000])
 
 
-@pytest.mark.parametrize("shape", ["{}", "user-{:08d}", "https://example.org/items/{:07d}/details", "{:040d}"])
+@pytest.mark.parametrize("shape", ["{}", "user-{:08d}", "https://shop.test/items/{:07d}/details", "{:040d}"])
 def test_many_strings_over_batches(shape):
     rng = np.random.default_rng(5)
     numbers = rng.integers(0, 20_000, 60_000)

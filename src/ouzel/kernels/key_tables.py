@@ -32,7 +32,8 @@ NO_KEY = -1
 DIRECTORY_MIN = 1 << 16
 # So many rows are looked at before a directory is made or widened.
 RANGE_ROWS = 4096
-SLOT_BITS_MIN = 6
+# A few hundred keys hardly ever collide in so many slots, and each collision is a branch guessed wrong.
+SLOT_BITS_MIN = 10
 SLOT_WORDS = 4
 
 # How a 64-bit number is read as a key.

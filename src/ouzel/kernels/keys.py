@@ -24,6 +24,19 @@ from .key_tables import (
     text_from,
 )
 
+__all__ = [
+    "NO_KEY",
+    "KeyTable",
+    "NumberKeys",
+    "TextKeys",
+    "compact",
+    "encode",
+    "key_count",
+    "new_keys",
+    "restore",
+    "snapshot",
+]
+
 
 class KeyTable(NamedTuple):
     """The keys of one partitioning: a table for each column, and from the second on one for pairs of codes.
