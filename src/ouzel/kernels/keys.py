@@ -150,7 +150,7 @@ def snapshot(keys: KeyTable) -> list[NDArray[Any]]:
 def restore(arrays: Sequence[NDArray[Any]], is_text: Sequence[bool], first_code: int = 0) -> KeyTable:
     """The table that `snapshot` stored.
 
-    >>> column = Numbers(np.array([5, 9]), NO_NULLS, 0, False)
+    >>> column = Numbers(frozen(np.array([5, 9])), NO_NULLS, 0, False)
     >>> keys, _ = encode(new_keys([False]), [column], np.array([1, 0], dtype=np.int32))
     >>> restore(snapshot(keys), [False]).columns[0].values[:2].tolist()
     [9, 5]
