@@ -287,7 +287,9 @@ class Expressions:
                 raise self.source.mistake("booleans have no order", argument.span)
         if accepts in (Accepts.ALIKE, Accepts.ORDERED):
             return argument
-        if kind.kind not in _KINDS[accepts] and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
+        # A duration whose ticks are not known yet will be an integer.
+        expected = _KINDS[accepts] | ({Kind.DURATION} if Kind.INT in _KINDS[accepts] else set())
+        if kind.kind not in expected and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
             raise self.source.mistake(
                 f"{name} takes {accepts.value} here, and this is {described(kind)}", argument.span
             )
@@ -304,7 +306,8 @@ class Expressions:
                 )
         if kind == NULL:
             return self.typing.converted(argument, _TYPE_OF_NULL.get(accepts, NULL))
-        return self.typing.converted(argument, FLOAT) if accepts is Accepts.DOUBLE else argument
+        is_known_number = accepts is Accepts.DOUBLE and kind.kind is not Kind.DURATION
+        return self.typing.converted(argument, FLOAT) if is_known_number else argument
 
     # ── Aggregates over a component with + ─────────────────────────────────────────────────────────
 

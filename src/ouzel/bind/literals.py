@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ouzel.bind.mistakes import Source, nearest, quoted
 from ouzel.bind.model import BINARY, BOOL, DATE, DURATION, FLOAT, INT, NULL, STRING, Constant, Kind, Type
@@ -34,7 +33,7 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _TEMPORAL = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
     r"(?P<clock>[T ]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
-    r" *(?P<zone>Z|UTC|[+-]\d{1,2}(?::?\d{2})?|[A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+)?)?",
+    r" *(?P<zone>Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
 
@@ -119,20 +118,17 @@ def temporal(kind: TemporalKind, text: str, span: Span, source: Source) -> Const
         if kind is TemporalKind.DATE:
             return Constant(moment.toordinal() - _EPOCH_DAY, type=DATE, span=span)
         return _timestamp(moment, int((found["fraction"] or "").ljust(9, "0")), span, source)
-    except (ValueError, OverflowError, ZoneInfoNotFoundError, OSError):
+    except (ValueError, OverflowError):
         raise wrong from None
 
 
 def _zone(text: str | None) -> datetime.tzinfo | None:
-    if text is None:
-        return None
-    if text in ("Z", "UTC"):
-        return datetime.UTC
-    if text[0] in "+-":
-        hours, minutes = re.fullmatch(r"[+-](\d{1,2}):?(\d{2})?", text).groups("0")  # type: ignore[union-attr]
-        offset = datetime.timedelta(hours=int(hours), minutes=int(minutes))
-        return datetime.timezone(-offset if text[0] == "-" else offset)
-    return ZoneInfo(text)
+    if text is None or text in ("Z", "UTC"):
+        return None if text is None else datetime.UTC
+    digits = text[1:].replace(":", "")
+    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
+    offset = datetime.timedelta(hours=int(hours), minutes=int(minutes))
+    return datetime.timezone(-offset if text[0] == "-" else offset)
 
 
 def _timestamp(moment: datetime.datetime, nanoseconds: int, span: Span, source: Source) -> Constant:

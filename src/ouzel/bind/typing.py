@@ -70,6 +70,8 @@ def settled(expression: Bound) -> Bound:
 
 
 def operation(operator: str, operands: Sequence[Bound], result: Type, span: Span) -> Operation:
+    # A duration is a constant. What is computed from one whose ticks are not known yet has no type yet either.
+    result = UNKNOWN if result == DURATION else result
     return Operation(operator, tuple(settled(operand) for operand in operands), type=result, span=span)
 
 
