@@ -64,6 +64,16 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
                     stack.append(item)
 
 
+def parameter_names(query: syntax.Query) -> frozenset[str]:
+    """The parameters that a query asks for: of those given to a script, the ones to give to each of its queries.
+
+    >>> from ouzel.lang import parse
+    >>> sorted(parameter_names(parse("PATTERN Shelf WHERE n > :low WITHIN :window")))
+    ['low', 'window']
+    """
+    return frozenset(node.name for node in nodes(query) if isinstance(node, syntax.Parameter))
+
+
 @dataclass(frozen=True)
 class Expressions:
     """Binds the expressions of one clause. `defaults` collects AYAC's `x.id[z.id]` as they are met."""
