@@ -1,4 +1,4 @@
-"""The papers' queries parse as printed, survive the round trip, and mean what the papers say they do."""
+"""The papers' queries parse in the papers' notation and survive the round trip; some are compared in full."""
 
 from __future__ import annotations
 
@@ -8,36 +8,50 @@ import pytest
 
 from ouzel.lang import format_expression, format_query, parse, parse_expression
 from ouzel.lang.syntax import Index, IndexKind, Logical, Notation, Percent, Reference, Strategy
-from tests.lang.papers import FORMULAS, QUERIES, PaperQuery
+from tests.lang.papers import FORMULAS, QUERIES, Origin, PaperQuery
 
 BY_PLACE = {(query.paper, query.place): query.text for query in QUERIES}
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.paper} {query.place}")
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.paper} {query.place} ({query.origin.value})")
 def test_query(query: PaperQuery) -> None:
     tree = parse(query.text)
     assert parse(format_query(tree)) == tree
 
 
-@pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: f"{formula.paper} {formula.place}")
+@pytest.mark.parametrize(
+    "formula", FORMULAS, ids=lambda formula: f"{formula.paper} {formula.place} ({formula.origin.value})"
+)
 def test_formula(formula: PaperQuery) -> None:
     tree = parse_expression(formula.text)
     assert parse_expression(format_expression(tree)) == tree
 
 
-def test_places_are_distinct_and_all_papers_are_there() -> None:
-    counts = Counter(query.paper for query in [*QUERIES, *FORMULAS])
-    assert counts == {"SASE": 15, "SASE+": 15, "A-Seq": 21, "AYAC": 1, "CESAR": 44}
+def test_how_much_of_the_list_the_papers_print() -> None:
+    counts = Counter((query.paper, query.origin) for query in [*QUERIES, *FORMULAS])
+    assert counts == {
+        ("SASE", Origin.PRINTED): 9,
+        ("SASE", Origin.COMPLETED): 6,
+        ("SASE+", Origin.PRINTED): 13,
+        ("SASE+", Origin.COMPLETED): 2,
+        ("SASE+", Origin.RECONSTRUCTED): 6,
+        ("A-Seq", Origin.PRINTED): 2,
+        ("A-Seq", Origin.COMPLETED): 19,
+        ("AYAC", Origin.RECONSTRUCTED): 1,
+        ("CESAR", Origin.PRINTED): 33,
+        ("CESAR", Origin.COMPLETED): 1,
+        ("CESAR", Origin.RECONSTRUCTED): 11,
+    }
     assert len(BY_PLACE) == len(QUERIES)
 
 
 @pytest.mark.parametrize(
     ("paper", "place", "canonical"),
     [
-        ("SASE", "2.1 Q1", "PATTERN SHELF-READING\nWHERE   category = 'food' AND manufacturer_id = '1'"),
+        ("SASE", "2.2.1 Q1", "PATTERN SHELF-READING\nWHERE   category = 'food' AND manufacturer_id = '1'"),
         (
             "SASE",
-            "2.1 Q2",
+            "2.2.1 Q2",
             "PATTERN SEQ(SHELF-READING x, !(COUNTER-READING y), EXIT-READING z)\n"
             "WHERE   x.id = y.id AND x.id = z.id\n"
             "WITHIN  12 h",
@@ -82,7 +96,7 @@ def test_places_are_distinct_and_all_papers_are_there() -> None:
         ),
         (
             "SASE+",
-            "6 template, p3 avg skip_till_next_match",
+            "6 template, p3 avg over the range, skip_till_next_match",
             "PATTERN SEQ(STOCK+ a[], STOCK b)\n"
             "WHERE   skip_till_next_match {\n"
             "            [symbol]\n"
