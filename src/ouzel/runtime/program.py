@@ -24,6 +24,7 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.needs import needed_columns
 from ouzel.runtime.transform import output_schema
 
 MAGIC = b"OUZELPRG"
@@ -111,9 +112,10 @@ def describe(program: bytes | Program) -> Description:
     plans = loaded.plans()
     windows = [plan.window_ticks for plan in plans.values()]
     keys = [_shared_columns(plan) for plan in plans.values()]
+    needed = set().union(*(needed_columns(plan, loaded.layout) for plan in plans.values()))
     common = [column for column in keys[0] if all(column in others for others in keys[1:])]
     return Description(
-        needed_columns=tuple(loaded.layout.schema.names),
+        needed_columns=tuple(name for name in loaded.layout.schema.names if name in needed),
         key_columns=tuple(common),
         output_schemas={q.name: output_schema(q, loaded.layout) for q in loaded.queries},
         window_ticks=None if None in windows else max(w for w in windows if w is not None),

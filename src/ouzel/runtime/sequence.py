@@ -32,13 +32,15 @@ from ouzel.kernels.stack_upkeep import rebase, rekey
 from ouzel.kernels.stacks import release, scan
 from ouzel.plan.lower import Domain, Lowered, lower
 from ouzel.plan.model import KeyWay, NegationWay, Plan
-from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.frames import EventFrame, take
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.needs import output_columns
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stage import Block, Stager
 from ouzel.runtime.transform import output_schema, transform
+from ouzel.runtime.values import one_array
 from ouzel.runtime.vectors import holds
 
 _LATEST = 2**63 - 1
@@ -64,6 +66,8 @@ class SequenceRunner:
             for number, spec in enumerate(specs)
             if spec.domain is Domain.RANK
         ]
+        kept = output_columns(plan, layout)
+        self._kept_columns = [name for name in layout.schema.names if name in kept]
         self._payload = Payload()
         self._pending: list[Block] = []
         self._live = Block(np.empty(0, np.int64), self._new_instances(0))
@@ -92,8 +96,8 @@ class SequenceRunner:
             base = self._payload.append(table, ticks)
             rows = places.astype(np.int64)[block.rows] + base
         else:
-            needed = table.take(pa.array(places)) if len(places) < table.num_rows else table
-            base = self._payload.append(needed.combine_chunks(), ticks[places])
+            columns = [take(one_array(table.column(name)), places) for name in self._kept_columns]
+            base = self._payload.append(pa.table(columns, names=self._kept_columns), gather(ticks, places))
             rows = block.rows.astype(np.int64) + base
         self._pending.append(Block(rows, block.instances))
         held = self._live_count + sum(block.count for block in self._pending)

@@ -1,0 +1,131 @@
+"""`make demo`: a day in a shop, a million readings, and what the queries of the SASE paper find in it.
+
+Everything that is found is compared with what really happened; the demo fails where it differs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import ouzel
+
+EVENTS = 1_000_000
+DOSES = 200_000
+BATCH_ROWS = 50_000
+
+SHOPLIFTING = """\
+PATTERN SEQ(Shelf x, !(Register y), Exit z)
+WHERE   [tag_id]
+WITHIN  12 hours
+RETURN  Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)"""
+
+MISPLACED = """\
+PATTERN SEQ(Shelf x, Shelf y, !(ANY(Register, Shelf) z))
+WHERE   [tag_id] AND x.shelf_id != y.shelf_id AND x.shelf_id = z.shelf_id
+WITHIN  1 hour
+RETURN  Misplaced(x.tag_id AS tag, x.shelf_id AS belongs_on, y.shelf_id AS lies_on)"""
+
+OVERDOSE = """\
+PATTERN SEQ(MedicineTaken x, MedicineTaken y)
+WHERE   [name] AND [medicine] AND x.amount + y.amount > 1000
+WITHIN  4 hours
+RETURN  Overdose(x.name AS patient, x.medicine AS medicine, x.amount + y.amount AS amount)"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a query found, and how fast."""
+
+    matches: pa.Table
+    events: int
+    seconds: float
+
+
+def main() -> int:
+    """Run the demo; the exit code is 0 where everything that was found is what happened."""
+    console = Console()
+    console.rule("[bold]Ouzel: a day in a shop")
+    console.print(f"making {EVENTS:,} RFID readings and {DOSES:,} doses of medicine …")
+    day = ouzel.datasets.shop_day(EVENTS, seed=7)
+    log = ouzel.datasets.medicine(DOSES, seed=7)
+    shoplifting = ouzel.query(SHOPLIFTING, day.types, name="shoplifting")
+    misplaced = ouzel.query(MISPLACED, day.types, name="misplaced")
+    overdose = ouzel.query(OVERDOSE, name="overdose")
+
+    console.print("loading the kernels …")
+    for query, events in ((shoplifting, day.events), (misplaced, day.events), (overdose, log.events)):
+        ouzel.match(events.slice(0, 1_000), query)
+    found = {
+        "shoplifting": stream(console, shoplifting, day.events),
+        "misplaced": stream(console, misplaced, day.events),
+        "overdose": stream(console, overdose, log.events),
+    }
+    right = [
+        report(console, SHOPLIFTING, found["shoplifting"], truth=tags(day.thefts, "tag_id"), column="tag"),
+        report(console, MISPLACED, found["misplaced"], truth=tags(day.misplaced, "tag_id"), column="tag"),
+        report(console, OVERDOSE, found["overdose"], truth=log.overdoses.num_rows, column=None),
+    ]
+    console.rule("the plan of the first query")
+    console.print(ouzel.explain(shoplifting), highlight=False, markup=False)
+    if not all(right):
+        console.print("[bold red]something was missed, or made up")
+        return 1
+    console.rule("[bold green]all that was found is what happened")
+    return 0
+
+
+def stream(console: Console, query: ouzel.Query, events: pa.Table) -> Found:
+    """Push the events batch by batch, with a progress bar."""
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    engine = ouzel.Engine(query)
+    parts = []
+    seconds = 0.0
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(query.name, total=events.num_rows)
+        for first in range(0, events.num_rows, BATCH_ROWS):
+            batch = events.slice(first, BATCH_ROWS)
+            started = time.perf_counter()
+            parts.append(engine.push(batch)[query.name])
+            seconds += time.perf_counter() - started
+            progress.advance(task, batch.num_rows)
+        started = time.perf_counter()
+        parts.append(engine.finish()[query.name])
+        seconds += time.perf_counter() - started
+    return Found(pa.concat_tables(parts), events.num_rows, seconds)
+
+
+def tags(truth: pa.Table, column: str) -> set[str]:
+    return set(truth.column(column).to_pylist())
+
+
+def report(console: Console, text: str, found: Found, *, truth: set[str] | int, column: str | None) -> bool:
+    """Show a query, its first matches and its rate, and say whether it found the truth."""
+    console.print(f"\n{text}", style="bold", highlight=False, markup=False)
+    shown = Table(*found.matches.column_names, title=f"the first of {found.matches.num_rows:,} matches")
+    for row in found.matches.slice(0, 5).to_pylist():
+        shown.add_row(*(str(value) for value in row.values()))
+    console.print(shown)
+    if column is None:
+        right = found.matches.num_rows == truth
+        console.print(f"{found.matches.num_rows:,} matches, {truth:,} of them real")
+    else:
+        assert isinstance(truth, set)
+        named = set(pc.unique(found.matches.column(column)).to_pylist())
+        right = named == truth
+        console.print(f"{len(named):,} items named, {len(named & truth):,} of the {len(truth):,} real ones among them")
+    console.print(
+        f"{found.events:,} events in {found.seconds:.2f} s: {found.events / found.seconds / 1e6:.1f} M a second"
+    )
+    return right
+
+
+if __name__ == "__main__":
+    sys.exit(main())

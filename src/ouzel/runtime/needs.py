@@ -1,0 +1,47 @@
+"""Which columns of the input a plan reads, so that nothing else is carried along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ouzel.bind.model import Attribute, Bound, BoundQuery, EventField, Intrinsic
+from ouzel.plan.expressions import walk
+from ouzel.plan.model import Plan
+from ouzel.runtime.layout import Layout
+
+
+def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]) -> set[str]:
+    """The columns that expressions read; the type column where an answer depends on the event's type."""
+    found: set[str] = set()
+    for expression in expressions:
+        for part in walk(expression):
+            if isinstance(part, Attribute):
+                types = query.components[part.component].types or ("",)
+                columns = {layout.column(event_type, part.path[0]) for event_type in types}
+                found |= columns
+                if layout.type is not None and (part.present_in is not None or len(columns) > 1):
+                    found.add(layout.type)
+            elif isinstance(part, Intrinsic) and part.field is EventField.TYPE and layout.type is not None:
+                found.add(layout.type)
+    return found
+
+
+def output_columns(plan: Plan, layout: Layout) -> set[str]:
+    """The columns that must be kept for the output and for predicates that are tested on finished matches."""
+    query = plan.query
+    if query.returns is None:
+        return set(layout.schema.names)
+    expressions = [column.expression for column in query.returns]
+    # Which of these stay residual is not known before lowering; the rest are few.
+    expressions += [c for conjunct in (*plan.construction, *plan.selection) for c in conjunct.comparisons]
+    return columns_read(query, layout, expressions)
+
+
+def needed_columns(plan: Plan, layout: Layout) -> set[str]:
+    """Every column that the plan reads, anywhere."""
+    conjuncts = [c for group in (*plan.roles.values(), *plan.forbidding.values()) for c in group]
+    conjuncts += [*plan.construction, *plan.selection]
+    expressions = [comparison for conjunct in conjuncts for comparison in conjunct.comparisons]
+    expressions += [expression for part in plan.key for expression in part.expressions.values()]
+    fixed = {layout.time, *layout.order, *([layout.type] if layout.type is not None else [])}
+    return fixed | columns_read(plan.query, layout, expressions) | output_columns(plan, layout)
