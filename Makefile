@@ -30,14 +30,23 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## a day in a shop: a million events, three queries
 	$(PY) -m ouzel.demo
 
+# Spark brings its own threads and is started once; everything else is shared out over the cores.
+FAST := $(PY) -m pytest --numprocesses auto --dist worksteal
+SPARK := $(PY) -m pytest
+
 test: $(READY)  ## everything that must hold, Spark included
-	$(PY) -m pytest $(ARGS)
+	$(FAST) -m "not spark and not long" $(ARGS)
+	$(SPARK) -m "spark and not long" $(ARGS)
 
 test-fast: $(READY)  ## all but Spark, in about a minute
-	$(PY) -m pytest -m "not spark and not long" --ignore=src/ouzel/spark $(ARGS)
+	$(FAST) -m "not spark and not long" $(ARGS)
 
+test-long: export OUZEL_FUZZ_INPUTS = 100000
+test-long: export OUZEL_RANDOM_CASES = 20000
+test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
-	OUZEL_FUZZ_INPUTS=100000 OUZEL_RANDOM_CASES=20000 HYPOTHESIS_PROFILE=long $(PY) -m pytest -m "" --timeout=7200 $(ARGS)
+	$(FAST) --timeout=7200 -m "not spark" $(ARGS)
+	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
 
 check: $(READY)  ## style, types, and the directions of imports
 	$(BIN)/ruff check .

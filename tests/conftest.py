@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The same examples on every run, so that a red build is red again when it is looked at; `make test-long` explores.
@@ -13,3 +15,12 @@ settings.register_profile(
 )
 settings.register_profile("long", parent=settings.get_profile("steady"), derandomize=False, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+SPARK_ROOM = Path(__file__).resolve().parents[1] / "src" / "ouzel" / "spark"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Examples in the docstrings of the Spark room may start Spark, but a docstring cannot carry a mark."""
+    for item in items:
+        if item.path.is_relative_to(SPARK_ROOM):
+            item.add_marker(pytest.mark.spark)

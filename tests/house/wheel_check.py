@@ -12,7 +12,10 @@ def main() -> None:
     assert (package / "py.typed").is_file(), "the wheel lacks py.typed"
     assert (package / "lang" / "grammar.lark").is_file(), "the wheel lacks the grammar"
 
-    ouzel.query("PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag_id] WITHIN 12 hours")
+    theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag_id] WITHIN 12 hours RETURN Theft(a.tag_id AS tag)"
+    day = ouzel.datasets.shop_day(10_000)
+    found = ouzel.match(day.events, ouzel.query(theft, types=day.types))
+    assert set(found.column("tag").to_pylist()) == set(day.thefts.column("tag_id").to_pylist()), "wrong answers"
     try:
         ouzel.query("PATTERN SEQ(Shelf a, Exit")
     except ouzel.QueryError as error:

@@ -20,7 +20,7 @@ application = typer.Typer(
 )
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Files with a query or a script; - reads standard input.")
+    list[str], typer.Argument(metavar="FILE", help="Files with a query or a script; - reads standard input.")
 ]
 
 
