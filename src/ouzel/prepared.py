@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ouzel.bind import bind, bind_script, catalog_for
+from ouzel.bind import bind, bind_script, catalog_for, parameter_names
+from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
+from ouzel.bind.script import Member, bind_together
 from ouzel.lang import parse, parse_script, syntax
 from ouzel.plan import Statistics, build, optimize
 from ouzel.plan.explain import explanation, render_explanation
@@ -64,8 +66,24 @@ def queries(
     made = {}
     for number, one in enumerate(tree.queries, start=1):
         name = one.name or f"query_{number}"
-        made[name] = Query(name, script, one, types, dict(params or {}))
+        used = parameter_names(one)
+        own = {key: value for key, value in (params or {}).items() if key in used}
+        made[name] = Query(name, script, one, types, own)
     return made
+
+
+def bind_all(
+    queries: Mapping[str, Query], catalog: Callable[[Query], Catalog], *, streaming: bool = False
+) -> tuple[BoundQuery, ...]:
+    """Bind queries that may read each other's results (INTO, FROM), each after those it reads.
+
+    `catalog` gives what is known of the primary stream for a query.
+    """
+    members = [Member(q.tree, q.text, name, catalog(q), Parameters(q.params)) for name, q in queries.items()]
+    bound = bind_together(members, streaming=streaming)
+    for member in members:
+        member.parameters.check_all_used(member.text)
+    return bound
 
 
 def explain(

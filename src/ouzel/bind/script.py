@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ouzel.bind.binder import bind_with
@@ -11,6 +12,7 @@ from ouzel.bind.literals import Parameters
 from ouzel.bind.mistakes import Source, listed, nearest, quoted
 from ouzel.bind.model import FLOAT, OTHER, UNKNOWN, At, Attribute, BoundQuery, Catalog, Component, Intrinsic, Kind, Type
 from ouzel.bind.typing import common_type
+from ouzel.errors import QueryError
 from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm
 
@@ -35,18 +37,44 @@ def bind_script(
     >>> [query.name for query in bind_script(parse_script(text), text, Catalog())]
     ['pair', 'twice']
     """
-    source = Source(text)
-    names = _query_names(script.queries, source)
-    producers = _producers(script.queries, source)
     parameters = Parameters(params or {})
-    bound: dict[int, BoundQuery] = {}
-    for number in _in_order(script.queries, producers, source):
-        query = script.queries[number]
-        feeding = [bound[producers[stream]] for stream in query.sources if stream != INPUT]
-        reads_input = INPUT in query.sources or not query.sources
-        own_catalog = catalog_of_sources(catalog if reads_input else None, feeding, catalog, query, source)
-        bound[number] = bind_with(query, text, own_catalog, parameters, name=names[number], streaming=streaming)
+    names = _query_names(script.queries, Source(text))
+    members = [
+        Member(query, text, name, catalog, parameters) for query, name in zip(script.queries, names, strict=True)
+    ]
+    bound = bind_together(members, streaming=streaming)
     parameters.check_all_used(text)
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of several queries that may read each other's results. `catalog` is that of the primary stream."""
+
+    tree: syntax.Query
+    text: str
+    name: str
+    catalog: Catalog
+    parameters: Parameters
+
+    @property
+    def source(self) -> Source:
+        return Source(self.text)
+
+
+def bind_together(members: Sequence[Member], *, streaming: bool = False) -> tuple[BoundQuery, ...]:
+    """Bind queries from one text or several, in an order in which every stream comes before its readers."""
+    producers = _producers(members)
+    bound: dict[int, BoundQuery] = {}
+    for number in _in_order(members, producers):
+        member = members[number]
+        sources = member.tree.sources
+        feeding = [bound[producers[stream]] for stream in sources if stream != INPUT]
+        reads_input = INPUT in sources or not sources
+        own_catalog = catalog_of_sources(member.catalog if reads_input else None, feeding, member)
+        bound[number] = bind_with(
+            member.tree, member.text, own_catalog, member.parameters, name=member.name, streaming=streaming
+        )
     return tuple(bound.values())
 
 
@@ -65,76 +93,76 @@ def _query_names(queries: Sequence[syntax.Query], source: Source) -> list[str]:
 # ── Streams ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _producers(queries: Sequence[syntax.Query], source: Source) -> dict[str, int]:
+def _producers(members: Sequence[Member]) -> dict[str, int]:
     """The query that writes each derived stream."""
     producers: dict[str, int] = {}
-    for number, query in enumerate(queries):
-        if query.into is None:
+    for number, member in enumerate(members):
+        stream = member.tree.into
+        if stream is None:
             continue
-        if query.into == INPUT:
-            raise source.mistake(
-                "'input' is the primary stream, so nothing can go INTO it", query.span, "choose another name"
+        if stream == INPUT:
+            raise member.source.mistake(
+                "'input' is the primary stream, so nothing can go INTO it", member.tree.span, "choose another name"
             )
-        if query.into in producers:
+        if stream in producers:
             hint = "give each its own stream, and read both with FROM a, b"
-            raise source.mistake(f"two queries write INTO {quoted(query.into)}", query.span, hint)
-        producers[query.into] = number
+            raise member.source.mistake(f"two queries write INTO {quoted(stream)}", member.tree.span, hint)
+        producers[stream] = number
     return producers
 
 
-def _in_order(queries: Sequence[syntax.Query], producers: Mapping[str, int], source: Source) -> list[int]:
+def _in_order(members: Sequence[Member], producers: Mapping[str, int]) -> list[int]:
     """The queries' numbers, each after those it reads from, otherwise as written."""
     needs: list[set[int]] = []
-    for query in queries:
-        for stream in query.sources:
+    for member in members:
+        for stream in member.tree.sources:
             if stream != INPUT and stream not in producers:
-                raise _unknown_stream(stream, query, queries, producers, source)
-            if stream in producers and queries[producers[stream]].output == syntax.Output(OutputForm.COMPRESSED):
+                raise _unknown_stream(stream, member, members, producers)
+            compressed = syntax.Output(OutputForm.COMPRESSED)
+            if stream in producers and members[producers[stream]].tree.output == compressed:
                 hint = "leave OUTPUT COMPRESSED out of the query that writes it"
-                raise source.mistake(f"{quoted(stream)} is compressed and cannot be read by a query", query.span, hint)
-        needs.append({producers[stream] for stream in query.sources if stream != INPUT})
+                raise member.source.mistake(
+                    f"{quoted(stream)} is compressed and cannot be read by a query", member.tree.span, hint
+                )
+        needs.append({producers[stream] for stream in member.tree.sources if stream != INPUT})
     order: list[int] = []
-    while len(order) < len(queries):
+    while len(order) < len(members):
         done = set(order)
-        ready = [number for number in range(len(queries)) if number not in done and needs[number] <= done]
+        ready = [number for number in range(len(members)) if number not in done and needs[number] <= done]
         if not ready:
-            raise _cycle(queries, producers, done, source)
+            raise _cycle(members, producers, done)
         # One at a time, so that the order stays as written wherever it may.
         order.append(ready[0])
     return order
 
 
-def _unknown_stream(
-    stream: str, query: syntax.Query, queries: Sequence[syntax.Query], producers: Mapping[str, int], source: Source
-) -> Exception:
-    if any(other.name == stream and other.into is None for other in queries):
+def _unknown_stream(stream: str, member: Member, members: Sequence[Member], producers: Mapping[str, int]) -> QueryError:
+    if any(other.tree.name == stream and other.tree.into is None for other in members):
         hint: str | None = f"add INTO {stream} to the query {quoted(stream)}"
     else:
         hint = nearest(stream, [*producers, INPUT]) or "a stream is named by INTO, and 'input' is the primary one"
-    return source.mistake(f"there is no stream {quoted(stream)}", query.span, hint)
+    return member.source.mistake(f"there is no stream {quoted(stream)}", member.tree.span, hint)
 
 
-def _cycle(queries: Sequence[syntax.Query], producers: Mapping[str, int], done: set[int], source: Source) -> Exception:
-    number = next(n for n in range(len(queries)) if n not in done)
+def _cycle(members: Sequence[Member], producers: Mapping[str, int], done: set[int]) -> QueryError:
+    number = next(n for n in range(len(members)) if n not in done)
     trail: list[int] = []
     # Every query left over waits for another one left over, so walking back must come round.
     while number not in trail:
         trail.append(number)
-        number = next(producers[s] for s in queries[number].sources if s != INPUT and producers[s] not in done)
-    streams = [quoted(queries[n].into or "") for n in trail[trail.index(number) :]]
+        number = next(producers[s] for s in members[number].tree.sources if s != INPUT and producers[s] not in done)
+    streams = [quoted(members[n].tree.into or "") for n in trail[trail.index(number) :]]
     message = "the stream reads itself" if len(streams) == 1 else f"{listed(streams, 'and')} read each other in a cycle"
-    return source.mistake(message, queries[number].span, "queries compose without cycles")
+    return members[number].source.mistake(message, members[number].tree.span, "queries compose without cycles")
 
 
 # ── Catalogs of derived streams ────────────────────────────────────────────────────────────────────
 
 
-def catalog_of_sources(
-    primary: Catalog | None, feeding: Sequence[BoundQuery], base: Catalog, query: syntax.Query, source: Source
-) -> Catalog:
+def catalog_of_sources(primary: Catalog | None, feeding: Sequence[BoundQuery], member: Member) -> Catalog:
     """What a query that reads `feeding`, and `primary` if that is given, knows about its events."""
     if not feeding:
-        return base
+        return member.catalog
     declared: dict[str, Mapping[str, Type]] = {}
     if primary is not None:
         if primary.open:
@@ -145,9 +173,11 @@ def catalog_of_sources(
         name = producer.result_type
         if name in declared and declared[name] != columns:
             hint = "give them different names with RETURN Name(…)"
-            raise source.mistake(f"two sources have different events of type {quoted(name)}", query.span, hint)
+            raise member.source.mistake(
+                f"two sources have different events of type {quoted(name)}", member.tree.span, hint
+            )
         declared[name] = columns
-    return Catalog(declared=declared, common=None if primary is None else primary.common, time=base.time)
+    return Catalog(declared=declared, common=None if primary is None else primary.common, time=member.catalog.time)
 
 
 def output_attributes(query: BoundQuery) -> dict[str, Type]:

@@ -21,8 +21,6 @@ def missing_support(query: BoundQuery) -> str | None:
         return "windows in events cannot be run yet"
     if query.output.form is not OutputForm.ALL:
         return f"OUTPUT {query.output.form.value} cannot be run yet; only OUTPUT ALL can"
-    if query.sources and query.sources != ("input",):
-        return "queries that read other queries' output (FROM) cannot be run yet"
     return None
 
 

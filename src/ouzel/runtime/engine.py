@@ -14,7 +14,7 @@ from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, QueryError
 from ouzel.plan.support import require_runnable
-from ouzel.prepared import Query, as_queries
+from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.limits import Limits
@@ -225,8 +225,8 @@ class _Feed:
 
     def check(self, *, streaming: bool) -> None:
         """Find what is wrong with the queries before any event is seen."""
-        for query in self._queries.values():
-            require_runnable(query.bind(Catalog(), streaming=streaming))
+        for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
+            require_runnable(query)
 
     def table(self, events: Any) -> pa.Table:
         """A batch as a wide table. The first one settles what later ones must look like."""

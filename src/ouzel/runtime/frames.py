@@ -71,6 +71,8 @@ class EventFrame:
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:
             return self._types(reference.component)
+        if reference.field is EventField.START and self._layout.start is not None:
+            return self.wide(reference.component, self._layout.start)
         return pa.array(gather(self._ticks, self._rows_of(reference.component)))
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:

@@ -35,6 +35,8 @@ class Layout:
     only_type: str | None = None
     order: tuple[str, ...] = ()
     physical: Mapping[tuple[str, str], str] = dataclass_field(default_factory=dict)
+    # The column with the start, in ticks, of events that last; None where every event starts at its time.
+    start: str | None = None
 
     def column(self, event_type: str | None, attribute: str) -> str:
         """The wide column that holds an attribute of an event type."""

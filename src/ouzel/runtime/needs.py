@@ -23,6 +23,8 @@ def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]
                     found.add(layout.type)
             elif isinstance(part, Intrinsic) and part.field is EventField.TYPE and layout.type is not None:
                 found.add(layout.type)
+            elif isinstance(part, Intrinsic) and part.field is EventField.START and layout.start is not None:
+                found.add(layout.start)
     return found
 
 

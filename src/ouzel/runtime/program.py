@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from ouzel.bind.codec import decode, encode
-from ouzel.bind.model import Attribute, BoundQuery
+from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.errors import InputError
 from ouzel.plan import Plan, Statistics, build, optimize
 from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
-from ouzel.prepared import Query, as_queries
+from ouzel.prepared import Query, as_queries, bind_all
+from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
@@ -68,13 +69,14 @@ def make_program(
     else:
         schemas = schema
         layout = layout_of_inputs(schemas, time=time, order=tuple(order))
-    bound = []
-    for query in queries.values():
-        catalog = catalog_of(layout, schemas=schemas, declared=query.types, time_unit=time_unit)
-        one = query.bind(catalog, streaming=streaming)
-        require_runnable(one)
-        bound.append(one)
-    return Program(tuple(bound), layout, limits or Limits(), tuple(rules_off), statistics or Statistics())
+
+    def catalog(query: Query) -> Catalog:
+        return catalog_of(layout, schemas=schemas, declared=query.types, time_unit=time_unit)
+
+    bound = bind_all(queries, catalog, streaming=streaming)
+    for query in bound:
+        require_runnable(query)
+    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics())
 
 
 def _only_type(queries: Mapping[str, Query]) -> str:
@@ -112,12 +114,16 @@ def describe(program: bytes | Program) -> Description:
     plans = loaded.plans()
     windows = [plan.window_ticks for plan in plans.values()]
     keys = [_shared_columns(plan) for plan in plans.values()]
-    needed = set().union(*(needed_columns(plan, loaded.layout) for plan in plans.values()))
+    found = layouts(loaded.queries, loaded.layout)
+    needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
     common = [column for column in keys[0] if all(column in others for others in keys[1:])]
+    if any(is_composed(query) for query in loaded.queries):
+        # What partitions a derived stream need not be what partitions the primary one.
+        common = []
     return Description(
         needed_columns=tuple(name for name in loaded.layout.schema.names if name in needed),
         key_columns=tuple(common),
-        output_schemas={q.name: output_schema(q, loaded.layout) for q in loaded.queries},
+        output_schemas={q.name: output_schema(q, found[q.name]) for q in loaded.queries},
         window_ticks=None if None in windows else max(w for w in windows if w is not None),
         tick_ns=loaded.queries[0].catalog.time.tick_ns,
     )

@@ -45,6 +45,7 @@ from ouzel.runtime.vectors import holds
 
 _LATEST = 2**63 - 1
 _EARLIEST = -(2**63)
+_NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 # Below this many the front of the buffer is not worth moving.
 _COMPACT_MIN = 4096
 
@@ -75,6 +76,7 @@ class SequenceRunner:
         self._state = new_state(self._tables, 0, 1, second_keys=1)
         self._output = new_output(self._tables)
         self.schema = output_schema(self._query, layout)
+        self.moments = _NO_MOMENTS
 
     def _new_instances(self, capacity: int) -> Instances:
         lanes = self._lowered.lanes
@@ -82,6 +84,7 @@ class SequenceRunner:
             capacity,
             int_lanes=lanes.int_count,
             float_lanes=lanes.float_count,
+            points=self._layout.start is None,
             second_key=self._plan.key_way is KeyWay.MULTI_PAIS and len(self._plan.key) > 1,
         )
 
@@ -137,9 +140,12 @@ class SequenceRunner:
             block = _chosen(block, ready)
         else:
             self._pending = []
-        if first_disorder(block.instances.end) < 0:
+        instances = block.instances
+        if instances.start is not instances.end:
+            return _chosen(block, np.lexsort((instances.start, instances.end)).astype(np.int32))
+        if first_disorder(instances.end) < 0:
             return block
-        return _chosen(block, stable_order(block.instances.end))
+        return _chosen(block, stable_order(instances.end))
 
     def _append(self, block: Block) -> None:
         if not self._live_count:
@@ -210,6 +216,7 @@ class SequenceRunner:
     def _collect(self) -> pa.Table:
         count = int(self._output.count[0])
         if not count:
+            self.moments = _NO_MOMENTS
             return self.schema.empty_table()
         slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
         ends = self._output.match_end[:count]
@@ -219,6 +226,7 @@ class SequenceRunner:
         if self._lowered.residual:
             kept = self._residual(table, ticks, places, count)
             places, starts, ends = [rows[kept] for rows in places], starts[kept], ends[kept]
+        self.moments = (starts, ends)
         answer = transform(self._query, self._layout, table, ticks, places, starts, ends)
         # What `ends` shows is reused by the next call.
         self._output = new_output(self._tables, min(len(self._output.match_end), 1 << 20))

@@ -6,12 +6,15 @@ which are late, and keeps everything that must survive in one snapshot.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
+from ouzel.bind.model import BoundQuery
 from ouzel.errors import StateError
+from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.program import Program, dump, load
-from ouzel.runtime.sequence import SequenceRunner
+from ouzel.runtime.runners import runner_for
 from ouzel.runtime.snapshot import Reader, Writer
 
 LATEST = 2**63 - 1
@@ -27,8 +30,9 @@ class Session:
 
     def __init__(self, program: Program, *, keep_late: bool = False) -> None:
         self._program = program
+        self._layouts = layouts(program.queries, program.layout)
         self._runners = {
-            name: SequenceRunner(plan, program.layout, program.limits) for name, plan in program.plans().items()
+            name: runner_for(plan, self._layouts[name], program.limits) for name, plan in program.plans().items()
         }
         self._watermark = EARLIEST
         self._keep_late = keep_late
@@ -88,13 +92,34 @@ class Session:
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         if not len(ticks):
             return
-        for runner in self._runners.values():
-            runner.stage(table, ticks, keep_whole=keep_whole)
+        primary = self._program.layout
+        for query in self._program.queries:
+            if is_composed(query) and reads_input(query):
+                wide = widen_input(table, ticks, primary, self._layouts[query.name])
+                self._runners[query.name].stage(wide, ticks, keep_whole=keep_whole)
+            elif reads_input(query):
+                self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
 
     def advance(self, watermark: int) -> dict[str, pa.Table]:
         """Nothing at or before this tick can come any more. A tick that has passed already changes nothing."""
         self._watermark = max(self._watermark, watermark)
-        return {name: runner.advance(self._watermark) for name, runner in self._runners.items()}
+        answers: dict[str, pa.Table] = {}
+        # Queries stand after those whose output they read, and what is handed on to them lies at or before the
+        # watermark, so it is never late.
+        for query in self._program.queries:
+            runner = self._runners[query.name]
+            answers[query.name] = runner.advance(self._watermark)
+            self._hand_on(query, answers[query.name], runner.moments)
+        return answers
+
+    def _hand_on(self, producer: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
+        """Give matches to the queries that read them."""
+        if producer.into is None or not matches.num_rows:
+            return
+        for query in self._program.queries:
+            if producer.into in query.sources:
+                wide = widen_matches(matches, moments, producer, self._layouts[query.name])
+                self._runners[query.name].stage(wide, moments[1])
 
     def finish(self) -> dict[str, pa.Table]:
         """The input has ended: match what is held and let time run on to its end."""

@@ -97,10 +97,14 @@ class Stager:
             kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
             places, component, key = places[kept], component[kept], key[kept]
             second = second[kept] if self._second_key else second
-        end = gather(ticks, rows if len(places) == len(rows) else rows[places])
+        instance_rows = rows if len(places) == len(rows) else rows[places]
+        end = gather(ticks, instance_rows)
+        start = end
+        if self._layout.start is not None:
+            start = gather(one_array(table.column(self._layout.start)).to_numpy(), instance_rows)
         ints, floats, flags = self._lane_values(frame, places, component)
         instances = Instances(
-            start=end,
+            start=start,
             end=end,
             key=key,
             second_key=second,

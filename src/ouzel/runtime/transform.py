@@ -77,10 +77,10 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
     catalog = query.catalog
     owners: dict[str, list[str]] = {}
     kinds = {}
-    if catalog.declared is None:
-        assert catalog.common is not None, "a query is bound to a schema before it runs"
+    assert not catalog.open, "a query is bound to a schema before it runs"
+    if catalog.declared is None and catalog.common is not None:
         return [Attribute(component.position, (name,), type=type_) for name, type_ in catalog.common.items()]
-    types = component.types or tuple(catalog.declared)
+    types = component.types or tuple(catalog.declared or ())
     for event_type in types:
         for name, type_ in (catalog.attributes(event_type) or {}).items():
             owners.setdefault(name, []).append(event_type)

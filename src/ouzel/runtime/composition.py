@@ -1,0 +1,115 @@
+"""Composition: queries that read what other queries write (INTO, FROM).
+
+Matches are events with a duration. Those that a query reads lie in one wide table of their own: a column for the event
+type, two for start and end in ticks, the columns of each derived type under names of their own, and, where the query
+reads the primary stream too, that stream's columns as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import BoundQuery
+from ouzel.bind.script import INPUT
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.transform import output_schema
+
+EVENT_TYPE = "event type"
+EVENT_START = "event start"
+EVENT_END = "event end"
+
+
+def reads_input(query: BoundQuery) -> bool:
+    """Whether a query reads the primary stream."""
+    return not query.sources or INPUT in query.sources
+
+
+def is_composed(query: BoundQuery) -> bool:
+    """Whether a query reads what others write."""
+    return any(source != INPUT for source in query.sources)
+
+
+def layouts(queries: Sequence[BoundQuery], primary: Layout) -> dict[str, Layout]:
+    """The layout that each query reads. Queries come after those whose output they read."""
+    found: dict[str, Layout] = {}
+    producers = {query.into: query for query in queries if query.into is not None}
+    for query in queries:
+        if not is_composed(query):
+            found[query.name] = primary
+            continue
+        feeding = [producers[source] for source in query.sources if source != INPUT]
+        found[query.name] = _composed_layout(query, feeding, found, primary)
+    return found
+
+
+def _composed_layout(
+    query: BoundQuery, feeding: Sequence[BoundQuery], known: Mapping[str, Layout], primary: Layout
+) -> Layout:
+    time = primary.schema.field(primary.time).type
+    fields = {
+        EVENT_TYPE: pa.field(EVENT_TYPE, pa.string()),
+        EVENT_START: pa.field(EVENT_START, pa.int64()),
+        EVENT_END: pa.field(EVENT_END, time),
+    }
+    physical = dict(primary.physical) if reads_input(query) else {}
+    if reads_input(query):
+        fields |= {field.name: field for field in primary.schema}
+    for producer in feeding:
+        for field in output_schema(producer, known[producer.name]):
+            if field.name not in ("start", "end"):
+                wide = f"{field.name} of {producer.result_type}"
+                fields[wide] = pa.field(wide, field.type)
+                physical[(producer.result_type, field.name)] = wide
+    return Layout(
+        pa.schema(list(fields.values())), EVENT_END, EVENT_TYPE, order=(), physical=physical, start=EVENT_START
+    )
+
+
+def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Layout) -> pa.Table:
+    """Events of the primary stream as a composed query reads them."""
+    if primary.type is None:
+        types: pa.Array | pa.ChunkedArray = pa.repeat(pa.scalar(primary.only_type), table.num_rows)
+    else:
+        types = pc.cast(table.column(primary.type), pa.string())
+    return _filled(
+        layout,
+        table.num_rows,
+        {
+            **{name: table.column(name) for name in table.column_names},
+            EVENT_TYPE: types,
+            EVENT_START: pa.array(ticks),
+            EVENT_END: table.column(primary.time),
+        },
+    )
+
+
+def widen_matches(
+    matches: pa.Table, moments: tuple[np.ndarray, np.ndarray], producer: BoundQuery, layout: Layout
+) -> pa.Table:
+    """The rows of a query's answer as events for a query that reads them."""
+    name = producer.result_type
+    columns = {
+        layout.column(name, column): matches.column(column)
+        for column in matches.column_names
+        if (name, column) in layout.physical
+    }
+    return _filled(
+        layout,
+        matches.num_rows,
+        {
+            **columns,
+            EVENT_TYPE: pa.repeat(pa.scalar(name), matches.num_rows),
+            EVENT_START: pa.array(moments[0], pa.int64()),
+            EVENT_END: matches.column("end"),
+        },
+    )
+
+
+def _filled(layout: Layout, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """A wide table; what an event does not have is null."""
+    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in layout.schema]
+    return pa.table(arrays, schema=layout.schema)

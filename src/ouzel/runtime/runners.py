@@ -1,0 +1,55 @@
+"""Which runner runs a plan. Every kernel has one; a session only knows what is said here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.plan.model import Plan
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.sequence import SequenceRunner
+from ouzel.runtime.snapshot import Reader, Writer
+
+
+class Runner(Protocol):
+    """One query running over one stream."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave."""
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending or live."""
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted."""
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order."""
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: give what that completes."""
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+
+
+def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
+    """The runner of a plan, before its first event."""
+    return SequenceRunner(plan, layout, limits)
