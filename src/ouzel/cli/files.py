@@ -44,7 +44,8 @@ def format_file(text: str) -> str:
     """The text in its standard form. Comments between queries stay; one inside a query is refused, not lost."""
     script = lang.parse_script(text)
     named = script.queries[0].name is not None
-    blocks, done = [], 0
+    blocks: list[str] = []
+    done = 0
     for query in script.queries:
         if inside := comments_in(text, query.span.start, query.span.end):
             line = text.count("\n", 0, inside[0][0]) + 1
