@@ -1,4 +1,4 @@
-"""The entry: what queries answer on events, by semantics.md sections 1, 2 and 4."""
+"""The entry: what queries answer on events, by semantics.md sections 1, 2, 3 and 4."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Query, Reference
+from tests.oracle.aggregates import AggregateRow, grouping_expressions, rows_at_moments, with_implied_tests
 from tests.oracle.conditions import Conditions
 from tests.oracle.events import DerivedEvent, Event, EventTypes, in_stream_order
 from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
-from tests.oracle.output import CompressedMatches, Match, Result, in_form, in_output_order, match_of
+from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
+from tests.oracle.output import Result as MatchResult
 from tests.oracle.selection import Selection
 
 INPUT = "input"
+Result = MatchResult | AggregateRow
 Events = Iterable[Event] | Mapping[str, Iterable[Event]]
 
 
@@ -54,13 +57,14 @@ def answer(
 
 def answer_one(query: Query, events: Iterable[Event], settings: Settings, order: Sequence[str] = ()) -> list[Result]:
     """One query on its input: order, positive matches, negation, output."""
-    assert not query.aggregates and not query.group_by, "aggregates over matches are section 3, not this oracle's"
     assert query.threshold is None, "incomplete streams are section 6, not this oracle's"
-    conditions = Conditions(query, settings)
+    conditions = Conditions(with_implied_tests(query), settings)
     ordered = in_stream_order(events, order, lambda event: passes_some_component(conditions, event), used(conditions))
     selection = Selection(conditions, tuple(ordered))
     finished = [match_of(selection, run) for run in selection.matches() if stands(selection, run)]
-    return in_form(conditions, in_output_order(finished))
+    if query.aggregates:
+        return list(rows_at_moments(selection, in_output_order(finished)))
+    return list(in_form(conditions, in_output_order(finished)))
 
 
 def named(queries: Sequence[Query] | Query | str) -> list[tuple[str, Query]]:
@@ -84,9 +88,14 @@ def passes_some_component(conditions: Conditions, event: Event) -> bool:
 def used(conditions: Conditions) -> list[str] | None:
     """ "The columns that the query uses (output included)"; None where its output has all of them."""
     query = conditions.query
-    if query.returns is None:
+    if query.returns is not None:
+        output = [item.expression for item in query.returns.items]
+    elif query.aggregates:
+        output = [asked.argument for asked in query.aggregates if asked.argument is not None]
+        output += grouping_expressions(query)
+    else:
         return None
-    expressions = [item.expression for item in query.returns.items] + ([query.where] if query.where else [])
+    expressions = output + ([query.where] if query.where else [])
     columns = {column for expression in expressions for column in _columns(conditions, expression)}
     return sorted(columns | {test.names[0] for test in conditions.equivalences})
 
@@ -122,4 +131,4 @@ def derived_event(query: Query, name: str, result: Result) -> DerivedEvent:
     return DerivedEvent(return_name or query.into or name, result.start, result.end, result.row)
 
 
-__all__ = ["CompressedMatches", "Event", "EventTypes", "Match", "Result", "answer", "answer_one"]
+__all__ = ["AggregateRow", "CompressedMatches", "Event", "EventTypes", "Match", "Result", "answer", "answer_one"]
