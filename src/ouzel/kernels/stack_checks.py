@@ -51,31 +51,31 @@ def push_negative(start, head, links, marks, stack, slot):
     """Put a negative instance on its stack."""
     under = head[stack]
     head[stack] = slot
-    links[slot, _BELOW] = under
-    links[slot, _SKIP] = under
-    marks[slot, _GUARD] = start[slot]
-    marks[slot, _HEIGHT] = 0
+    links[_BELOW, slot] = under
+    links[_SKIP, slot] = under
+    marks[_GUARD, slot] = start[slot]
+    marks[_HEIGHT, slot] = 0
     if under >= 0:
-        marks[slot, _GUARD] = max(start[slot], marks[under, _GUARD])
-        height = marks[under, _HEIGHT]
-        marks[slot, _HEIGHT] = height + 1
+        marks[_GUARD, slot] = max(start[slot], marks[_GUARD, under])
+        height = marks[_HEIGHT, under]
+        marks[_HEIGHT, slot] = height + 1
         # Two jumps of the same length in a row become one jump over both.
-        near = links[under, _SKIP]
+        near = links[_SKIP, under]
         if near >= 0:
-            far = links[near, _SKIP]
-            if far >= 0 and height - marks[near, _HEIGHT] == marks[near, _HEIGHT] - marks[far, _HEIGHT]:
-                links[slot, _SKIP] = far
+            far = links[_SKIP, near]
+            if far >= 0 and height - marks[_HEIGHT, near] == marks[_HEIGHT, near] - marks[_HEIGHT, far]:
+                links[_SKIP, slot] = far
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def newest_before(end, links, node, time):
     """The newest instance of a negative stack, from `node` down, that ends before a time."""
     while node >= 0 and end[node] >= time:
-        jump = links[node, _SKIP]
+        jump = links[_SKIP, node]
         if jump >= 0 and end[jump] >= time:
             node = jump
         else:
-            node = links[node, _BELOW]
+            node = links[_BELOW, node]
     return node
 
 
@@ -92,7 +92,7 @@ def guard_before(tables, state, instances, first, last, slot):
             key = np.int64(_EVERY_KEY) if everywhere else np.int64(instances.key[slot])
             node = newest_before(end, state.links, state.head[key * tables.components + component], time)
             if node >= 0:
-                newest = max(newest, state.marks[node, _GUARD])
+                newest = max(newest, state.marks[_GUARD, node])
     return newest
 
 
@@ -121,7 +121,7 @@ def forbidden(tables, state, instances, number):
         if place < length:
             node = newest_before(end, state.links, node, start[cursor[place]])
         # A guard is the newest start from here down, so the search ends where it is too old.
-        while not found and node >= 0 and state.marks[node, _GUARD] > after:
+        while not found and node >= 0 and state.marks[_GUARD, node] > after:
             found = start[node] > after
             if found and tables.second_equivalence and second_key[node] != second_key[last]:
                 found = row[_EVERYWHERE] != 0 and second_key[node] == _EVERY_KEY
@@ -129,5 +129,5 @@ def forbidden(tables, state, instances, number):
                 state.bound[component] = node
                 for conjunct in range(row[_FIRST_CONJUNCT], tables.by_negative[number + 1, _FIRST_CONJUNCT]):
                     found = found and holds(tables.predicates, instances, state.bound, state.values, conjunct)
-            node = state.links[node, _BELOW]
+            node = state.links[_BELOW, node]
     return found

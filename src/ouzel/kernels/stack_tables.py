@@ -146,6 +146,7 @@ class StackTables(NamedTuple):
     max_matches_per_moment: int
     max_waiting: int
     drop: int  # 1: drop and count what passes a limit; 0: stop with a status
+    plain: int  # 1: nothing but types, key, order and window: a smaller kernel will do where events are points
     by_component: NDArray[np.int32]  # [component, ByComponent]
     by_stage: NDArray[np.int32]  # [stage, ByStage], one row more than stages
     by_negative: NDArray[np.int32]  # [negative, ByNegative], one row more than negatives
@@ -237,6 +238,12 @@ def build_tables(
         max_matches_per_moment=max_matches_per_moment,
         max_waiting=max_waiting,
         drop=int(drop),
+        plain=int(
+            length == len(negated)
+            and length > 1
+            and not (conjuncts or prune or second_equivalence or drop)
+            and (window is None or Push.WINDOW_INTO_SCAN | Push.WINDOW_INTO_CONSTRUCTION in push)
+        ),
         by_component=np.array(
             [
                 (position_of.get(c, -1), max((p for p in positives if p < c), default=c))
@@ -260,7 +267,7 @@ def _bounds(groups: Sequence[Sequence[object]]) -> NDArray[np.int32]:
 
 
 class Link(IntEnum):
-    """Columns of `StackState.links`: slots, -1 is none."""
+    """Rows of `StackState.links`: slots, -1 is none."""
 
     BELOW = 0  # the next older instance of the same stack
     # Of positives: the newest one of the same stack with a smaller end, so that simultaneous ones are passed in a step.
@@ -271,7 +278,7 @@ class Link(IntEnum):
 
 
 class Mark(IntEnum):
-    """Columns of `StackState.marks`, which exist only for queries that need them."""
+    """Rows of `StackState.marks`, which exist only for queries that need them."""
 
     GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
     HEIGHT = 1  # of negatives, in their stack
@@ -283,8 +290,8 @@ class StackState(NamedTuple):
 
     head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
     second_head: NDArray[np.int32]  # the same by the second key
-    links: NDArray[np.int32]  # [slot, Link]
-    marks: NDArray[np.int64]  # [slot, Mark]
+    links: NDArray[np.int32]  # [Link, slot]
+    marks: NDArray[np.int64]  # [Mark, slot]
     # Waiting matches: rows in rings, one ring for each first instance, and a heap of first instances by start.
     waiting_slots: NDArray[np.int32]  # [row, position]
     waiting_next: NDArray[np.int32]  # in rows: the next of the ring, or the next free row
@@ -295,7 +302,6 @@ class StackState(NamedTuple):
     bound: NDArray[np.int32]  # per component
     cursor: NDArray[np.int32]  # per position
     barrier: NDArray[np.int64]  # per position
-    began: NDArray[np.int64]  # per position
     values: Values
 
 
@@ -307,8 +313,8 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
     empty = StackState(
         head=np.empty(0, np.int32),
         second_head=np.empty(0, np.int32),
-        links=np.empty((0, len(Link)), np.int32),
-        marks=np.empty((0, len(Mark)), np.int64),
+        links=np.empty((len(Link), 0), np.int32),
+        marks=np.empty((len(Mark), 0), np.int64),
         waiting_slots=np.empty((0, tables.length), np.int32),
         waiting_next=np.empty(0, np.int32),
         waiting_tail=np.empty(0, np.int32),
@@ -317,7 +323,6 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
         bound=np.full(tables.components, -1, np.int32),
         cursor=np.full(tables.length, -1, np.int32),
         barrier=np.zeros(tables.length, np.int64),
-        began=np.zeros(tables.length, np.int64),
         values=new_values(tables.predicates),
     )
     return reserve(tables, empty, slot_capacity, key_capacity, second_keys=second_keys)
@@ -339,7 +344,7 @@ def reserve(
 
 def reserve_waiting(state: StackState, rows: int) -> StackState:
     """A state with room for so many waiting matches at least."""
-    old = state.waiting_next.size
+    old, length = state.waiting_slots.shape
     if rows <= old:
         return state
     following = np.arange(1, rows + 1, dtype=np.int32)
@@ -347,18 +352,18 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
     following[-1] = state.counters[Counter.FREE]
     state.counters[Counter.FREE] = old
     return state._replace(
-        waiting_slots=_enlarged(state.waiting_slots, rows),
+        waiting_slots=np.concatenate([state.waiting_slots, np.full((rows - old, length), -1, np.int32)]),
         waiting_next=following,
         waiting_heap=_enlarged(state.waiting_heap, rows),
     )
 
 
 def _enlarged(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
-    """At least so long; new rows are -1."""
-    if len(array) >= length:
+    """At least so long along the last axis; what is new is -1."""
+    if array.shape[-1] >= length:
         return array
-    larger = np.full((length, *array.shape[1:]), -1, array.dtype)
-    larger[: len(array)] = array
+    larger = np.full((*array.shape[:-1], length), -1, array.dtype)
+    larger[..., : array.shape[-1]] = array
     return larger
 
 
@@ -380,8 +385,8 @@ def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
 def larger_output(output: StackOutput) -> StackOutput:
     """Twice the room, with the matches that are there."""
     count = int(output.count[0])
-    length, capacity = output.slots.shape
-    slots = np.empty((length, 2 * max(capacity, 512)), np.int32)
+    length, size = output.slots.shape
+    slots = np.empty((length, 2 * max(size, 512)), np.int32)
     slots[:, :count] = output.slots[:, :count]
     match_end = np.empty(slots.shape[1], np.int64)
     match_end[:count] = output.match_end[:count]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.stack_tables import Counter, Link
+from ouzel.kernels.stack_tables import Counter
 
 _HEAP = int(Counter.HEAP)
 _OLDEST = int(Counter.OLDEST)
-_LINKS = len(Link)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -20,14 +19,14 @@ def rebase(state, shift, used):
     """
     left = used - shift
     links = state.links
-    for slot in range(left):
-        for link in range(_LINKS):
-            links[slot, link] = max(links[slot + shift, link] - shift, -1)
-    marks = state.marks
-    if marks.shape[0] > 0:
+    for link in range(links.shape[0]):
         for slot in range(left):
-            for mark in range(marks.shape[1]):
-                marks[slot, mark] = marks[slot + shift, mark]
+            links[link, slot] = max(links[link, slot + shift] - shift, -1)
+    marks = state.marks
+    if marks.shape[1] > 0:
+        for mark in range(marks.shape[0]):
+            for slot in range(left):
+                marks[mark, slot] = marks[mark, slot + shift]
     state.counters[_OLDEST] = max(state.counters[_OLDEST] - shift, 0)
     _lower(state.head, shift)
     _lower(state.second_head, shift)

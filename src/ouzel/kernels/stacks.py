@@ -18,6 +18,7 @@ from numba import njit
 
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.stack_checks import NEVER, deadline, forbidden, guard_before, oldest_alive, push_negative
+from ouzel.kernels.stack_plain import first_alive, first_of_tick, last_before, scan_plain
 from ouzel.kernels.stack_tables import (
     ByComponent,
     ByStage,
@@ -99,8 +100,14 @@ def scan(
     >>> found.output.slots[:, : found.output.count[0]].T.tolist()
     [[0, 1]]
     """
-    assert len(state.links) >= last
+    assert state.links.shape[1] >= last
     points = instances.start is instances.end
+    if tables.plain and points:
+        status, position = scan_plain(tables, state, instances, first, last, output)
+        while status == _OUTPUT_FULL:
+            output = larger_output(output)
+            status, position = scan_plain(tables, state, instances, position, last, output)
+        return Progress(Status(status), position, state, output)
     status, position = _scan(tables, state, instances, points, first, last, output)
     while status in (_OUTPUT_FULL, _WAITING_FULL):
         if status == _OUTPUT_FULL:
@@ -143,20 +150,11 @@ def _scan(tables, state, instances, points, first, last, output):
     waits = tables.first_at_end < tables.checks.size
     # No negatives, and nothing else to keep beside the stacks.
     simple = tables.by_negative.shape[0] == 1 and not tables.prune and not tables.second_equivalence
-    # Nothing but order and window decides which instances make a match.
-    plain = (
-        simple
-        and last_position > 0
-        and tables.predicates.alternatives.shape[0] == 0
-        and tables.construction_window == tables.window
-    )
     window_in_scan = tables.scan_window == tables.window
     oldest = counters[_OLDEST]
     check_oldest_at = first
-    tick_start = first
-    while tick_start > 0 and first < last and end[tick_start - 1] == end[first]:
-        tick_start -= 1
-    tick = end[tick_start] if first < last else NEVER
+    tick_start = first_of_tick(end, first, last)
+    capacity = output.match_end.size
     written = count[0]
     pushed = 0
     constructions = 0
@@ -167,12 +165,11 @@ def _scan(tables, state, instances, points, first, last, output):
     position = last
     for slot in range(first, last):
         now = end[slot]
-        tick_start = tick_start if now == tick else slot
-        tick = now
+        tick_start = tick_start if now == end[tick_start] else slot
         window_start = oldest_alive(now, tables.window)
         if slot >= check_oldest_at:
             # Not at every instance: this loop's length is hard to predict.
-            oldest = _first_alive(end, oldest, window_start)
+            oldest = first_alive(end, oldest, window_start)
             check_oldest_at = slot + 32
         if waits and counters[_HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
             count[0] = written
@@ -193,15 +190,15 @@ def _scan(tables, state, instances, points, first, last, output):
             top = head[base + by_component[component, _BEFORE]]
             overlaps = top >= tick_start if points else end[max(top, 0)] >= start[slot]
             if overlaps and place > 0:
-                top = _last_before(end, links, top, start[slot])
+                top = last_before(end, links[_SKIP], top, start[slot])
             # Transition filtering: whatever lies below the top is older still.
             alive = (place == 0) | (top >= oldest_for_scan)
             enters = alive & (place < last_position)
-            links[slot, _BELOW] = under
-            links[slot, _SKIP] = under
+            links[_BELOW, slot] = under
+            links[_SKIP, slot] = under
             if under >= tick_start:
-                links[slot, _SKIP] = links[under, _SKIP]
-            links[slot, _PREVIOUS_TOP] = top
+                links[_SKIP, slot] = links[_SKIP, under]
+            links[_PREVIOUS_TOP, slot] = top
             head[own] = slot if enters else under
             pushed += enters
             if not (alive & (place == last_position)):
@@ -212,23 +209,17 @@ def _scan(tables, state, instances, points, first, last, output):
             if verdict != _COMPLETES:
                 continue
 
-        oldest = _first_alive(end, oldest, window_start)
+        oldest = first_alive(end, oldest, window_start)
         if waits:
             room = tables.max_waiting - counters[_WAITING]
         else:
             room = tables.max_matches_per_moment
             if counters[_MOMENT] == now:
                 room -= counters[_AT_MOMENT]
-        room = min(output.match_end.size, written + max(room, 0))
-        reached = -1
-        if plain:
-            reached, seen = _search_plain(tables, state, instances, points, slot, oldest, window_start, written, room, output)
-            complete = reached - written
-            dropped = 0
-        if reached < 0:
-            status, reached, seen, complete, dropped = _search(
-                tables, state, instances, slot, oldest, window_start, written, room, output
-            )
+        room = min(capacity, written + max(room, 0))
+        status, reached, seen, complete, dropped = _search(
+            tables, state, instances, slot, oldest, window_start, written, room, output
+        )
         if status == _DONE and waits and reached > written:
             status = wait(state, instances, output, written, reached)
         if status != _DONE:
@@ -256,21 +247,6 @@ def _scan(tables, state, instances, points, first, last, output):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _first_alive(end, oldest, window_start):
-    while end[oldest] < window_start:
-        oldest += 1
-    return oldest
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _last_before(end, links, top, begin):
-    """The newest instance of a positive stack, from `top` down, that ends before a time."""
-    while top >= 0 and end[top] >= begin:
-        top = links[top, _SKIP]
-    return top
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _admit(tables, state, instances, slot, tick_start, oldest):
     """Put an instance on its stack unless it cannot be part of a match; say whether it may complete one."""
     start = instances.start
@@ -288,10 +264,10 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
         return _ENTERS
     top = np.int32(-1)
     if place > 0:
-        top = _last_before(end, links, head[base + before], start[slot])
+        top = last_before(end, links[_SKIP], head[base + before], start[slot])
         if top < oldest or top < 0:
             return _FILTERED
-        if tables.prune and marks[top, _REACH] < oldest_alive(end[slot], tables.scan_window):
+        if tables.prune and marks[_REACH, top] < oldest_alive(end[slot], tables.scan_window):
             return _FILTERED
         if tables.second_equivalence:
             second_top = state.second_head[np.int64(instances.second_key[slot]) * tables.components + before]
@@ -303,24 +279,24 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
         guard = guard_before(tables, state, instances, first_guarded, last_guarded, slot)
         if place > 0 and end[top] < guard:
             return _FILTERED
-        marks[slot, _GUARD] = guard
-    links[slot, _PREVIOUS_TOP] = top
+        marks[_GUARD, slot] = guard
+    links[_PREVIOUS_TOP, slot] = top
     if place == tables.length - 1:
         # It is a stack of its own for the search.
-        links[slot, _BELOW] = -1
+        links[_BELOW, slot] = -1
         if tables.prune:
-            marks[slot, _REACH] = end[slot]
+            marks[_REACH, slot] = end[slot]
         return _COMPLETES
     under = head[own]
     head[own] = slot
-    links[slot, _BELOW] = under
-    links[slot, _SKIP] = links[under, _SKIP] if under >= tick_start else under
+    links[_BELOW, slot] = under
+    links[_SKIP, slot] = links[_SKIP, under] if under >= tick_start else under
     if tables.prune:
-        reach = marks[top, _REACH] if place > 0 else start[slot]
-        marks[slot, _REACH] = max(reach, marks[under, _REACH]) if under >= 0 else reach
+        reach = marks[_REACH, top] if place > 0 else start[slot]
+        marks[_REACH, slot] = max(reach, marks[_REACH, under]) if under >= 0 else reach
     if tables.second_equivalence:
         second = np.int64(instances.second_key[slot]) * tables.components + component
-        links[slot, _SECOND_BELOW] = state.second_head[second]
+        links[_SECOND_BELOW, slot] = state.second_head[second]
         state.second_head[second] = slot
     return _ENTERS
 
@@ -330,65 +306,10 @@ def _meet(links, top, second_top, oldest):
     """Whether some instance stands in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
     while top >= oldest and second_top >= oldest and top != second_top:
         if top > second_top:
-            top = links[top, _BELOW]
+            top = links[_BELOW, top]
         else:
-            second_top = links[second_top, _SECOND_BELOW]
+            second_top = links[_SECOND_BELOW, second_top]
     return top >= oldest and top == second_top
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _search_plain(tables, state, instances, points, slot, oldest, window_start, written, room, output):
-    """(matches written, candidates looked at) for a query with nothing to test; -1 matches if there is no room.
-
-    The two lowest positions are loops of their own; what is bound above them is filled in by the stretch.
-    """
-    start = instances.start
-    links = state.links
-    cursor = state.cursor
-    began = state.began
-    slots = output.slots
-    match_end = output.match_end
-    last_position = tables.length - 1
-    from_match = written
-    seen = 0
-    level = last_position
-    cursor[level] = slot
-    began[level] = written
-    while True:
-        if level > 1:
-            node = cursor[level]
-            if node >= oldest:
-                seen += 1
-                began[level] = written
-                level -= 1
-                cursor[level] = links[node, _PREVIOUS_TOP]
-                continue
-        else:
-            node = cursor[1]
-            while node >= oldest:
-                seen += 1
-                lowest = links[node, _PREVIOUS_TOP]
-                while lowest >= oldest:
-                    seen += 1
-                    if points or start[lowest] >= window_start:
-                        if written == room:
-                            return -1, seen
-                        slots[0, written] = lowest
-                        slots[1, written] = node
-                        written += 1
-                    lowest = links[lowest, _BELOW]
-                node = links[node, _BELOW]
-        level += 1
-        if level > last_position:
-            break
-        node = cursor[level]
-        for match in range(began[level], written):
-            slots[level, match] = node
-        cursor[level] = links[node, _BELOW]
-    for match in range(from_match, written):
-        match_end[match] = instances.end[slot]
-    # The completing instance itself is no candidate.
-    return written, seen - 1
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -417,11 +338,11 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
         if (
             node < oldest_tried
             or end[node] < barrier[level]
-            or (tables.prune and window_pushed and marks[node, _REACH] < window_start)
+            or (tables.prune and window_pushed and marks[_REACH, node] < window_start)
         ):
             level += 1
             if level <= last_position:
-                cursor[level] = links[cursor[level], _BELOW]
+                cursor[level] = links[_BELOW, cursor[level]]
             continue
         seen += 1
         state.bound[by_stage[level, _COMPONENT]] = node
@@ -429,7 +350,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
         if level == 0:
             passed = start[node] >= window_start or not window_pushed
             # A negated start forbids back to the beginning of the window.
-            if first_is_guarded and marks[node, _GUARD] >= window_start:
+            if first_is_guarded and marks[_GUARD, node] >= window_start:
                 passed = False
         stage = level
         while passed:
@@ -446,10 +367,10 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
                     passed &= instances.second_key[cursor[higher]] == instances.second_key[node]
         if passed and level > 0:
             level -= 1
-            cursor[level] = links[node, _PREVIOUS_TOP]
+            cursor[level] = links[_PREVIOUS_TOP, node]
             barrier[level] = NEVER
             if by_stage[level + 1, _FIRST_GUARDED] < by_stage[level + 2, _FIRST_GUARDED]:
-                barrier[level] = marks[node, _GUARD]
+                barrier[level] = marks[_GUARD, node]
             continue
         if passed:
             if written < room:
@@ -464,7 +385,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
             else:
                 limit = _WAITING_LIMIT if tables.first_at_end < tables.checks.size else _MATCH_LIMIT
                 return limit, written, seen, complete, dropped
-        cursor[level] = links[node, _BELOW]
+        cursor[level] = links[_BELOW, node]
     # The completing instance itself is no candidate.
     return _DONE, written, seen - 1, complete, dropped
 
