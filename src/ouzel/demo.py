@@ -114,7 +114,7 @@ def report(console: Console, text: str, found: Found, *, truth: set[str] | int, 
         shown.add_row(*(str(value) for value in row.values()))
     console.print(shown)
     if column is None:
-        right = found.matches.num_rows == truth
+        right = bool(found.matches.num_rows == truth)
         console.print(f"{found.matches.num_rows:,} matches, {truth:,} of them real")
     else:
         assert isinstance(truth, set)

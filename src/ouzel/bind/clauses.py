@@ -26,7 +26,7 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.bind.names import Names
-from ouzel.lang import syntax
+from ouzel.lang import format_expression, syntax
 from ouzel.lang.syntax import OutputForm, Span, Strategy
 
 # The columns that every match has beside its own.
@@ -54,14 +54,14 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
         ticks = expressions.typing.ticks(extent, None)
         assert isinstance(ticks, Constant)
         if ticks.type == DURATION:
-            return TimeWindow(None)
+            return TimeWindow(None, format_expression(within.extent))
         value = ticks.value
     elif extent.type != INT:
         hint = "write WITHIN 12 hours, or a whole number of ticks"
         raise source.mistake("a window is a duration or a whole number of ticks", within.extent.span, hint)
     assert isinstance(value, int)
     _check_positive(value, within.extent.span, source)
-    return TimeWindow(value)
+    return TimeWindow(value, format_expression(within.extent))
 
 
 def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:

@@ -285,6 +285,8 @@ class TimeWindow:
     """last.end - first.start < ticks. `ticks` is None while the time domain is not known."""
 
     ticks: int | None
+    # As it stands in the query, for people.
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def window_of(query: BoundQuery) -> str | None:
     if isinstance(query.window, EventWindow):
         return f"{query.window.count} events"
     if isinstance(query.window, TimeWindow):
-        return "a duration" if query.window.ticks is None else f"{query.window.ticks:,} ticks"
+        return query.window.written if not query.window.written.isdigit() else f"{query.window.written} ticks"
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from ouzel.bind.model import EventWindow
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
-from ouzel.plan.model import KeyWay, NegationWay, Plan
+from ouzel.plan.model import KeyWay, Plan
 from ouzel.plan.render import render, render_conjunct
 
 
@@ -112,8 +112,9 @@ def _negation(plan: Plan) -> list[str]:
         condition = f" with {' AND '.join(tests)}" if tests else ""
         everywhere = "; its events forbid in every partition" if negative in plan.unguarded else ""
         lines.append(f"no {label_of(negative)}{condition} {where}{everywhere}")
-    way = "during construction" if plan.negation is NegationWay.CONSTRUCTION else plan.negation.value
-    return [*lines, f"checked {way}"]
+    if all(negative.position > positives[-1].position for negative in plan.negatives):
+        return lines
+    return [*lines, f"checked {plan.negation.value}"]
 
 
 def _transformation(plan: Plan) -> str:

@@ -12,10 +12,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from ouzel.bind.model import BOOL, FLOAT, Bound, Conjunct, Constant, Edge, Kind, Operation, Type
+from ouzel.bind.model import (
+    BOOL,
+    FLOAT,
+    Aggregation,
+    Bound,
+    Conjunct,
+    Constant,
+    Edge,
+    Kind,
+    Length,
+    Operation,
+    Type,
+)
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, Opcode, Program
-from ouzel.plan.expressions import components_of
+from ouzel.plan.expressions import components_of, walk
 from ouzel.plan.model import KeyWay, Plan
 
 
@@ -76,7 +88,7 @@ class Lowered:
     residual: tuple[Conjunct, ...]
 
 
-class _Inexpressible(Exception):
+class Inexpressible(Exception):
     """The kernels have no instruction for this."""
 
 
@@ -109,7 +121,7 @@ def _dynamic_equalities(plan: Plan) -> list[Conjunct]:
     conjuncts = []
     for part in plan.key[1:]:
         positives = [c.position for c in plan.positives]
-        pairs = [(left, right, None) for left, right in pairwise(positives)]
+        pairs: list[tuple[int, int, int | None]] = [(left, right, None) for left, right in pairwise(positives)]
         pairs += [(positives[0], n.position, n.position) for n in plan.negatives if n.position in part.expressions]
         for left, right, negative in pairs:
             equality = Operation("=", (part.expressions[left], part.expressions[right]), type=BOOL)
@@ -121,24 +133,32 @@ def _lower_all(conjuncts: Iterable[Conjunct], lanes: Lanes, residual: list[Conju
     lowered = []
     for conjunct in conjuncts:
         try:
-            alternatives = tuple(_alternative(comparison, lanes) for comparison in conjunct.comparisons)
-        except _Inexpressible:
+            alternatives = tuple(alternative_of(comparison, lanes) for comparison in conjunct.comparisons)
+        except Inexpressible:
             residual.append(conjunct)
         else:
             lowered.append(LoweredConjunct(alternatives, conjunct.components))
     return tuple(lowered)
 
 
-def _alternative(comparison: Bound, lanes: Lanes) -> Alternative:
-    owners = components_of(comparison)
-    if len(owners) == 1:
+def alternative_of(comparison: Bound, lanes: Lanes) -> Alternative:
+    """One comparison as a kernel tests it; Inexpressible where it cannot."""
+    if _of_one_event(comparison):
         return Atom(_lane(comparison, lanes, Domain.INT), Comparison.EQUAL, 1)
     if isinstance(comparison, Operation) and comparison.operator in _COMPARISONS:
         left, right = comparison.operands
-        if len(components_of(left)) == 1 and len(components_of(right)) == 1:
-            domain = _comparison_domain(comparison.operator, left.type)
+        if _of_one_event(left) and _of_one_event(right):
+            domain = comparison_domain(comparison.operator, left.type)
             return Atom(_lane(left, lanes, domain), _COMPARISONS[comparison.operator], _lane(right, lanes, domain))
     return Program(tuple(_instructions(comparison, lanes)))
+
+
+def _of_one_event(expression: Bound) -> bool:
+    """It can be a lane: it looks at one event only, or is by itself a number that a run keeps."""
+    if isinstance(expression, Length | Aggregation):
+        return True
+    running = any(isinstance(part, Length | Aggregation) for part in walk(expression))
+    return len(components_of(expression)) == 1 and not running
 
 
 _COMPARISONS = {
@@ -151,7 +171,7 @@ _COMPARISONS = {
 }
 
 
-def _comparison_domain(operator: str, type_: Type) -> Domain:
+def comparison_domain(operator: str, type_: Type) -> Domain:
     if type_.kind in (Kind.STRING, Kind.BINARY):
         return Domain.CODE if operator in ("=", "!=") else Domain.RANK
     return _domain(type_)
@@ -162,7 +182,7 @@ def _domain(type_: Type) -> Domain:
         return Domain.FLOAT
     if type_.kind in (Kind.INT, Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.DECIMAL, Kind.DURATION):
         return Domain.INT
-    raise _Inexpressible
+    raise Inexpressible
 
 
 def _lane(expression: Bound, lanes: Lanes, domain: Domain) -> Lane:
@@ -174,13 +194,12 @@ def _instructions(expression: Bound, lanes: Lanes) -> list[Instruction]:
     """The postfix program of an expression over several events."""
     if isinstance(expression, Constant):
         return [_constant(expression)]
-    owners = components_of(expression)
-    if len(owners) == 1:
+    if _of_one_event(expression):
         domain = _domain(expression.type)
         opcode = Opcode.LOAD_FLOAT if domain is Domain.FLOAT else Opcode.LOAD_INT
         return [Instruction(opcode, lane=_lane(expression, lanes, domain))]
     if not isinstance(expression, Operation):
-        raise _Inexpressible
+        raise Inexpressible
     return _operation(expression, lanes)
 
 
@@ -219,7 +238,7 @@ def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
         return _chain(codes, Instruction(opcode))
     opcode = _PLAIN.get((operator, floating))
     if opcode is None:
-        raise _Inexpressible
+        raise Inexpressible
     return [*(step for code in codes for step in code), Instruction(opcode)]
 
 
@@ -252,11 +271,11 @@ _PLAIN: dict[tuple[str, bool], Opcode] = {
 def _compare(operator: str, left: Bound, right: Bound, lanes: Lanes) -> list[Instruction]:
     if left.type.kind in (Kind.STRING, Kind.BINARY):
         # Text is compared as codes or ranks, so each side must be the value of one event.
-        domain = _comparison_domain(operator, left.type)
+        domain = comparison_domain(operator, left.type)
         sides = []
         for side in (left, right):
-            if len(components_of(side)) != 1:
-                raise _Inexpressible
+            if not _of_one_event(side):
+                raise Inexpressible
             sides.append(Instruction(Opcode.LOAD_INT, lane=_lane(side, lanes, domain)))
         return [*sides, Instruction(Opcode.COMPARE_INT, comparison=_COMPARISONS[operator])]
     known = left if left.type.kind is not Kind.NULL else right
@@ -297,7 +316,7 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
             return []
         if shift > 0:
             return [Instruction(Opcode.INT, constant=10**shift), Instruction(Opcode.MULTIPLY_INT)]
-    raise _Inexpressible
+    raise Inexpressible
 
 
 def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Instruction]:
@@ -305,11 +324,11 @@ def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Inst
     operator, operands = expression.operator, expression.operands
     if operator == "*":
         if sum(operand.type.scale for operand in operands) != expression.type.scale:
-            raise _Inexpressible
+            raise Inexpressible
         return [*codes[0], *codes[1], Instruction(Opcode.MULTIPLY_INT)]
     opcode = _PLAIN.get((operator, False))
     if opcode is None:
-        raise _Inexpressible
+        raise Inexpressible
     aligned = [[*code, *_cast(operand.type, expression.type)] for code, operand in zip(codes, operands, strict=True)]
     if operator in ("least", "greatest", "coalesce"):
         return _chain(aligned, Instruction(opcode))

@@ -37,7 +37,7 @@ def like(operands: list[Column]) -> Column:
         if pattern is None:
             return pa.nulls(len(values), pa.bool_())
         return pc.match_substring_regex(values, pattern=like_expression(pattern, escape or "\\"))
-    out = []
+    out: list[bool | None] = []
     for value, pattern, escape in zip(values.to_pylist(), patterns.to_pylist(), escapes, strict=True):
         if value is None or pattern is None:
             out.append(None)
@@ -142,7 +142,7 @@ def _float_to_int(column: Column, rounding: Callable[[np.ndarray], np.ndarray]) 
 
 def _substring(operands: list[Column], types: list[Type], result: Type) -> Column:
     lengths = operands[2].to_pylist() if len(operands) > 2 else [_INT_MAX] * len(operands[0])
-    out = []
+    out: list[str | None] = []
     for text, position, length in zip(operands[0].to_pylist(), operands[1].to_pylist(), lengths, strict=True):
         if text is None or position is None or length is None:
             out.append(None)

@@ -354,7 +354,7 @@ class SequenceRunner:
         following, bases, chunks = head["payload"]
         parts = [(reader.table(table), reader.array(ticks)) for table, ticks in chunks]
         self._payload = Payload.load(following, bases, parts)
-        stored = {name: reader.array(number) for name, number in head["state"].items()}
+        stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         self._live = _load_block(head["live"], reader)
         self._live_count = self._live.count
         self._pending = [_load_block(block, reader) for block in head["pending"]]

@@ -88,8 +88,8 @@ class Stager:
             rows, roles = rows[kept], roles[kept]
             remaining = rows
             frame = EventFrame(self._query, self._layout, table, ticks, lambda component: remaining, len(rows))
-        places, component = expand(roles)
-        component = component.view(np.uint8)
+        places, signed = expand(roles)
+        component = signed.view(np.uint8)
         key = self._key(frame, self._first_key, self.keys, places, component)
         second = self._key(frame, self._second_key, self.second_keys, places, component)
         if (key.size and key.min() < 0) or (second.size and second.min() < 0):
@@ -112,7 +112,7 @@ class Stager:
             int_lanes=ints,
             float_lanes=floats,
             lane_flags=flags,
-            flagged=flags.any(axis=1).astype(np.uint8),
+            flagged=np.asarray(flags.any(axis=1), np.uint8),
         )
         return rows, Block(places, instances)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import from_engine, output_type
@@ -76,7 +76,7 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
     """The attributes of a component's types, in column order; of ANY the union."""
     catalog = query.catalog
     owners: dict[str, list[str]] = {}
-    kinds = {}
+    kinds: dict[str, Type] = {}
     assert not catalog.open, "a query is bound to a schema before it runs"
     if catalog.declared is None and catalog.common is not None:
         return [Attribute(component.position, (name,), type=type_) for name, type_ in catalog.common.items()]

@@ -7,6 +7,7 @@ are Arrow's own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Kind, Type
 
-Column = pa.Array
+Column: TypeAlias = Any  # a pyarrow Array, of which type checkers know nothing
 
 
 def engine_type(declared: Type) -> pa.DataType:

@@ -170,7 +170,7 @@ def _multiplication_overflows(x: np.ndarray, y: np.ndarray, product: np.ndarray)
     smallest = np.iinfo(np.int64).min
     risky = (x != 0) & ~((np.abs(x) < 2**31) & (np.abs(y) < 2**31) & (x != smallest) & (y != smallest))
     back = np.floor_divide(product, np.where(x == 0, 1, x))
-    return risky & ((back != y) | ((x == -1) & (y == smallest)) | ((y == -1) & (x == smallest)))
+    return np.asarray(risky & ((back != y) | ((x == -1) & (y == smallest)) | ((y == -1) & (x == smallest))))
 
 
 _DECIMAL_OPERATORS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {

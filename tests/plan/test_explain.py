@@ -1,0 +1,95 @@
+"""EXPLAIN in all its forms."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+import ouzel
+
+THEFT = """PATTERN SEQ(Shelf a, !(Register b), Exit c)
+WHERE [tag] AND a.weight > 3 AND c.door != a.shelf
+WITHIN 12 hours RETURN Theft(a.tag AS tag)"""
+
+TEXT = """\
+query theft
+  PATTERN SEQ(Shelf a, !(Register b), Exit c)
+  WHERE [tag] AND a.weight > 3 AND c.door != a.shelf
+  WITHIN 12 hours RETURN Theft(a.tag AS tag)
+
+automaton
+  (a) → (c)  begin Shelf a  if a.weight > 3
+  (c) → ((F))  begin Exit c  if [tag] AND c.door != a.shelf
+  (c)  ignore anything
+  (c)  forbid no Register b  if [tag]
+
+plan, in the order events pass it
+  roles
+    Shelf a if a.tag IS NOT NULL AND a.weight > 3
+    !Register b if b.tag IS NOT NULL
+    Exit c if c.tag IS NOT NULL
+  sequence scan
+    one stack for each of Shelf a, Exit c
+    partitioned by tag
+    events whose latest predecessor has left the window are not stacked
+  sequence construction
+    backwards from each Exit c
+    test c.door != a.shelf
+    stop at the edge of the window
+  window
+    within 12 h, already checked
+  negation
+    no Register b between a and c
+    checked during construction
+  transformation
+    Theft(a.tag AS tag)
+
+kernel stacks
+  no Kleene component and skip_till_any_match: every match is a path through stacks of single events
+
+rules
+  predicates_into_roles: 1 single-event predicate decided before the scan
+  equivalence_into_key: stacks are partitioned by tag
+  predicates_into_construction: 1 predicate tested as soon as the events are bound
+  window_into_scan: an event whose latest predecessor has left the window is not stacked
+  window_into_construction: the backward search stops at the window's edge
+  negation_into_construction: a forbidden event cuts the backward search short"""
+
+
+def test_text() -> None:
+    assert ouzel.explain(ouzel.query(THEFT, name="theft")) == TEXT
+
+
+def test_rules_that_are_off_show() -> None:
+    shown = ouzel.explain(THEFT, off=["negation_into_construction", "equivalence_into_key"])
+    assert "checked on finished matches, by the index over negative events" in shown
+    assert "partitioned" not in shown
+
+
+def test_json_has_the_same() -> None:
+    shown = json.loads(ouzel.explain(THEFT, format="json"))
+    assert shown["kernel"] == "stacks"
+    assert [state["name"] for state in shown["automaton"]["states"]] == ["a", "c", "F"]
+    assert {arrow["kind"] for arrow in shown["automaton"]["arrows"]} == {"begin", "ignore", "forbid"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        THEFT,
+        "PATTERN SEQ(!(A n), B b, !(ANY(C, D) m)) WHERE b.x < 3 & b.y > 4 WITHIN 5".replace("&", "AND"),
+        "PATTERN SEQ(A a) WHERE a.s = '<b>&\"quoted\"' WITHIN 5",
+    ],
+)
+def test_pictures_are_well_formed(text: str) -> None:
+    root = ElementTree.fromstring(ouzel.explain(text, format="svg"))
+    assert root.tag.endswith("svg")
+    mermaid = ouzel.explain(text, format="mermaid")
+    assert mermaid.startswith("flowchart LR") and '"quoted"' not in mermaid
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="text, json, mermaid and svg"):
+        ouzel.explain(THEFT, format="poem")
