@@ -102,12 +102,12 @@ def measure(events: int, keys: int, length: int, window: int, runs: int, **optio
     buckets = np.zeros(1 << 16, np.int64)
     output = scan_once(tables, instances, keys, new_output(tables))
     expected = count_matches(instances.end, instances.key, instances.component, length, window, keys)
-    assert output.count[0] == expected, (output.count[0], expected)
+    assert output.written[0] == expected, (output.written[0], expected)
     kernel, yardstick = [], []
     state = new_state(tables, used, keys)
     for _ in range(runs):
         yardstick.append(seconds(lambda: hash_and_count(types, ids, length, buckets)))
-        output.count[0] = 0
+        output.written[0] = 0
         state.head[:] = -1
         state.counters[:] = new_state(tables, 1).counters
         kernel.append(seconds(lambda: scan(tables, state, instances, 0, used, output)))

@@ -119,8 +119,8 @@ def random_tables(rng: random.Random, query: Query, *, second_key: bool = False)
 
 def taken(output: StackOutput, shifted: int = 0) -> list[Match]:
     """The matches of an output, which is then empty."""
-    count = int(output.count[0])
-    output.count[0] = 0
+    count = int(output.written[0])
+    output.written[0] = 0
     rows = (output.slots[:, :count].T + shifted).tolist()
     return [(tuple(row), match_end) for row, match_end in zip(rows, output.match_end[:count].tolist(), strict=True)]
 

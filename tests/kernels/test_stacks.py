@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 
-import numpy as np
 import pytest
 
 from ouzel.kernels.stack_tables import (
-    NO_LIMIT,
     ByStage,
     Counter,
     Push,
@@ -20,7 +18,6 @@ from ouzel.kernels.stack_tables import (
     new_output,
     new_state,
 )
-from ouzel.kernels.stack_upkeep import rekey
 from ouzel.kernels.stacks import release, scan
 from tests.kernels.stack_cases import (
     LATEST,
@@ -125,7 +122,7 @@ def test_waiting_matches_come_out_in_order_of_their_end_and_not_too_early() -> N
     instances.component[:] = 0, 0, 1, 1, 1
     state, output = new_state(tables, 5), new_output(tables)
     status, position, state, output = scan(tables, state, instances, 0, 3, output)
-    assert (status, position, output.count[0]) == (Status.DONE, 3, 0)
+    assert (status, position, output.written[0]) == (Status.DONE, 3, 0)
     # Nothing at or before 9 can come: the window of the event at 1 ends with tick 10.
     _, _, state, output = release(tables, state, instances, 9, output)
     assert taken(output) == []

@@ -203,17 +203,17 @@ def new_values(predicates: Predicates) -> Values:
 
 
 class _Constants:
-    """Each constant once, told apart by type and bits."""
+    """Collects constants by type; adding one gives its number."""
 
     def __init__(self) -> None:
         self.ints: list[int] = []
         self.floats: list[float] = []
 
-    def int(self, value: int | float) -> int:
+    def add_int(self, value: int | float) -> int:
         self.ints.append(int(value))
         return len(self.ints) - 1
 
-    def float(self, value: int | float) -> int:
+    def add_float(self, value: int | float) -> int:
         self.floats.append(float(value))
         return len(self.floats) - 1
 
@@ -257,9 +257,9 @@ def _atom_row(atom: Atom, constants: _Constants) -> tuple[int, ...]:
         kind = Kind.FLOAT_LANES if left.floating else Kind.INT_LANES
         return (kind, comparison, left.component, left.lane, right.component, right.lane, 0, 0)
     if left.floating:
-        return (Kind.FLOAT_CONSTANT, comparison, left.component, left.lane, 0, 0, constants.float(right), 0)
+        return (Kind.FLOAT_CONSTANT, comparison, left.component, left.lane, 0, 0, constants.add_float(right), 0)
     assert isinstance(right, int), "an integer lane is compared with an integer"
-    return (Kind.INT_CONSTANT, comparison, left.component, left.lane, 0, 0, constants.int(right), 0)
+    return (Kind.INT_CONSTANT, comparison, left.component, left.lane, 0, 0, constants.add_int(right), 0)
 
 
 def _instruction_row(step: Instruction, constants: _Constants) -> tuple[int, int, int]:
@@ -269,9 +269,9 @@ def _instruction_row(step: Instruction, constants: _Constants) -> tuple[int, int
             assert step.lane.floating == (step.opcode is Opcode.LOAD_FLOAT)
             return (step.opcode, step.lane.component, step.lane.lane)
         case Opcode.INT:
-            return (step.opcode, constants.int(step.constant), 0)
+            return (step.opcode, constants.add_int(step.constant), 0)
         case Opcode.FLOAT:
-            return (step.opcode, constants.float(step.constant), 0)
+            return (step.opcode, constants.add_float(step.constant), 0)
         case Opcode.COMPARE_INT | Opcode.COMPARE_FLOAT:
             return (step.opcode, step.comparison, 0)
         case _:

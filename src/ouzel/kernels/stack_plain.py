@@ -75,7 +75,7 @@ def scan_plain(tables, state, instances, first, last, output):
     components = tables.components
     last_position = tables.length - 1
     capacity = output.match_end.size
-    written = output.count[0]
+    written = output.written[0]
     oldest = counters[_OLDEST]
     tick_start = first_of_tick(end, first, last)
     check_oldest_at = first
@@ -133,7 +133,7 @@ def scan_plain(tables, state, instances, first, last, output):
             counters[_AT_MOMENT] = reached - written + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
             counters[_MOMENT] = now
             written = reached
-    output.count[0] = written
+    output.written[0] = written
     counters[_OLDEST] = oldest
     counters[_INSTANCES] += position - first
     counters[_PUSHED] += pushed

@@ -245,10 +245,7 @@ def build_tables(
             and (window is None or Push.WINDOW_INTO_SCAN | Push.WINDOW_INTO_CONSTRUCTION in push)
         ),
         by_component=np.array(
-            [
-                (position_of.get(c, -1), max((p for p in positives if p < c), default=c))
-                for c in range(len(negated))
-            ],
+            [(position_of.get(c, -1), max((p for p in positives if p < c), default=c)) for c in range(len(negated))],
             np.int32,
         ),
         by_stage=by_stage,
@@ -368,11 +365,11 @@ def _enlarged(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
 
 
 class StackOutput(NamedTuple):
-    """Matches, a column of slots for each positive component. Take what is there, set count[0] to 0, use it again."""
+    """Matches, a column of slots for each positive component. Take what is there, set written[0] to 0, use it again."""
 
     slots: NDArray[np.int32]  # [position, match]
     match_end: NDArray[np.int64]
-    count: NDArray[np.int64]  # of length 1
+    written: NDArray[np.int64]  # of length 1: how many there are
 
 
 def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
@@ -384,10 +381,10 @@ def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
 
 def larger_output(output: StackOutput) -> StackOutput:
     """Twice the room, with the matches that are there."""
-    count = int(output.count[0])
+    count = int(output.written[0])
     length, size = output.slots.shape
     slots = np.empty((length, 2 * max(size, 512)), np.int32)
     slots[:, :count] = output.slots[:, :count]
     match_end = np.empty(slots.shape[1], np.int64)
     match_end[:count] = output.match_end[:count]
-    return StackOutput(slots, match_end, output.count)
+    return StackOutput(slots, match_end, output.written)

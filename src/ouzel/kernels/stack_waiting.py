@@ -69,7 +69,7 @@ def release_until(tables, state, instances, until, output):
     bound = state.bound
     slots = output.slots
     match_end = output.match_end
-    written = output.count[0]
+    written = output.written[0]
     length = tables.length
     status = _DONE
     while counters[_HEAP] > 0:
@@ -130,7 +130,7 @@ def release_until(tables, state, instances, until, output):
                 counters[_MOMENT] = last_tick
                 counters[_AT_MOMENT] = 0
             counters[_AT_MOMENT] += written - mark
-    output.count[0] = written
+    output.written[0] = written
     return status
 
 

@@ -97,7 +97,7 @@ def scan(
     >>> instances.end[:] = 1, 2, 11
     >>> instances.component[:] = 0, 1, 1
     >>> found = scan(tables, new_state(tables, 3), instances, 0, 3, new_output(tables))
-    >>> found.output.slots[:, : found.output.count[0]].T.tolist()
+    >>> found.output.slots[:, : found.output.written[0]].T.tolist()
     [[0, 1]]
     """
     assert state.links.shape[1] >= last
@@ -143,7 +143,6 @@ def _scan(tables, state, instances, points, first, last, output):
     head = state.head
     links = state.links
     counters = state.counters
-    count = output.count
     by_component = tables.by_component
     components = tables.components
     last_position = tables.length - 1
@@ -155,7 +154,7 @@ def _scan(tables, state, instances, points, first, last, output):
     check_oldest_at = first
     tick_start = first_of_tick(end, first, last)
     capacity = output.match_end.size
-    written = count[0]
+    written = output.written[0]
     pushed = 0
     constructions = 0
     edges = 0
@@ -172,9 +171,9 @@ def _scan(tables, state, instances, points, first, last, output):
             oldest = first_alive(end, oldest, window_start)
             check_oldest_at = slot + 32
         if waits and counters[_HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
-            count[0] = written
+            output.written[0] = written
             status = release_until(tables, state, instances, now - 1, output)
-            written = count[0]
+            written = output.written[0]
             if status != _DONE:
                 position = slot
                 break
@@ -235,7 +234,7 @@ def _scan(tables, state, instances, points, first, last, output):
             written = reached
             counters[_AT_MOMENT] = found + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
             counters[_MOMENT] = now
-    count[0] = written
+    output.written[0] = written
     counters[_OLDEST] = oldest
     counters[_INSTANCES] += position - first
     counters[_PUSHED] += pushed
