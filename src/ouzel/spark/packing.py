@@ -21,7 +21,7 @@ def to_payload(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def from_payload(payload: bytes) -> pa.Table:

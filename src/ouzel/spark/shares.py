@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, EventWindow
-from ouzel.bind.script import INPUT
+from ouzel.bind.model import Attribute, BoundQuery, EventWindow
 from ouzel.lang.syntax import Strategy
-from ouzel.plan.expressions import walk
 from ouzel.plan.model import KeyPart, Plan
+from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.program import Program, dump
-from ouzel.runtime.transform import output_schema
-from ouzel.spark.worker import Share
+from ouzel.runtime.program import Program, describe, dump
+from ouzel.spark.worker import Clock, Share
 
 KeyPath = tuple[str, ...]  # a column, and the fields to follow inside it
 
@@ -31,39 +29,50 @@ class SharePlan:
     outputs: dict[str, pa.Schema]
 
 
-def plan_shares(program: Program) -> list[SharePlan]:
-    """Split a program so that each part can be spread by its own key.
-
-    Queries that read one another's results stay together.
-    """
+def plan_shares(program: Program, clock: Clock) -> list[SharePlan]:
+    """Split a program so that each part can be spread by its own key."""
+    if any(is_composed(query) for query in program.queries):
+        # What one query finds another reads, wherever in the stream that was.
+        return [_share(program, clock, keys=(), types=None)]
     plans = program.plans()
-    composed = any(set(query.sources) - {INPUT} for query in program.queries)
     groups: dict[tuple[KeyPath, ...], list[BoundQuery]] = {}
     for query in program.queries:
-        keys = () if composed else _keys(plans[query.name], program.layout)
-        groups.setdefault(keys, []).append(query)
+        groups.setdefault(_keys(plans[query.name], program.layout), []).append(query)
     shares = []
     first_query = 0
     for keys, queries in groups.items():
-        shares.append(_share(program, keys, tuple(queries), first_query))
+        part = replace(program, queries=tuple(queries))
+        needed = describe(part).needed_columns
+        narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
+        part = replace(part, layout=replace(program.layout, schema=narrow))
+        shares.append(_share(part, clock, keys=keys, types=_types(queries), first_query=first_query))
         first_query += len(queries)
     return shares
 
 
-def _share(program: Program, keys: tuple[KeyPath, ...], queries: tuple[BoundQuery, ...], first_query: int) -> SharePlan:
-    layout = _narrow(program.layout, queries)
+def _share(
+    program: Program,
+    clock: Clock,
+    *,
+    keys: tuple[KeyPath, ...],
+    types: frozenset[str] | None,
+    first_query: int = 0,
+) -> SharePlan:
+    layout = program.layout
+    outputs = dict(describe(program).output_schemas)
     return SharePlan(
         share=Share(
-            program=dump(replace(program, queries=queries, layout=layout)),
+            program=dump(program),
             columns=layout.schema.serialize().to_pybytes(),
             time=layout.time,
-            queries=tuple(query.name for query in queries),
+            queries=tuple(outputs),
             first_query=first_query,
+            clock=clock,
         ),
         keys=keys,
         columns=tuple(layout.schema.names),
-        types=_types(queries) if layout.type is not None else None,
-        outputs={query.name: output_schema(query, layout) for query in queries},
+        types=None if layout.type is None else types,
+        outputs=outputs,
     )
 
 
@@ -88,7 +97,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
     return found.pop() if len(found) == 1 else None
 
 
-# ── What has to travel ─────────────────────────────────────────────────────────────────────────────
+# ── Types ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
@@ -103,40 +112,3 @@ def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
                 return None
             found.update(component.types)
     return frozenset(found)
-
-
-def _narrow(layout: Layout, queries: Iterable[BoundQuery]) -> Layout:
-    """The layout without the columns that no query looks at."""
-    used = {layout.time, *layout.order, *([layout.type] if layout.type is not None else [])}
-    for query in queries:
-        used |= _columns(query, layout)
-    return replace(layout, schema=pa.schema([field for field in layout.schema if field.name in used]))
-
-
-def _columns(query: BoundQuery, layout: Layout) -> set[str]:
-    if query.returns is None and not query.aggregates:
-        # The whole event is shown.
-        return set(layout.schema.names)
-    used = set()
-    for attribute in _attributes(query):
-        component = query.components[attribute.component]
-        for event_type in component.types or tuple(query.catalog.declared or ("",)):
-            used.add(layout.column(event_type, attribute.path[0]))
-    for path in (*(test.path for test in query.equivalences), *(key.path for key in query.group_by if key.path)):
-        for event_type in query.catalog.declared or ("",):
-            used.add(layout.column(event_type, path[0]))
-    return used
-
-
-def _attributes(query: BoundQuery) -> Iterator[Attribute]:
-    expressions: list[Bound | None] = [
-        *(comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons),
-        *(column.expression for column in query.returns or ()),
-        *(aggregate.argument for aggregate in query.aggregates),
-        *(key.expression for key in query.group_by),
-        *(side for default in query.defaults.items() for side in default),
-        query.having,
-    ]
-    for expression in expressions:
-        if expression is not None:
-            yield from (part for part in walk(expression) if isinstance(part, Attribute))

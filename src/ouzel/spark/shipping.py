@@ -15,7 +15,7 @@ from ouzel import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     from ouzel.spark.worker import StreamJob
 
@@ -28,7 +28,7 @@ def on_workers(function: str, *arguments: Any) -> ArrowFunction:
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker, thawed = load()
-        with worker.clear_errors():
+        with worker.message_alone():
             yield from getattr(worker, function)(*thawed, batches)
 
     return run
@@ -37,7 +37,7 @@ def on_workers(function: str, *arguments: Any) -> ArrowFunction:
 def bucket_processor(job: StreamJob) -> StatefulProcessor:
     """The stateful step of a stream: one session, one state value and at most one timer for each bucket."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     load = _loader((job,))
 
@@ -54,7 +54,7 @@ def bucket_processor(job: StreamJob) -> StatefulProcessor:
 
         def _step(self, key: Any, times: Any, payloads: Iterable[bytes], fired_ms: int | None) -> Iterator[Any]:
             worker, (job,) = load()
-            with worker.clear_errors():
+            with worker.message_alone():
                 saved = self._state.get()
                 step = worker.step_bucket(
                     job, key[0], None if saved is None else bytes(saved[0]), times.getCurrentWatermarkInMs(), payloads

@@ -25,6 +25,27 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """Spark's watermark counts milliseconds, events count ticks.
+
+    >>> microseconds = Clock(tick_ns=1_000)
+    >>> microseconds.watermark_tick(5), microseconds.timer_ms(5_000), microseconds.timer_ms(5_001)
+    (5000, 5, 6)
+    """
+
+    tick_ns: int
+    origin_ms: int = 0  # what tick 0 is on Spark's clock
+
+    def watermark_tick(self, watermark_ms: int) -> int:
+        """The last tick that the watermark has reached."""
+        return (watermark_ms - self.origin_ms) * NANOSECONDS_PER_MILLISECOND // self.tick_ns
+
+    def timer_ms(self, tick: int) -> int:
+        """The first watermark that has reached the tick; an earlier one would release a negated end too early."""
+        return -(-tick * self.tick_ns // NANOSECONDS_PER_MILLISECOND) + self.origin_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """Queries that are answered together, and the columns of their events. Bytes, because it travels to the workers."""
 
@@ -33,6 +54,7 @@ class Share:
     time: str
     queries: tuple[str, ...]  # names, in the order of their numbers in the output
     first_query: int  # the number of the first of them among all queries of the job
+    clock: Clock
 
     def events(self, table: pa.Table) -> pa.Table:
         """The columns that the program needs, with the types it was compiled for."""
@@ -41,14 +63,14 @@ class Share:
         if nulls:
             raise InputError(
                 f"the time column '{self.time}' is null in {nulls:,} of {table.num_rows:,} rows; an event must have a "
-                f"time: filter such rows out with df.where(\"{self.time} IS NOT NULL\"), or give them one"
+                f'time: filter such rows out with df.where("{self.time} IS NOT NULL"), or give them one'
             )
         # Spark labels timestamps with the session's time zone; the ticks are the same.
         return table.select(schema.names).cast(schema)
 
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
+def message_alone() -> Iterator[None]:
     """Errors that speak to users reach the driver as their message alone, without the worker's stack."""
     try:
         yield
@@ -145,34 +167,12 @@ def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """Spark's watermark counts milliseconds, events count ticks.
-
-    >>> microseconds = Clock(tick_ns=1_000)
-    >>> microseconds.watermark_tick(5), microseconds.timer_ms(5_000), microseconds.timer_ms(5_001)
-    (5000, 5, 6)
-    """
-
-    tick_ns: int
-    origin_ms: int = 0  # what tick 0 is on Spark's clock
-
-    def watermark_tick(self, watermark_ms: int) -> int:
-        """The last tick that the watermark has reached."""
-        return (watermark_ms - self.origin_ms) * NANOSECONDS_PER_MILLISECOND // self.tick_ns
-
-    def timer_ms(self, tick: int) -> int:
-        """The first watermark that has reached the tick; one too early would release a negated end before its instant."""
-        return -(-tick * self.tick_ns // NANOSECONDS_PER_MILLISECOND) + self.origin_ms
-
-
-@dataclass(frozen=True, slots=True)
 class StreamJob:
     """A stream's queries and how their state is spread: share i has the buckets names[i * buckets] and following."""
 
     shares: tuple[Share, ...]
     buckets: int
     names: tuple[int, ...]
-    clock: Clock
 
     def share_of(self, name: int) -> Share:
         """The share that a bucket belongs to."""
@@ -189,9 +189,7 @@ class Step:
     answers: list[tuple[int, bytes]]  # (number of the query, payload)
 
 
-def step_bucket(
-    job: StreamJob, name: int, saved: bytes | None, watermark_ms: int, payloads: Iterable[bytes]
-) -> Step:
+def step_bucket(job: StreamJob, name: int, saved: bytes | None, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
     """Restore a bucket, let its time run to Spark's watermark, take in new events, and save it.
 
     Time runs first: what the watermark has passed is settled before the new events come, so that the session can judge
@@ -201,18 +199,16 @@ def step_bucket(
     session, old_timer_ms = _restore(job, share, saved)
     answer: dict[str, pa.Table] = {}
     if watermark_ms > 0:  # Spark's is 0 until it has seen an event
-        answer = session.advance(job.clock.watermark_tick(watermark_ms))
+        answer = session.advance(share.clock.watermark_tick(watermark_ms))
     for payload in payloads:
         session.push(from_payload(payload))
     deadline = session.next_deadline
-    timer_ms = None if deadline is None else job.clock.timer_ms(deadline)
+    timer_ms = None if deadline is None else share.clock.timer_ms(deadline)
     return Step(
         saved=_save(job, timer_ms, session),
         old_timer_ms=old_timer_ms,
         timer_ms=timer_ms,
-        answers=[
-            (number, payload) for number, table in _numbered(share, answer) for payload in payloads_of(table)
-        ],
+        answers=[(number, payload) for number, table in _numbered(share, answer) for payload in payloads_of(table)],
     )
 
 

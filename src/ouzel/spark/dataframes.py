@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import KeyPath, SharePlan, plan_shares
 from ouzel.spark.shipping import bucket_processor, on_workers
-from ouzel.spark.worker import PACKED_NUMBER, PACKED_PAYLOAD, Clock, StreamJob
+from ouzel.spark.worker import PACKED_NUMBER, PACKED_PAYLOAD, StreamJob
 
 log = logging.getLogger("ouzel.spark")
 
@@ -55,7 +56,7 @@ def match(
     named = as_queries(query)
     several = not isinstance(query, Query | str)
     bound = bind_events(events, named, time=time, type=type, order=order, time_unit=time_unit, **options)
-    shares = plan_shares(bound.program)
+    shares = plan_shares(bound.program, bound.clock)
     for part in shares:
         if not part.keys:
             log.warning(
@@ -65,7 +66,8 @@ def match(
             )
     if bound.frame.isStreaming:
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        return _match_stream(shares, several, *watermarked(bound, sources, max_delay), buckets)
+        frame, watermark_column = watermarked(bound, sources, max_delay)
+        return _match_stream(replace(bound, frame=frame), shares, several, watermark_column, buckets)
     if max_delay is not None:
         raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
     return _match_several(bound, shares, list(named)) if several else _match_one(bound, shares)
@@ -136,12 +138,7 @@ def _placed(events: Events, part: SharePlan) -> DataFrame:
 
 
 def _match_stream(
-    shares: Sequence[SharePlan],
-    several: bool,
-    events: Events,
-    watermark_column: str,
-    clock: Clock,
-    buckets: int | None,
+    events: Events, shares: Sequence[SharePlan], several: bool, watermark_column: str, buckets: int | None
 ) -> DataFrame:
     """Pack the rows of each bucket, step its session, unpack the matches."""
     conf = events.frame.sparkSession.conf
@@ -155,7 +152,6 @@ def _match_stream(
         shares=tuple(part.share for part in shares),
         buckets=per_share,
         names=tuple(bucket_names(per_share * len(shares))),
-        clock=clock,
     )
     columns = dict.fromkeys(column for part in shares for column in part.columns)
     bucket_columns = [f"ouzel bucket {number}" for number in range(len(shares))]

@@ -1,0 +1,51 @@
+"""Streams for tests: tables become files, one micro-batch each, and answers are read back from a sink."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+FIRST_FILE_SECONDS = 1_700_000_000
+
+
+class FileStream:
+    """A source of files, a checkpoint and a sink in one folder. `run` can be called again: it goes on from there."""
+
+    def __init__(self, spark: SparkSession, folder: Path, schema: pa.Schema) -> None:
+        self._spark = spark
+        self._source = folder / "source"
+        self._source.mkdir()
+        self._answers = folder / "answers"
+        self._checkpoint = folder / "checkpoint"
+        self._files = 0
+        pq.write_table(schema.empty_table(), folder / "schema.parquet")
+        self.schema = spark.read.parquet(str(folder / "schema.parquet")).schema
+
+    def add(self, tables: Sequence[pa.Table]) -> None:
+        """Each table is a micro-batch to come."""
+        for table in tables:
+            path = self._source / f"{self._files:05d}.parquet"
+            pq.write_table(table, path)
+            # Spark takes files in the order of their times, and these may be written within one tick of the clock.
+            os.utime(path, (FIRST_FILE_SECONDS + self._files,) * 2)
+            self._files += 1
+
+    def run(self, step: Callable[[DataFrame], DataFrame]) -> None:
+        """Start the query, or start it again from its checkpoint, and run until all files are read."""
+        events = self._spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
+        writer = step(events).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+        writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self._checkpoint))
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def answers(self) -> list[dict[str, Any]]:
+        return self._spark.read.parquet(str(self._answers)).toArrow().to_pylist()

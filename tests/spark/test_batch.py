@@ -1,0 +1,153 @@
+"""`ouzel.spark.match` on bounded DataFrames: the answers of the embedded engine, whatever the partitions."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+import ouzel.spark
+from ouzel.errors import InputError, QueryError
+from ouzel.spark.schema import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+LONELY = "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 30"
+PAIR = "PATTERN SEQ(A a, !(C c), B b) WHERE [id] AND a.x < b.x WITHIN 20 RETURN Pair(a.id AS id, b.x - a.x AS gain)"
+ANYWHERE = "PATTERN SEQ(A a, B b) WITHIN 3 RETURN Near(a.row AS first, b.row AS second)"
+
+
+def random_events(seed: int, rows: int = 400) -> pa.Table:
+    chosen = random.Random(seed)
+    return pa.table(
+        {
+            "type": chosen.choices("ABCD", k=rows),
+            "ts": pa.array([chosen.randrange(rows) for _ in range(rows)], pa.int64()),
+            "id": pa.array([chosen.choice([*range(9), None]) for _ in range(rows)], pa.int32()),
+            "x": pa.array([chosen.random() for _ in range(rows)]),
+            "row": pa.array(range(rows), pa.int64()),
+        }
+    )
+
+
+def frame(spark: SparkSession, table: pa.Table, partitions: int = 3) -> DataFrame:
+    return spark.createDataFrame(table, spark_schema(table.schema)).repartition(partitions)
+
+
+def as_set(found: Any) -> list[str]:
+    table = found if isinstance(found, pa.Table) else found.toArrow()
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.parametrize("query", [LONELY, PAIR, ANYWHERE])
+def test_the_answer_is_that_of_the_embedded_engine(spark: SparkSession, query: str) -> None:
+    events = random_events(seed=len(query))
+    expected = ouzel.match(events, query)
+    found = ouzel.spark.match(frame(spark, events), query)
+    assert found.columns == expected.column_names
+    assert as_set(found) == as_set(expected) != []
+
+
+def test_several_queries_share_one_computation(spark: SparkSession) -> None:
+    events = random_events(seed=7)
+    queries = {"pair": PAIR, "anywhere": ANYWHERE, "lonely": LONELY}
+    expected = ouzel.match(events, queries)
+    with ouzel.spark.match(frame(spark, events), queries) as found:
+        assert list(found) == list(queries)
+        assert {name: as_set(one) for name, one in found.items()} == {n: as_set(t) for n, t in expected.items()}
+
+
+def test_one_frame_for_each_event_type(spark: SparkSession) -> None:
+    shelf = pa.table({"ts": [1, 2, 3], "tag": [7, 8, 9], "shelf": ["a", "b", "c"]})
+    till = pa.table({"ts": [4], "tag": [8], "clerk": ["Ann"]})
+    leave = pa.table({"ts": [6, 7], "tag": [7, 8], "shelf": [1.5, 2.5]})
+    inputs = {"Shelf": shelf, "Register": till, "Exit": leave}
+    query = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 10"
+    found = ouzel.spark.match({name: frame(spark, table, 2) for name, table in inputs.items()}, query)
+    assert as_set(found) == as_set(ouzel.match(inputs, query))
+    assert found.count() == 1
+
+
+def test_transform(spark: SparkSession) -> None:
+    events = random_events(seed=3, rows=50)
+    found = frame(spark, events).transform(ouzel.spark.matching(LONELY, time="ts"))
+    assert as_set(found) == as_set(ouzel.match(events, LONELY))
+
+
+def test_an_empty_frame_has_no_matches_and_the_right_columns(spark: SparkSession) -> None:
+    found = ouzel.spark.match(frame(spark, random_events(seed=1).slice(0, 0)), PAIR)
+    assert found.schema.simpleString() == "struct<start:bigint,end:bigint,id:int,gain:double>"
+    assert found.collect() == []
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_come_out_as_they_went_in(spark: SparkSession, zone: str | None) -> None:
+    moments = [datetime(2024, 5, 1, 12, 0, 0, 123_456), datetime(2024, 5, 1, 12, 0, 1)]
+    events = pa.table({"type": ["A", "B"], "ts": pa.array(moments, pa.timestamp("us", zone)), "id": [1, 1]})
+    query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 1 min"
+    spark.conf.set("spark.sql.session.timeZone", "America/Santiago")
+    try:
+        (row,) = ouzel.spark.match(frame(spark, events), query).selectExpr("cast(start as string)").collect()
+        found = ouzel.spark.match(frame(spark, events), query).toArrow()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert found["end"].cast(pa.int64()).to_pylist() == events["ts"].cast(pa.int64()).to_pylist()[1:]
+    assert (found.schema.field("start").type.tz is None) == (zone is None)
+    assert row[0] == ("2024-05-01 12:00:00.123456" if zone is None else "2024-05-01 08:00:00.123456")
+
+
+def test_dates_are_midnights(spark: SparkSession) -> None:
+    rows = [("A", date(2024, 5, 1)), ("B", date(2024, 5, 2))]
+    found = ouzel.spark.match(
+        spark.createDataFrame(rows, "type string, ts date"), "PATTERN SEQ(A a, B b) WITHIN 2 days RETURN P(b.time AS t)"
+    )
+    assert found.collect()[0].t == datetime(2024, 5, 2)
+
+
+def test_keys_of_every_kind_meet_in_one_partition(spark: SparkSession) -> None:
+    """Spark's hash must agree with our equality: 0.0 with -0.0, NaN with NaN, and fields of structs."""
+    values = [0.0, -0.0, float("nan"), -float("nan")]
+    rows = [(kind, ts, value, (value, "x.y")) for ts, value in enumerate(values) for kind in "AB"]
+    schema = "type string, ts long, `odd.key` double, odd struct<inner: double, s: string>"
+    events = spark.createDataFrame(rows, schema).repartition(8)
+    pair = "PATTERN SEQ(A a, B b) WHERE [{}] WITHIN 9 RETURN P(b.ts AS t)"
+    by_column = ouzel.spark.match(events.withColumnRenamed("odd.key", "key"), pair.format("key"))
+    by_field = ouzel.spark.match(events, pair.format("odd.inner"))
+    assert sorted(row.t for row in by_column.collect()) == sorted(row.t for row in by_field.collect()) == [1, 3]
+
+
+# ── What is refused ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_null_time_on_an_executor_is_one_clear_message(spark: SparkSession) -> None:
+    events = spark.createDataFrame([("A", 1, 1), ("Z", None, 1)], "type string, ts long, id long")
+    with pytest.raises(Exception, match=r"ouzel\.errors\.InputError: the time column 'ts' is null in 1 of") as raised:
+        ouzel.spark.match(events, LONELY).collect()
+    assert "Traceback" not in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 3
+
+
+def test_mistakes_are_found_before_anything_runs(spark: SparkSession) -> None:
+    events = spark.createDataFrame([("A", 1, 1)], "type string, ts long, id long")
+    with pytest.raises(QueryError, match="idd"):
+        ouzel.spark.match(events, "PATTERN SEQ(A a, B b) WHERE [idd] WITHIN 3")
+    with pytest.raises(InputError, match="there is no time column 'when'"):
+        ouzel.spark.match(events, LONELY, time="when")
+    with pytest.raises(InputError, match=r"time column 'type' is of type string.*to_timestamp"):
+        ouzel.spark.match(events, LONELY, time="type")
+    with pytest.raises(InputError, match="max_delay= is for streams"):
+        ouzel.spark.match(events, LONELY, max_delay=5)
+    with pytest.raises(InputError, match="give one for each event type"):
+        ouzel.spark.match({}, LONELY)
+
+
+def test_a_query_without_a_key_says_what_it_costs(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    ouzel.spark.match(frame(spark, random_events(seed=1)), ANYWHERE)
+    assert "a single task has to see all of them" in caplog.text

@@ -1,0 +1,198 @@
+"""The parts that need no Spark session: types, packing, bucket names, what is sent to workers."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import types as T
+
+import ouzel.spark
+from ouzel.errors import InputError
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
+from ouzel.spark.buckets import bucket_names, murmur3
+from ouzel.spark.packing import from_payload, gather, payloads_of, split_by, to_payload
+from ouzel.spark.schema import arrow_schema, spark_schema
+from ouzel.spark.shares import plan_shares
+from ouzel.spark.shipping import on_workers
+from ouzel.spark.worker import Clock
+
+BUCKET_NAMES = [2122, 14465, 9454, 85, 5433, 9181]
+SOURCES = Path(ouzel.spark.__file__).parent
+
+
+# ── Types ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_types_survive_the_way_to_arrow_and_back() -> None:
+    nested = T.StructType([T.StructField("x", T.IntegerType()), T.StructField("y", T.StringType(), nullable=False)])
+    kinds = [
+        T.BooleanType(), T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(),
+        T.DecimalType(18, 4), T.StringType(), T.BinaryType(), T.DateType(), T.TimestampType(), T.TimestampNTZType(),
+        T.ArrayType(nested), T.ArrayType(T.LongType(), containsNull=False), T.MapType(T.StringType(), nested), nested,
+    ]  # fmt: skip
+    schema = T.StructType([T.StructField(f"column {number}", kind) for number, kind in enumerate(kinds)])
+    assert spark_schema(arrow_schema(schema)) == schema
+
+
+def test_what_cannot_be_carried_is_named() -> None:
+    with pytest.raises(InputError, match="'v' has the type variant"):
+        arrow_schema(T.StructType([T.StructField("v", T.VariantType())]))
+    inner = T.StructType([T.StructField("u", T.DayTimeIntervalType())])
+    with pytest.raises(InputError, match=r"'s\.u' has the type interval"):
+        arrow_schema(T.StructType([T.StructField("s", inner)]))
+
+
+def test_collations_are_refused() -> None:
+    with pytest.raises(InputError, match="'name' has a collation"):
+        arrow_schema(T.StructType([T.StructField("name", T.StringType("UTF8_LCASE"))]))
+
+
+# ── Packing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 200))
+def test_splitting_and_packing_keep_every_row(buckets: list[int], bytes_max: int) -> None:
+    table = pa.table({"bucket": pa.array(buckets, pa.int32()), "row": pa.array(range(len(buckets)), pa.int64())})
+    found = {
+        bucket: [row for payload in payloads_of(rows, bytes_max) for row in from_payload(payload)["row"].to_pylist()]
+        for bucket, rows in split_by(table, "bucket")
+    }
+    expected = {b: [row for row, other in enumerate(buckets) if other == b] for b in sorted(set(buckets))}
+    assert found == expected
+
+
+def test_many_batches_become_few_tables() -> None:
+    batches = [pa.record_batch({"x": list(range(first, first + 10))}) for first in range(0, 100, 10)]
+    tables = list(gather(iter(batches), bytes_max=300))
+    assert 1 < len(tables) < len(batches)
+    assert pa.concat_tables(tables)["x"].to_pylist() == list(range(100))
+    assert list(gather(iter([batches[0].slice(0, 0)]))) == []
+
+
+def test_a_payload_keeps_the_schema_of_an_empty_table() -> None:
+    empty = pa.schema({"t": pa.timestamp("us", "UTC"), "s": pa.struct({"x": pa.string()})}).empty_table()
+    assert from_payload(to_payload(empty)).schema == empty.schema
+
+
+# ── Buckets ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 4, 5, 8, 10, 16, 32, 200])
+def test_as_many_buckets_as_partitions_are_one_each(partitions: int) -> None:
+    places = murmur3(np.array(bucket_names(partitions), np.int32)) % partitions
+    assert sorted(places.tolist()) == list(range(partitions))
+
+
+def test_bucket_names_never_change() -> None:
+    """The state of running streams lies under these names."""
+    assert bucket_names(6) == BUCKET_NAMES
+    assert bucket_names(2) == BUCKET_NAMES[:2]
+
+
+# ── Shares ─────────────────────────────────────────────────────────────────────────────────────────
+
+SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "place": pa.string(), "x": pa.float64()})
+
+
+def shares(query: object, schema: object = SCHEMA) -> list:
+    return plan_shares(make_program(as_queries(query), schema, time="ts", type="type"), Clock(1_000))
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", {("id",)}),
+        ("PATTERN SEQ(A a, B b) WHERE [id] AND [place] WITHIN 5", {("id",), ("place",)}),
+        ("PATTERN SEQ(A a, B b) WHERE a.id = b.id WITHIN 5", {("id",)}),
+        ("PATTERN SEQ(A a, B b) WHERE a.place = b.place AND a.x < b.x WITHIN 5", {("place",)}),
+        ("PATTERN SEQ(A a, B b) WITHIN 5", set()),
+        # Written out for the positive components only: the negative one forbids whatever its id.
+        ("PATTERN SEQ(A a, !(C c), B b) WHERE a.id = b.id WITHIN 5", set()),
+        ("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", {("id",)}),
+    ],
+)
+def test_the_key_is_what_all_events_of_a_match_share(query: str, keys: set) -> None:
+    (part,) = shares(query)
+    assert set(part.keys) == keys
+
+
+def test_a_type_without_the_attribute_leaves_no_key() -> None:
+    schemas = {
+        "A": pa.schema({"ts": pa.int64(), "id": pa.int64()}),
+        "B": pa.schema({"ts": pa.int64(), "id": pa.int64()}),
+        "C": pa.schema({"ts": pa.int64()}),
+    }
+    assert shares("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (("id",),)
+    assert shares("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", schemas)[0].keys == ()
+    schemas["B"] = pa.schema({"ts": pa.int64(), "id": pa.int32()})
+    assert shares("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (), "two wide columns, two hashes"
+
+
+def test_only_columns_and_types_that_matter_travel() -> None:
+    (part,) = shares("PATTERN SEQ(A a, B b) WHERE [id] AND a.x > 1 WITHIN 5 RETURN Pair(b.time AS t)")
+    assert part.columns == ("type", "ts", "id", "x")
+    assert part.types == {"A", "B"}
+    (part,) = shares("PATTERN SEQ(A a, B b) WITHIN 5")
+    assert part.columns == tuple(SCHEMA.names)
+
+
+def test_queries_with_one_key_are_one_share() -> None:
+    parts = shares(
+        {
+            "first": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5",
+            "second": "PATTERN SEQ(A a, B b) WITHIN 5",
+            "third": "PATTERN SEQ(B b, A a) WHERE [id] WITHIN 9",
+        }
+    )
+    found = [(part.share.queries, part.share.first_query) for part in parts]
+    assert found == [(("first", "third"), 0), (("second",), 2)]
+
+
+# ── Workers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sys.modules['ouzel'] = None", "it cannot be imported there"),
+        ("import ouzel; ouzel.__version__ = '0.0.9'", "Ouzel 0.0.9 is installed there"),
+    ],
+)
+def test_a_worker_without_this_ouzel_says_so(setting: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "function").write_bytes(cloudpickle.dumps(on_workers("unpack", 0)))
+    program = f"""
+import pathlib, pickle, sys
+sys.path.insert(0, {str(SOURCES.parents[1])!r})
+{setting}
+list(pickle.loads(pathlib.Path({str(tmp_path / "function")!r}).read_bytes())([]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("RuntimeError: Spark's executors need the same Ouzel as the driver: ")
+    assert message in last_line
+
+
+@pytest.mark.parametrize("path", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
+def test_only_sparks_public_interface_is_used(path: Path) -> None:
+    """So that Spark Connect works: nothing private, and no SparkContext."""
+    names = {node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)}
+    assert not names & {"_jdf", "_jvm", "_jc", "_jsparkSession", "_sc", "sparkContext", "rdd"}
+
+
+def test_workers_do_not_load_pyspark_or_pandas() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(SOURCES.parents[1])!r}); import ouzel.spark.worker; "
+        "print(sorted({'pyspark', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

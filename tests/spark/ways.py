@@ -1,0 +1,144 @@
+"""Ways of running golden cases on Spark: each as a batch, and all together in one stream, whole or restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import ouzel.spark
+from ouzel.errors import InputError
+from ouzel.runtime.layout import ticks_of, widen
+from ouzel.runtime.program import make_program
+from ouzel.spark.buckets import bucket_names
+from ouzel.spark.dataframes import PACKED
+from ouzel.spark.packing import from_payload, to_payload
+from ouzel.spark.schema import spark_schema
+from ouzel.spark.shares import plan_shares
+from ouzel.spark.shipping import bucket_processor
+from ouzel.spark.worker import Clock, Share, StreamJob
+from tests.golden.answers import Answer, Answers
+from tests.golden.embedded import Embedded, _windowed, batches_of_one, options, prepared
+from tests.golden.format import Case
+from tests.spark.clocks import BATCH_MS, CaseClock
+from tests.spark.streams import FileStream
+
+
+def gap(case: Case) -> str | None:
+    """Why a case cannot run on Spark: what keeps it from the embedded engine, or a type that Spark has not."""
+    if reason := Embedded().gap(case):
+        return reason
+    for table in case.inputs.values():
+        for field in table.schema:
+            if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+                return "Spark has no timestamps of nanoseconds"
+            try:
+                spark_schema(pa.schema([field]))
+            except InputError as error:
+                return str(error)
+    return None
+
+
+class SparkBatch:
+    """`ouzel.spark.match` on the whole input."""
+
+    name = "spark batch"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def gap(self, case: Case) -> str | None:
+        return gap(case)
+
+    def run(self, case: Case) -> Answers:
+        frames = {
+            name: self._spark.createDataFrame(table, spark_schema(table.schema)).coalesce(1)
+            for name, table in case.inputs.items()
+        }
+        queries = prepared(case) if case.is_script else prepared(case)["query"]
+        found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
+        if not case.is_script:
+            return {"query": Answer.of_rows(found.toArrow().to_pylist())}
+        with found:
+            return {name: Answer.of_rows(frame.toArrow().to_pylist()) for name, frame in found.items()}
+
+
+class SparkStream:
+    """All cases in one stream: the k-th event of each is in micro-batch k, and each case is a bucket of its own.
+
+    Cases count time each in their own way, so each has its own clock: after micro-batch k the watermark has reached the
+    k-th event of every case, as the embedded engine's would event by event.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, cases: Sequence[Case], *, restarted: bool) -> None:
+        self.name = "spark streaming restarted" if restarted else "spark streaming"
+        self._shares: list[Share] = []
+        self._owners: list[tuple[Case, str]] = []  # of each query, by its number
+        self._batches: list[list[tuple[int, bytes | None]]] = []  # in each micro-batch: (number of the share, payload)
+        for case in cases:
+            if self.gap(case) is None:
+                self._add(case)
+        self._job = StreamJob(tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))))
+        self._found = self._run_all(spark, folder, restarted)
+
+    def gap(self, case: Case) -> str | None:
+        if not any(table.num_rows for table in case.inputs.values()):
+            return gap(case) or "a stream without events has no micro-batches"
+        return gap(case)
+
+    def run(self, case: Case) -> Answers:
+        return {name: Answer.of_rows(rows) for name, rows in self._found[case.identity].items()}
+
+    def _add(self, case: Case) -> None:
+        tables = case.inputs
+        schema = tables[None].schema if None in tables else {name: table.schema for name, table in tables.items()}
+        queries = {name: _windowed(query) for name, query in prepared(case).items()}
+        program = make_program(queries, schema, streaming=True, **options(case))
+        events = [widen(one, program.layout) if isinstance(one, dict) else one for one in batches_of_one(case)]
+        ticks = tuple(int(ticks_of(table, program.layout)[0]) for table in events)
+        for part in plan_shares(program, Clock(1)):
+            number = len(self._shares)
+            self._shares.append(replace(part.share, first_query=len(self._owners), clock=CaseClock(ticks)))
+            self._owners += [(case, name) for name in part.share.queries]
+            for place, table in enumerate(events):
+                while len(self._batches) <= place:
+                    self._batches.append([])
+                self._batches[place].append((number, to_payload(part.share.events(table))))
+
+    def _run_all(self, spark: SparkSession, folder: Path, restarted: bool) -> dict[str, dict[str, list[Any]]]:
+        tables = list(self._tables())
+        stream = FileStream(spark, folder, tables[0].schema)
+        half = len(tables) // 2 if restarted else 0
+        if restarted:
+            stream.add(tables[:half])
+            stream.run(self._step)
+        stream.add(tables[half:])
+        stream.run(self._step)
+        found: dict[str, dict[str, list[Any]]] = {}
+        for case, name in self._owners:
+            found.setdefault(case.identity, {})[name] = []
+        for row in stream.answers():
+            case, name = self._owners[row["query"]]
+            found[case.identity][name] += from_payload(row["payload"]).to_pylist()
+        return found
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """One for each micro-batch, and one more that moves time past the last event of every case."""
+        for place, batch in enumerate([*self._batches, [(0, None)]]):
+            mark = pa.scalar((place + 1) * BATCH_MS * 1000, pa.timestamp("us", "UTC"))
+            yield pa.table(
+                {
+                    "mark": pa.repeat(mark, len(batch)),
+                    "query": pa.array([self._job.names[number] for number, _ in batch], pa.int32()),
+                    "payload": pa.array([payload for _, payload in batch], pa.binary()),
+                }
+            )
+
+    def _step(self, rows: DataFrame) -> DataFrame:
+        marked = rows.withWatermark("mark", "1 millisecond").where("mark IS NULL OR payload IS NOT NULL")
+        grouped = marked.select("query", "payload").groupBy("query")
+        return grouped.transformWithState(bucket_processor(self._job), PACKED, "append", "eventTime")
