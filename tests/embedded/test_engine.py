@@ -269,6 +269,25 @@ def test_a_newer_snapshot_is_refused() -> None:
         ouzel.Engine.restore(newer)
 
 
+def test_numbers_that_do_not_fit_are_an_error() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "u": pa.array([2**63, 5], pa.uint64())})
+    with pytest.raises(ouzel.InputError, match="'u'"):
+        ouzel.match(table, "PATTERN SEQ(A a, B b) WHERE a.u > 3 WITHIN 5")
+    assert ouzel.match(table, "PATTERN SEQ(A a, B b) WITHIN 5")["a"].to_pylist()[0]["u"] == 2**63
+
+
+def test_rows_are_counted_beyond_32_bits() -> None:
+    """The 2^40th event is like any other."""
+    engine = ouzel.Engine(PAIR)
+    engine.push(ROWS[:1])
+    assert engine._session is not None
+    (runner,) = engine._session._runners.values()
+    runner._payload._next = 2**40  # type: ignore[attr-defined]
+    engine.push(ROWS[1:3])
+    engine = ouzel.Engine.restore(engine.snapshot())
+    assert engine.push(ROWS[3:])["query"].to_pylist() == ANSWER
+
+
 # ── Memory ─────────────────────────────────────────────────────────────────────────────────────────
 
 

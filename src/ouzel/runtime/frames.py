@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
+from ouzel.errors import InputError
 from ouzel.kernels.order import gather
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, to_engine
@@ -18,6 +19,7 @@ class EventFrame:
     """Some rows of a wide table, all read as events of one component, or as the events of several in a match.
 
     `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table.
+    The columns `alike` have the same value for all components.
     """
 
     def __init__(
@@ -28,21 +30,32 @@ class EventFrame:
         ticks: np.ndarray,
         rows_of: Callable[[int], np.ndarray],
         count: int,
+        *,
+        alike: frozenset[str] = frozenset(),
     ) -> None:
         self._query = query
         self._layout = layout
         self._table = table
         self._ticks = ticks
         self._rows_of = rows_of
+        self._alike = alike
         self._taken: dict[tuple[int, str], pa.Array] = {}
         self.rows = count
 
     def wide(self, component: int, column: str) -> pa.Array:
         """A column of the input for the events of a component, in its own type."""
-        key = (component, column)
+        source = self._query.positives[0].position if column in self._alike else component
+        key = (source, column)
         if key not in self._taken:
-            self._taken[key] = take(one_array(self._table.column(column)), self._rows_of(component))
+            self._taken[key] = take(one_array(self._table.column(column)), self._rows_of(source))
         return self._taken[key]
+
+    def time(self, component: int) -> pa.Array:
+        """The event time in the type of the input."""
+        name = self._layout.time
+        if name in self._table.column_names:
+            return self.wide(component, name)
+        return ticks_to_time(gather(self._ticks, self._rows_of(component)), self._layout.schema.field(name).type)
 
     def raw(self, reference: Attribute) -> pa.Array:
         """An attribute in the type of the input; null where the event's type lacks it."""
@@ -66,7 +79,13 @@ class EventFrame:
         return value
 
     def attribute(self, reference: Attribute) -> Column:
-        return to_engine(self.raw(reference), reference.type)
+        try:
+            return to_engine(self.raw(reference), reference.type)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"a value of '{'.'.join(reference.path)}' does not fit the 64 bits or 18 digits in which "
+                f"{reference.type} values are computed: {error}"
+            ) from None
 
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:
@@ -95,6 +114,15 @@ class EventFrame:
 
 def _has(reference: Attribute, event_type: str) -> bool:
     return reference.present_in is None or event_type in reference.present_in
+
+
+def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
+    """Ticks in the type of the input's time column."""
+    plain = pa.array(ticks, pa.int64())
+    if pa.types.is_timestamp(time):
+        unit = "ns" if time.unit == "ns" else "us"
+        return plain.view(pa.timestamp(unit, time.tz)).cast(time, safe=False)
+    return plain.cast(time)
 
 
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:

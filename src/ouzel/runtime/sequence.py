@@ -48,6 +48,8 @@ _EARLIEST = -(2**63)
 _NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 # Below this many the front of the buffer is not worth moving.
 _COMPACT_MIN = 4096
+# Matches of one piece of an answer.
+_OUTPUT_MATCHES = 1 << 17
 
 
 class SequenceRunner:
@@ -74,9 +76,12 @@ class SequenceRunner:
         self._live = Block(np.empty(0, np.int64), self._new_instances(0))
         self._live_count = 0
         self._state = new_state(self._tables, 0, 1, second_keys=1)
-        self._output = new_output(self._tables)
+        self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        # What one call of `advance` finds, piece by piece.
+        self._found: list[pa.Table] = []
+        self._moments: list[tuple[np.ndarray, np.ndarray]] = []
+        self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
         self.schema = output_schema(self._query, layout)
-        self.moments = _NO_MOMENTS
 
     def _new_instances(self, capacity: int) -> Instances:
         lanes = self._lowered.lanes
@@ -119,11 +124,14 @@ class SequenceRunner:
         first = self._live_count
         if ready is not None:
             self._append(ready)
+        self._found = []
+        self._moments = []
         self._scan(first)
         self._release(until)
-        table = self._collect()
+        self._collect()
+        self._numbered = None
         self._forget(until)
-        return table
+        return pa.concat_tables(self._found) if self._found else self.schema.empty_table()
 
     def _take_ready(self, until: int) -> Block | None:
         """What is pending at or before a tick, in stream order."""
@@ -172,9 +180,15 @@ class SequenceRunner:
             second_keys=self._stager.second_keys.count,
         )
         instances = self._kernel_instances()
-        progress = scan(self._tables, self._state, instances, first, self._live_count, self._output)
-        self._state, self._output = progress.state, progress.output
-        self._raise_if_limited(progress.status)
+        status, position = Status.OUTPUT_FULL, first
+        while status is Status.OUTPUT_FULL:
+            # A piece at a time: what the kernel wrote is still in the cache when it is read, and nothing large is
+            # written that is not part of the answer.
+            self._collect()
+            status, position, self._state, self._output = scan(
+                self._tables, self._state, instances, position, self._live_count, self._output, stop_when_full=True
+            )
+        self._raise_if_limited(status)
 
     def _release(self, until: int) -> None:
         if not self._query.components[-1].negated:
@@ -213,30 +227,45 @@ class SequenceRunner:
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> pa.Table:
-        count = int(self._output.count[0])
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave, if some other query may read them."""
+        if not self._moments:
+            return _NO_MOMENTS
+        starts, ends = zip(*self._moments, strict=True)
+        return np.concatenate(starts), np.concatenate(ends)
+
+    def _collect(self) -> None:
+        """Make an answer of the matches that the kernel has written, and its buffers free again."""
+        count = int(self._output.written[0])
         if not count:
-            self.moments = _NO_MOMENTS
-            return self.schema.empty_table()
+            return
         slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
-        ends = self._output.match_end[:count]
-        self._output.count[0] = 0
-        starts = gather(self._live.instances.start, slots[0])
         table, ticks, places = self._fetch(slots)
+        instances = self._live.instances
+        starts = ends = None
+        if self._query.into is not None or instances.start is not instances.end or self._query.components[-1].negated:
+            starts = gather(instances.start, slots[0])
+            ends = self._output.match_end[:count].copy()
         if self._lowered.residual:
             kept = self._residual(table, ticks, places, count)
-            places, starts, ends = [rows[kept] for rows in places], starts[kept], ends[kept]
-        self.moments = (starts, ends)
-        answer = transform(self._query, self._layout, table, ticks, places, starts, ends)
-        # What `ends` shows is reused by the next call.
-        self._output = new_output(self._tables, min(len(self._output.match_end), 1 << 20))
-        return answer
+            places = [rows[kept] for rows in places]
+            if starts is not None and ends is not None:
+                starts, ends = starts[kept], ends[kept]
+        self._found.append(transform(self._query, self._layout, table, ticks, places, starts, ends))
+        if starts is not None and ends is not None:
+            self._moments.append((starts, ends))
+        self._output.written[0] = 0
+        if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
+            self._output = new_output(self._tables, _OUTPUT_MATCHES)
 
     def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
         """A table with the rows of matches, their event times, and for each component where its rows stand."""
         if self._payload.is_whole:
             # All live rows lie in one table: number them once instead of once for each match.
-            table, ticks, local = self._payload.fetch(self._live.rows[: self._live_count])
+            if self._numbered is None:
+                self._numbered = self._payload.fetch(self._live.rows[: self._live_count])
+            table, ticks, local = self._numbered
             return table, ticks, [gather(local, one) for one in slots]
         table, ticks, places = self._payload.fetch(self._live.rows[np.stack(slots)])
         return table, ticks, list(places)
@@ -332,11 +361,9 @@ class SequenceRunner:
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; gives what `load` needs to find it again."""
         following, bases, chunks = self._payload.dump()
-        state = {}
-        for name, array in self._state._asdict().items():
-            if name not in _SCRATCH:
-                used = min(len(array), self._live_count) if name in _PER_SLOT else len(array)
-                state[name] = writer.add_array(array[:used])
+        state = {name: writer.add_array(getattr(self._state, name)) for name in _WHOLE}
+        for name in _PER_SLOT:
+            state[name] = writer.add_array(getattr(self._state, name)[..., : self._live_count])
         live = Block(self._live.rows[: self._live_count], _cut(self._live.instances, self._live_count))
         return {
             "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
@@ -373,9 +400,10 @@ class SequenceRunner:
         return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
 
 
-_SCRATCH = ("bound", "cursor", "oldest_end", "values")
-# Arrays of the kernel's state with an entry for each slot, of which only those in use are stored.
+# What a snapshot holds of the kernel's state: arrays whose last axis is slots, of which only those in use are stored,
+# and the others. The rest is scratch.
 _PER_SLOT = ("links", "marks", "waiting_tail")
+_WHOLE = ("head", "second_head", "waiting_slots", "waiting_next", "waiting_heap", "counters")
 
 
 def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:

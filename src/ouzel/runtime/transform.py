@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
-from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import from_engine, output_type
 from ouzel.runtime.vectors import evaluate
@@ -32,19 +32,24 @@ def transform(
     table: pa.Table,
     ticks: np.ndarray,
     rows: Sequence[np.ndarray],
-    starts: np.ndarray,
-    ends: np.ndarray,
+    starts: np.ndarray | None = None,
+    ends: np.ndarray | None = None,
 ) -> pa.Table:
     """Composite events out of matches.
 
     `rows` has an array for each positive component, which numbers rows of `table`; `starts` and
-    `ends` are the ticks between which each match lies.
+    `ends` are the ticks between which each match lies, None where they are the times of its first and last event.
     """
     schema = output_schema(query, layout)
     place = {c.position: i for i, c in enumerate(query.positives)}
-    frame = EventFrame(query, layout, table, ticks, lambda c: rows[place[c]], len(starts))
+    alike = _alike(query, layout)
+    frame = EventFrame(query, layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=alike)
     time = _time_type(layout)
-    columns: list[pa.Array] = [ticks_to_time(starts, time), ticks_to_time(ends, time)]
+    first, last = query.positives[0].position, query.positives[-1].position
+    columns: list[pa.Array] = [
+        frame.time(first) if starts is None else ticks_to_time(starts, time),
+        frame.time(last) if ends is None else ticks_to_time(ends, time),
+    ]
     if query.returns is None:
         columns += [_struct(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
     else:
@@ -52,13 +57,17 @@ def transform(
     return pa.table(columns, schema=schema)
 
 
-def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
-    """Ticks in the type of the input's time column."""
-    plain = pa.array(ticks, pa.int64())
-    if pa.types.is_timestamp(time):
-        unit = "ns" if time.unit == "ns" else "us"
-        return plain.view(pa.timestamp(unit, time.tz)).cast(time, safe=False)
-    return plain.cast(time)
+def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
+    """The columns of equivalence tests: fetched once for all events of a match, which saves much of a large answer."""
+    found = set()
+    for test in query.equivalences:
+        if len(test.path) > 1 or any(test.lacked_by.get(c.position) for c in query.positives):
+            continue
+        columns = {layout.column(t, test.path[0]) for c in query.positives for t in c.types or ("",)}
+        # Zeros of both signs are equal, and so are all NaN, but they are not alike.
+        if len(columns) == 1 and not pa.types.is_floating(layout.schema.field(*columns).type):
+            found |= columns
+    return frozenset(found)
 
 
 def _time_type(layout: Layout) -> pa.DataType:
