@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.stack_checks import oldest_alive
+from ouzel.kernels.stack_checks import NEVER, oldest_alive
 from ouzel.kernels.stack_tables import ByComponent, Counter, Link, Status
 
 _DONE = int(Status.DONE)
@@ -73,11 +73,13 @@ def scan_plain(tables, state, instances, first, last, output):
     counters = state.counters
     by_component = tables.by_component
     components = tables.components
+    window = tables.window
     last_position = tables.length - 1
     capacity = output.match_end.size
     written = output.written[0]
     oldest = counters[_OLDEST]
     tick_start = first_of_tick(end, first, last)
+    tick = end[tick_start] if first < last else NEVER
     check_oldest_at = first
     pushed = 0
     constructions = 0
@@ -87,11 +89,11 @@ def scan_plain(tables, state, instances, first, last, output):
     position = last
     for slot in range(first, last):
         now = end[slot]
-        tick_start = tick_start if now == end[tick_start] else slot
-        window_start = oldest_alive(now, tables.window)
+        tick_start = tick_start if now == tick else slot
+        tick = now
         if slot >= check_oldest_at:
             # Not at every instance: the length of this loop is hard to predict.
-            oldest = first_alive(end, oldest, window_start)
+            oldest = first_alive(end, oldest, oldest_alive(now, window))
             check_oldest_at = slot + 32
         # No branch from here on depends on the data: which component comes and whether it is filtered is a matter of
         # chance, and a wrong guess of the processor costs more than all of this.
@@ -101,7 +103,7 @@ def scan_plain(tables, state, instances, first, last, output):
         own = base + component
         under = head[own]
         top = head[base + by_component[component, _BEFORE]]
-        if top >= tick_start and place > 0:
+        if top >= tick_start:
             top = last_before(end, skip, top, now)
         # Transition filtering: whatever lies below the top is older still.
         alive = (place == 0) | (top >= oldest)
@@ -116,7 +118,7 @@ def scan_plain(tables, state, instances, first, last, output):
         if not (alive & (place == last_position)):
             continue
 
-        oldest = first_alive(end, oldest, window_start)
+        oldest = first_alive(end, oldest, oldest_alive(now, window))
         room = tables.max_matches_per_moment
         if counters[_MOMENT] == now:
             room -= counters[_AT_MOMENT]
