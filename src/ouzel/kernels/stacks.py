@@ -84,12 +84,20 @@ class Progress(NamedTuple):
 
 
 def scan(
-    tables: StackTables, state: StackState, instances: Instances, first: int, last: int, output: StackOutput
+    tables: StackTables,
+    state: StackState,
+    instances: Instances,
+    first: int,
+    last: int,
+    output: StackOutput,
+    *,
+    stop_when_full: bool = False,
 ) -> Progress:
     """Read the instances in slots first to last - 1 and append the matches they complete to the output.
 
     Go on with the state and output of the result: they may have grown. Matches that wait for a negated end are
-    released as soon as an instance shows that their window has passed.
+    released as soon as an instance shows that their window has passed. With `stop_when_full` the call ends when there
+    is no more room; empty the output and go on at `position`.
 
     >>> from ouzel.kernels.stack_tables import build_tables, new_instances, new_output, new_state
     >>> tables = build_tables([False, False], window=10)
@@ -104,13 +112,15 @@ def scan(
     points = instances.start is instances.end
     if tables.plain and points:
         status, position = scan_plain(tables, state, instances, first, last, output)
-        while status == _OUTPUT_FULL:
+        while status == _OUTPUT_FULL and not (stop_when_full and output.written[0]):
             output = larger_output(output)
             status, position = scan_plain(tables, state, instances, position, last, output)
         return Progress(Status(status), position, state, output)
     status, position = _scan(tables, state, instances, points, first, last, output)
     while status in (_OUTPUT_FULL, _WAITING_FULL):
         if status == _OUTPUT_FULL:
+            if stop_when_full and output.written[0]:
+                break
             output = larger_output(output)
         else:
             state = reserve_waiting(state, 2 * max(state.waiting_next.size, 512))

@@ -49,7 +49,7 @@ _NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 # Below this many the front of the buffer is not worth moving.
 _COMPACT_MIN = 4096
 # Matches of one piece of an answer.
-_OUTPUT_MATCHES = 1 << 17
+_OUTPUT_MATCHES = 1 << 18
 
 
 class SequenceRunner:
