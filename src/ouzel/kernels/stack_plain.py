@@ -156,7 +156,8 @@ def _search(below, previous_top, cursor, slot, now, oldest, written, room, outpu
     match_end = output.match_end
     length = slots.shape[0]
     last_position = length - 1
-    seen = 0
+    # With two components the loop over position 1 passes the completing instance, which is no candidate.
+    seen = -1 if last_position == 1 else 0
     level = last_position
     cursor[level] = slot
     while level <= last_position:
@@ -164,7 +165,7 @@ def _search(below, previous_top, cursor, slot, now, oldest, written, room, outpu
             node = previous_top[cursor[level]]
             level -= 1
         else:
-            # With two components the completing instance stands at position 1 itself, alone.
+            # With two components it stands at position 1 itself, alone.
             second = slot if last_position == 1 else previous_top[cursor[2]]
             while second >= oldest:
                 seen += 1
