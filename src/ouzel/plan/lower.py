@@ -16,6 +16,7 @@ from ouzel.bind.model import (
     BOOL,
     FLOAT,
     Aggregation,
+    Attribute,
     Bound,
     Conjunct,
     Constant,
@@ -158,7 +159,9 @@ def _of_one_event(expression: Bound) -> bool:
     if isinstance(expression, Length | Aggregation):
         return True
     running = any(isinstance(part, Length | Aggregation) for part in walk(expression))
-    return len(components_of(expression)) == 1 and not running
+    owners = components_of(expression)
+    # Below -1 are no events but registers and parameters of the algebra: of those nothing is computed beforehand.
+    return len(owners) == 1 and not running and (min(owners) >= -1 or isinstance(expression, Attribute))
 
 
 _COMPARISONS = {
@@ -188,6 +191,11 @@ def _domain(type_: Type) -> Domain:
 def _lane(expression: Bound, lanes: Lanes, domain: Domain) -> Lane:
     (component,) = components_of(expression)
     return lanes.lane(component, LaneSpec(expression, domain))
+
+
+def program_of(expression: Bound, lanes: Lanes) -> Program:
+    """The program that computes an expression; Inexpressible where kernels cannot."""
+    return Program(tuple(_instructions(expression, lanes)))
 
 
 def _instructions(expression: Bound, lanes: Lanes) -> list[Instruction]:
