@@ -1,0 +1,575 @@
+"""Names and types of algebra expressions: every text is bound by the binder's own typing, by symbolic execution.
+
+Walking up the expression, each stream is a union of branches whose attributes are expressions over slots, the event
+being read and registers. So renaming, projection and extension cost nothing later: whatever condition comes after them
+is already said in terms of input events (Theorem 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from ouzel.algebra import model
+from ouzel.algebra.model import (
+    CURRENT,
+    PARAMETERS,
+    BoundAlgebra,
+    BoundStream,
+    Branch,
+    Hop,
+    Operand,
+    Operator,
+    Source,
+    moved,
+    on_edge,
+    register,
+)
+from ouzel.algebra.streams import (
+    UNARY,
+    Base,
+    Extend,
+    Fold,
+    Next,
+    Project,
+    Rename,
+    Round,
+    Select,
+    Stream,
+    Union,
+    inputs_of,
+    parsed,
+    written,
+)
+from ouzel.bind import mistakes
+from ouzel.bind.expressions import Expressions
+from ouzel.bind.literals import Parameters
+from ouzel.bind.mistakes import listed, nearest, quoted
+from ouzel.bind.model import UNKNOWN, Attribute, Bound, Catalog, Component, Intrinsic, Kind, Type, parts
+from ouzel.bind.names import Place, type_at
+from ouzel.bind.schema import parse_type
+from ouzel.bind.typing import NUMBERS, Typing, common_type, described
+from ouzel.errors import QueryError
+from ouzel.lang import syntax
+from ouzel.lang.syntax import Reference, Span
+
+_PARTS_MAX = 10_000
+_ROUNDS_MAX = 64
+# What kernels can carry from round to round.
+_CARRIED = NUMBERS | {Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.STRING, Kind.BINARY, Kind.UNKNOWN, Kind.NULL}
+
+
+def check(expression: Stream) -> None:
+    """Look at every name and type, as far as the streams declare their columns."""
+    bind(expression, Catalog())
+
+
+def bind(
+    expression: Stream,
+    catalog: Catalog,
+    *,
+    name: str = "query",
+    hidden: Collection[str] = (),
+    params: Mapping[str, Any] | None = None,
+    parameter_types: Mapping[str, Type] | None = None,
+) -> BoundAlgebra:
+    """Bind an expression to an input. `hidden` are the columns that hold the input's time and type.
+
+    `params` are the values of `:name`; with `parameter_types` they stay open, to be filled from a table later.
+
+    >>> from ouzel.algebra.streams import stream
+    >>> quotes = stream("Stock", name="string", price="double")
+    >>> bound = bind(quotes.next(quotes.select("price > 10")), Catalog())
+    >>> [len(branch.hops) for branch in bound.streams[-1].branches]
+    [1]
+    """
+    binder = _Binder(catalog, frozenset(hidden), params or {}, parameter_types, _resubscribed(expression))
+    for derived in binder.derived:
+        binder.streams.append(binder.stream(derived))
+    binder.streams.append(binder.stream(expression))
+    return BoundAlgebra(name, expression, tuple(binder.streams), catalog)
+
+
+def _resubscribed(expression: Stream) -> list[Stream]:
+    """The subexpressions that other automata read: right operands that are more than one event, innermost first."""
+    found: dict[Stream, None] = {}
+
+    def visit(node: Stream) -> None:
+        for below in inputs_of(node):
+            visit(below)
+        if isinstance(node, Next | Fold):
+            right = node.right
+            while isinstance(right, UNARY):
+                right = right.input
+            if not isinstance(right, Base):
+                found[right] = None
+
+    visit(expression)
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What names mean in one text, in the place of the binder's own names of patterns."""
+
+    source: mistakes.Source
+    now: Callable[[str], Bound | None]
+    # What `name.last` reads; None where it has no meaning.
+    before: Callable[[str], Bound | None] | None
+    known: Collection[str]
+    duration: Bound
+    components: tuple[Component, ...] = ()
+
+    def value(self, reference: Reference, place: Place, ranging: Any = None) -> Bound:
+        first, *rest = reference.names
+        if reference.index is not None or reference.default is not None:
+            raise self.source.mistake(
+                f"{quoted(first)} is a value of one event and takes no index", reference.span, f"write {first}"
+            )
+        if rest == ["last"] and self.before is not None:
+            found = self.before(first)
+            if found is None:
+                raise self._no_last(first, reference.span)
+            return found
+        found = self.now(first)
+        if found is None and first == "DUR" and not rest:
+            return replace(self.duration, span=reference.span)
+        if found is None or (rest and found.type.kind not in (Kind.STRUCT, Kind.UNKNOWN)):
+            raise self._unknown(reference)
+        return self._field(found, rest, reference) if rest else _at(found, reference.span)
+
+    def _field(self, found: Bound, rest: list[str], reference: Reference) -> Bound:
+        inner = type_at({"": found.type}, ("", *rest))
+        if inner is None or not isinstance(found, Attribute):
+            raise self._unknown(reference)
+        return replace(found, path=(*found.path, *rest), type=inner, span=reference.span)
+
+    def event_field(self, function: str, reference: Reference, place: Place, ranging: Any) -> NoReturn:
+        raise self.source.mistake(
+            f"{function}(…) asks an event of a pattern, and streams of the algebra have none",
+            reference.span,
+            "DUR is how long the composite event lasts",
+        )
+
+    def kleene_variable(self, reference: Reference, function: str) -> NoReturn:
+        raise self.source.mistake(
+            f"{function}(…) ranges over a component with +, and streams of the algebra have none",
+            reference.span,
+            "fold(…) with a step that extends what it has so far computes aggregates",
+        )
+
+    def _no_last(self, name: str, span: Span) -> QueryError:
+        hint = f"give its first value: first={{{name!r}: …}}" if name in self.known else nearest(name, self.known)
+        return self.source.mistake(f"the instance has no attribute {quoted(name)} before this event", span, hint)
+
+    def _unknown(self, reference: Reference) -> QueryError:
+        first, *rest = reference.names
+        if rest == ["last"]:
+            return self.source.mistake(
+                f"{quoted(first + '.last')} has no meaning here", reference.span, ".last stands in theta and step only"
+            )
+        what = ".".join(reference.names)
+        hint = nearest(first, self.known) or (f"it has {listed(list(self.known)[:12], 'and')}" if self.known else None)
+        return self.source.mistake(f"the stream has no attribute {quoted(what)}", reference.span, hint)
+
+
+def _at(expression: Bound, span: Span) -> Bound:
+    return replace(expression, span=span)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenParameters(Parameters):
+    """Parameters whose values come from a table, one query a row: they are references, not constants."""
+
+    types: Mapping[str, Type] | None = None
+
+    def constant(self, parameter: syntax.Parameter, source: mistakes.Source) -> Any:
+        assert self.types is not None
+        if parameter.name not in self.types:
+            hint = nearest(parameter.name, self.types)
+            raise source.mistake(f"there is no column for the parameter {quoted(parameter.name)}", parameter.span, hint)
+        self.used.add(parameter.name)
+        return Attribute(PARAMETERS, (parameter.name,), type=self.types[parameter.name], span=parameter.span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The attributes of a stream while it is read: expressions by name; with `open_at`, any other name as well."""
+
+    named: Mapping[str, Bound]
+    open_at: int | None = None
+
+    def __call__(self, name: str) -> Bound | None:
+        if name in self.named:
+            return self.named[name]
+        if self.open_at is not None and name != "DUR":
+            return Attribute(self.open_at, (name,), type=UNKNOWN)
+        return None
+
+    def over(self, below: _Columns) -> _Columns:
+        """These attributes, and those of the instance that they do not replace."""
+        if self.open_at is None:
+            return _Columns({**below.named, **self.named}, below.open_at)
+        # Nothing is known of the event: a name that the user gave to the instance's is taken to be the instance's.
+        return _Columns({**below.named, **self.named}, self.open_at)
+
+    def moved(self, source: int, target: int) -> _Columns:
+        named = {name: moved(value, source, target) for name, value in self.named.items()}
+        return _Columns(named, target if self.open_at == source else self.open_at)
+
+
+class _Binder:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hidden: frozenset[str],
+        params: Mapping[str, Any],
+        parameter_types: Mapping[str, Type] | None,
+        derived: list[Stream],
+    ) -> None:
+        self.catalog = catalog
+        self.hidden = hidden
+        self.derived = derived
+        self.streams: list[BoundStream] = []
+        self._time = catalog.time.type
+        self._parameters = Parameters(params)
+        if parameter_types is not None:
+            self._parameters = _OpenParameters(params, types=parameter_types)
+
+    # ── Streams ────────────────────────────────────────────────────────────────────────────────────
+
+    def stream(self, expression: Stream) -> BoundStream:
+        branches = self._branches(expression, expression)
+        first = branches[0]
+        return BoundStream(expression, branches, {name: value.type for name, value in first.columns.items()})
+
+    def _branches(self, expression: Stream, top: Stream) -> tuple[Branch, ...]:
+        if expression in self.derived and expression is not top and expression != top:
+            number = self.derived.index(expression)
+            columns, opened = self._derived_columns(number, 0)
+            return (Branch(Operand(Source(derived=number)), columns=columns.named, open_slot=opened),)
+        match expression:
+            case Base():
+                columns = self._base_columns(expression, 0)
+                return (Branch(Operand(Source(base=expression)), columns=columns.named, open_slot=columns.open_at),)
+            case Union(left=left, right=right):
+                return self._union(expression, self._branches(left, top), self._branches(right, top))
+            case Next(left=left, right=right, theta=theta):
+                operand, columns = self._operand(right)
+                return tuple(self._next(b, operand, columns, theta) for b in self._branches(left, top))
+            case Fold(left=left, right=right):
+                operand, columns = self._operand(right)
+                return tuple(self._fold(b, operand, columns, expression) for b in self._branches(left, top))
+        assert isinstance(expression, UNARY)
+        return tuple(self._unary(branch, expression) for branch in self._branches(expression.input, top))
+
+    def _base_columns(self, base: Base, component: int) -> _Columns:
+        attributes = self._attributes(base)
+        if base.columns is not None:
+            declared = {name: parse_type(text) for name, text in base.columns}
+            attributes = declared if attributes is None else _compared(base, declared, attributes)
+        if attributes is None:
+            return _Columns({}, component)
+        hidden = {*self.hidden, *([base.start] if base.start else [])}
+        return _Columns({n: Attribute(component, (n,), type=t) for n, t in attributes.items() if n not in hidden})
+
+    def _attributes(self, base: Base) -> Mapping[str, Type] | None:
+        if self.catalog.open:
+            return None
+        if base.type is not None:
+            if self.catalog.declared is not None and self.catalog.common is None:
+                if base.type not in self.catalog.declared:
+                    raise QueryError(
+                        f"there is no event type {quoted(base.type)}", hint=nearest(base.type, self.catalog.declared)
+                    )
+            return self.catalog.attributes(base.type)
+        if self.catalog.declared is None:
+            return self.catalog.common
+        # Of every type: what all types have.
+        shared: dict[str, Type] | None = None
+        for attributes in self.catalog.declared.values():
+            here = attributes if shared is None else {n: t for n, t in shared.items() if attributes.get(n) == t}
+            shared = dict(here)
+        return shared
+
+    def _derived_columns(self, number: int, component: int) -> tuple[_Columns, int | None]:
+        stream = self.streams[number]
+        named: dict[str, Bound] = {n: Attribute(component, (n,), type=t) for n, t in stream.columns.items()}
+        opened = component if stream.branches[0].open_slot is not None else None
+        return _Columns(named, opened), opened
+
+    def _operand(self, expression: Stream) -> tuple[Operand, _Columns]:
+        """A right operand: unary operators over a source, said of the event being read."""
+        if isinstance(expression, UNARY):
+            operand, columns = self._operand(expression.input)
+            names = self._names("", columns, None, columns.named, CURRENT, CURRENT)
+            columns, condition = self._applied(expression, columns, names)
+            if condition is not None:
+                operand = replace(operand, conditions=(*operand.conditions, condition))
+            return operand, columns
+        if isinstance(expression, Base):
+            return Operand(Source(base=expression)), self._base_columns(expression, CURRENT)
+        number = self.derived.index(expression)
+        return Operand(Source(derived=number)), self._derived_columns(number, CURRENT)[0]
+
+    # ── Unary operators ────────────────────────────────────────────────────────────────────────────
+
+    def _unary(self, branch: Branch, operator: Stream) -> Branch:
+        columns = _Columns(branch.columns, branch.open_slot)
+        last = len(branch.hops)
+        names = self._names("", columns, None, columns.named, 0, last)
+        columns, condition = self._applied(operator, columns, names)
+        branch = replace(branch, columns=columns.named, open_slot=columns.open_at)
+        return branch if condition is None else self._with_condition(branch, condition)
+
+    def _with_condition(self, branch: Branch, condition: Bound) -> Branch:
+        slot = len(branch.hops)
+        if not branch.hops:
+            said = on_edge(condition, slot, None, None)
+            return replace(branch, start=replace(branch.start, conditions=(*branch.start.conditions, said)))
+        hop = branch.hops[-1]
+        rounds = tuple(
+            replace(each, results=(*each.results, on_edge(condition, slot, hop, each))) for each in hop.rounds
+        )
+        return replace(branch, hops=(*branch.hops[:-1], replace(hop, rounds=rounds)))
+
+    def _applied(self, operator: Stream, columns: _Columns, names: _Names) -> tuple[_Columns, Bound | None]:
+        """The attributes after a unary operator, and the condition that it puts on the event."""
+        match operator:
+            case Select(condition=text):
+                return columns, self._condition(text, names)
+            case Project(names=kept):
+                for name in kept:
+                    self._must_have(columns, name, operator)
+                return _Columns({name: columns(name) for name in dict.fromkeys(kept)}), None  # type: ignore[misc]
+            case Rename(names=pairs):
+                return self._renamed(columns, dict(pairs), operator), None
+            case Extend(values=values):
+                more = {name: self._value(text, names) for name, text in values}
+                return _Columns({**columns.named, **more}, columns.open_at), None
+        raise AssertionError(f"{operator!r} is not unary")
+
+    def _renamed(self, columns: _Columns, new: Mapping[str, str], operator: Stream) -> _Columns:
+        for name in new:
+            self._must_have(columns, name, operator)
+        named = dict(columns.named)
+        found = {name: columns(name) for name in new}
+        for name in new:
+            named.pop(name, None)
+        for name, target in new.items():
+            if target in named:
+                raise QueryError(
+                    f"{quoted(name)} cannot be renamed to {quoted(target)}: the stream has such an attribute already",
+                    text=written(operator),
+                    hint=f"project it away first, or rename {quoted(target)} as well",
+                )
+            value = found[name]
+            assert value is not None
+            named[target] = value
+        return _Columns(named, columns.open_at)
+
+    def _must_have(self, columns: _Columns, name: str, operator: Stream) -> None:
+        if columns(name) is None:
+            hint = nearest(name, columns.named) or f"it has {listed(list(columns.named)[:12], 'and')}"
+            raise QueryError(f"the stream has no attribute {quoted(name)}", text=written(operator), hint=hint)
+
+    # ── Binary operators ───────────────────────────────────────────────────────────────────────────
+
+    def _union(self, union: Union, left: tuple[Branch, ...], right: tuple[Branch, ...]) -> tuple[Branch, ...]:
+        branches = (*left, *right)
+        if any(branch.open_slot is not None for branch in branches):
+            return branches
+        expected = left[0].columns
+        for branch in right:
+            if set(branch.columns) != set(expected):
+                odd = sorted(set(branch.columns) ^ set(expected))[0]
+                side = "left" if odd in expected else "right"
+                raise QueryError(
+                    f"the streams of a union have the same attributes, and only the {side} one has {quoted(odd)}",
+                    hint="rename(…) and project(…) make them alike",
+                )
+        types: dict[str, Type] = {}
+        for name in expected:
+            kind: Type | None = expected[name].type
+            for branch in branches:
+                found = None if kind is None else common_type(kind, branch.columns[name].type)
+                if found is None:
+                    one, other = described(expected[name].type), described(branch.columns[name].type)
+                    raise QueryError(f"{quoted(name)} is {one} in one stream of the union and {other} in the other")
+                kind = found
+            assert kind is not None
+            types[name] = kind
+        typing = self._typing("")
+        return tuple(
+            replace(branch, columns={name: typing.converted(branch.columns[name], types[name]) for name in expected})
+            for branch in branches
+        )
+
+    def _next(self, branch: Branch, operand: Operand, event: _Columns, theta: str | None) -> Branch:
+        slot = len(branch.hops) + 1
+        before = _Columns(branch.columns, branch.open_slot)
+        joint = event.over(before)
+        tests = self._theta(theta, joint, before, event)
+        columns = joint.moved(CURRENT, slot)
+        hop = Hop(Operator.NEXT, operand, (model.Round(theta=tests),), len(branch.register_types))
+        return replace(branch, hops=(*branch.hops, hop), columns=columns.named, open_slot=columns.open_at)
+
+    def _theta(self, theta: str | None, joint: _Columns, before: _Columns, event: _Columns) -> tuple[Bound, ...]:
+        if theta is None:
+            return ()
+        names = self._names(theta, joint, before, {**before.named, **event.named}, 0, CURRENT)
+        return (self._condition(theta, names),)
+
+    def _fold(self, branch: Branch, operand: Operand, event: _Columns, fold: Fold) -> Branch:
+        slot = len(branch.hops) + 1
+        first_register = len(branch.register_types)
+        before = self._first_values(_Columns(branch.columns, branch.open_slot), fold, slot - 1)
+        first, after = self._round(fold, before, event)
+        registers: dict[str, Type] = {}
+        for _ in range(_ROUNDS_MAX):
+            carried = self._carried(after, registers, slot, first_register)
+            later, again = self._round(fold, carried, event)
+            if set(again.named) != set(after.named):
+                odd = sorted(set(again.named) ^ set(after.named))[0]
+                raise QueryError(
+                    f"the rounds of fold(…) must give the same attributes, and {quoted(odd)} is not in all of them",
+                    text=written(fold.step),
+                    hint="keep in the step what theta and step read",
+                )
+            if not self._settle_registers(after, again, carried, registers, slot):
+                break
+        else:
+            raise QueryError("the types of the rounds of fold(…) do not settle", text=written(fold.step))
+        typing = self._typing("")
+        names = list(registers)
+        rounds = tuple(
+            replace(each, registers=tuple(typing.converted(columns.named[n], registers[n]) for n in names))
+            for each, columns in ((first, after), (later, again))
+        )
+        hop = Hop(Operator.FOLD, operand, rounds, first_register)
+        return replace(
+            branch,
+            hops=(*branch.hops, hop),
+            columns=carried.named,
+            open_slot=carried.open_at,
+            register_types=(*branch.register_types, *registers.values()),
+        )
+
+    def _first_values(self, before: _Columns, fold: Fold, last: int) -> _Columns:
+        given: dict[str, Bound] = {}
+        for name, text in fold.first:
+            if name in before.named:
+                raise QueryError(
+                    f"first= gives {quoted(name)}, which the stream has already: its own value is the first",
+                    text=text,
+                    hint="leave it out, or rename the attribute of the stream",
+                )
+            given[name] = self._value(text, self._names(text, before, None, before.named, 0, last))
+        return _Columns({**before.named, **given}, before.open_at)
+
+    def _round(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Round, _Columns]:
+        """One round from an instance with these attributes: the tests, and the attributes after the step."""
+        columns = event.over(before)
+        theta = self._theta(fold.theta, columns, before, event)
+        keeps: list[Bound] = []
+        for operator in _steps(fold.step):
+            names = self._names("", columns, before, {**before.named, **columns.named}, 0, CURRENT)
+            columns, condition = self._applied(operator, columns, names)
+            if condition is not None:
+                keeps.append(condition)
+        return model.Round(theta=theta, keeps=tuple(keeps)), columns
+
+    def _carried(self, after: _Columns, registers: dict[str, Type], slot: int, first_register: int) -> _Columns:
+        """The attributes of an instance between rounds: of its events where that says it all, else in registers."""
+        named: dict[str, Bound] = {}
+        for name, value in after.named.items():
+            read = _components(value)
+            if name not in registers and CURRENT in read and read != {CURRENT}:
+                registers[name] = value.type
+            if name not in registers:
+                named[name] = moved(value, CURRENT, slot)
+        for number, (name, kind) in enumerate(registers.items()):
+            named[name] = register(first_register + number, kind)
+        ordered = {name: named[name] for name in after.named}
+        return _Columns(ordered, slot if after.open_at == CURRENT else after.open_at)
+
+    def _settle_registers(
+        self, after: _Columns, again: _Columns, carried: _Columns, registers: dict[str, Type], slot: int
+    ) -> bool:
+        """Whether another attribute must be carried in a register, or one in a wider type."""
+        changed = False
+        for name in after.named:
+            if name not in registers and moved(again.named[name], CURRENT, slot) == carried.named[name]:
+                continue
+            kinds = after.named[name].type, again.named[name].type
+            kind = common_type(*kinds)
+            if kind is None or kind.kind not in _CARRIED:
+                raise QueryError(
+                    f"fold(…) cannot carry {quoted(name)} from round to round: it is {described(kinds[0])} first "
+                    f"and {described(kinds[1])} then"
+                )
+            if registers.get(name) != kind:
+                registers[name] = kind
+                changed = True
+        return changed
+
+    # ── Texts ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _names(
+        self,
+        text: str,
+        now: Callable[[str], Bound | None],
+        before: Callable[[str], Bound | None] | None,
+        known: Collection[str],
+        first: int,
+        last: int,
+    ) -> _Names:
+        return _Names(mistakes.Source(text), now, before, known, model.duration(first, last, self._time))
+
+    def _typing(self, text: str) -> Typing:
+        return Typing(mistakes.Source(text), self.catalog.time)
+
+    def _expressions(self, text: str, names: _Names) -> Expressions:
+        source = mistakes.Source(text)
+        here: Any = replace(names, source=source)
+        return Expressions(source, here, Typing(source, self.catalog.time), self._parameters, Place.WHERE, {})
+
+    def _condition(self, text: str, names: _Names) -> Bound:
+        return self._small(self._expressions(text, names).condition(parsed(text)), text)
+
+    def _value(self, text: str, names: _Names) -> Bound:
+        return self._small(self._expressions(text, names).value(parsed(text)), text)
+
+    def _small(self, expression: Bound, text: str) -> Bound:
+        # What is extended again and again is put in where it is used, which could double each time.
+        if sum(1 for _ in parts(expression)) > _PARTS_MAX:
+            raise QueryError("what this expression refers to has grown too large", text=text)
+        return expression
+
+
+def _steps(step: Stream) -> Iterator[Stream]:
+    """The operators of a step in the order in which they are applied."""
+    if isinstance(step, Round):
+        return
+    assert isinstance(step, UNARY)
+    yield from _steps(step.input)
+    yield step
+
+
+def _components(expression: Bound) -> set[int]:
+    return {part.component for part in parts(expression) if isinstance(part, Attribute | Intrinsic)}
+
+
+def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]) -> dict[str, Type]:
+    """Declared columns in the types that the input's columns really have."""
+    for name, kind in declared.items():
+        if name not in real:
+            raise QueryError(
+                f"the input has no column {quoted(name)}, which the stream {base!r} declares", hint=nearest(name, real)
+            )
+        found = real[name]
+        alike = found.kind is kind.kind or {found.kind, kind.kind} <= NUMBERS
+        if not alike and not {found.kind, kind.kind} & {Kind.UNKNOWN, Kind.NULL}:
+            raise QueryError(f"column {quoted(name)} is {found}, but the stream {base!r} declares it {kind}")
+    return {name: real[name] for name in declared}

@@ -1,0 +1,148 @@
+"""What binding an algebra expression gives: streams of branches, each a row of operators over numbered slots.
+
+An *instance* is a composite event in the making. Slot 0 holds its first event; the k-th `next` or `fold` puts the event
+that it found into slot k, over the one of the round before. Expressions name the event that is being read as component
+CURRENT, events of the instance by their slot, and values that fold carries from round to round as registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from ouzel.algebra.streams import Base, Stream
+from ouzel.bind.model import INT, Attribute, Bound, Catalog, Constant, EventField, Intrinsic, Operation, Type
+
+CURRENT = -1
+REGISTERS = -2
+PARAMETERS = -3
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an operand's events come from: the input, or the stream of that number (resubscription, paper 3.5)."""
+
+    base: Base | None = None
+    derived: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A source with the conditions of unary operators, which read one event each (θ1 of the paper's edges)."""
+
+    source: Source
+    conditions: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One way to read an event: `next` has one; `fold` has one for its first round and one for all later ones.
+
+    An event for which `theta` holds is taken; the instance then goes on in the fold if `keeps` hold, and leaves it as a
+    result if `keeps` and `results` hold. `registers` are the new values of the operator's own registers.
+    """
+
+    theta: tuple[Bound, ...] = ()
+    keeps: tuple[Bound, ...] = ()
+    results: tuple[Bound, ...] = ()
+    registers: tuple[Bound, ...] = ()
+
+
+class Operator(Enum):
+    NEXT = "next"
+    FOLD = "fold"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A `next` or `fold` of a branch."""
+
+    operator: Operator
+    operand: Operand
+    rounds: tuple[Round, ...]
+    first_register: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A linear-plus expression without union: its first operand and the operators after it."""
+
+    start: Operand
+    hops: tuple[Hop, ...] = ()
+    columns: Mapping[str, Bound] = field(default_factory=dict)
+    # No schema was seen: names that `columns` does not have are taken to be attributes of this slot.
+    open_slot: int | None = None
+    register_types: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStream:
+    """A union of branches: the events of all of them, those with the same sources and values once."""
+
+    expression: Stream
+    branches: tuple[Branch, ...]
+    columns: Mapping[str, Type]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAlgebra:
+    """A checked expression: its streams in an order in which none reads a later one; the last is the answer."""
+
+    name: str
+    expression: Stream
+    streams: tuple[BoundStream, ...]
+    catalog: Catalog
+
+    @property
+    def text(self) -> str:
+        return repr(self.expression)
+
+
+def register(number: int, kind: Type) -> Attribute:
+    return Attribute(REGISTERS, (str(number),), type=kind)
+
+
+def duration(first: int, last: int, time: Type) -> Operation:
+    """`DUR`: end - start + 1, in ticks."""
+    ticks = Operation(
+        "-",
+        (Intrinsic(last, EventField.END, type=time), Intrinsic(first, EventField.START, type=time)),
+        type=INT,
+    )
+    return Operation("+", (ticks, Constant(1, type=INT)), type=INT)
+
+
+def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]) -> Bound:
+    """The expression with every reference to an event changed."""
+    if isinstance(expression, Attribute | Intrinsic):
+        return change(expression)
+    if isinstance(expression, Operation):
+        operands = tuple(replaced(operand, change) for operand in expression.operands)
+        return expression if operands == expression.operands else replace(expression, operands=operands)
+    return expression
+
+
+def moved(expression: Bound, source: int, target: int) -> Bound:
+    """The expression about the event of another component."""
+
+    def change(reference: Attribute | Intrinsic) -> Bound:
+        return replace(reference, component=target) if reference.component == source else reference
+
+    return replaced(expression, change)
+
+
+def on_edge(expression: Bound, slot: int, hop: Hop | None, each: Round | None) -> Bound:
+    """A condition on a result, said of the edge that makes it: the event in the slot is the one being read."""
+
+    def change(reference: Attribute | Intrinsic) -> Bound:
+        if reference.component == slot:
+            return replace(reference, component=CURRENT)
+        if reference.component == REGISTERS and hop is not None and each is not None:
+            assert isinstance(reference, Attribute)
+            number = int(reference.path[0]) - hop.first_register
+            if number >= 0:
+                return each.registers[number]
+        return reference
+
+    return replaced(expression, change)

@@ -1,0 +1,285 @@
+"""Streams as immutable Python expressions: what users compose, before any name is looked up.
+
+Each operator is a small class; equal expressions are equal objects, which is how shared subexpressions are found. The
+texts are parsed as soon as they are given, so a slip of the pen is told where it was made; names and types are checked
+when the columns of the input are known, which is at once where a stream declares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from ouzel.errors import InputError
+from ouzel.lang import parse_expression
+
+parsed = lru_cache(maxsize=4096)(parse_expression)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stream:
+    """A stream of events with values, a start and an end. Make one with `ouzel.algebra.stream`."""
+
+    def __repr__(self) -> str:
+        return written(self)
+
+    def select(self, condition: str) -> Stream:
+        """The events for which a condition is true (σ)."""
+        return _checked(Select(self, _text(condition, "select")))
+
+    def project(self, names: Iterable[str]) -> Stream:
+        """The events with these attributes only (π)."""
+        names = (names,) if isinstance(names, str) else tuple(names)
+        return _checked(Project(self, names))
+
+    def rename(self, names: Mapping[str, str]) -> Stream:
+        """The events with attributes renamed, `{"price": "low"}` (ρ)."""
+        return _checked(Rename(self, tuple(names.items())))
+
+    def extend(self, **values: str) -> Stream:
+        """The events with further attributes, each an expression over the others (α)."""
+        return _checked(Extend(self, tuple((name, _text(text, "extend")) for name, text in values.items())))
+
+    def union(self, other: Stream) -> Stream:
+        """The events of both streams, which must have the same attributes (∪)."""
+        return _checked(Union(self, _stream(other, "union")))
+
+    def next(self, other: Stream, theta: str | None = None) -> Stream:
+        """Each event together with the first event of another stream that follows it and satisfies theta (;θ).
+
+        >>> quotes = stream("Stock")
+        >>> rise = quotes.next(quotes.rename({"price": "later"}), "name = name.last AND later > 1.05 * price")
+        """
+        return _checked(Next(self, _stream(other, "next"), None if theta is None else _text(theta, "next")))
+
+    def fold(
+        self,
+        other: Stream,
+        theta: str | None = None,
+        step: Stream | str | None = None,
+        first: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """From each event again and again the next event of another stream (μ); every round's result is an event.
+
+        `step`, a condition or `ouzel.algebra.step()…`, is applied after each round and may end the chain. `first` says
+        what `name.last` is in the first round, for names that these events do not have.
+
+        >>> quotes = stream("Stock")
+        >>> rising = quotes.fold(quotes, "name = name.last", step="price > price.last")
+        """
+        if step is None:
+            step = Round()
+        elif isinstance(step, str):
+            step = Select(Round(), _text(step, "fold"))
+        _check_step(step)
+        given = tuple((name, _text(text, "fold")) for name, text in (first or {}).items())
+        return _checked(
+            Fold(self, _stream(other, "fold"), None if theta is None else _text(theta, "fold"), step, given)
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Base(Stream):
+    """Events of one type of the input; of every type where `type` is None. `start` names a column with their start."""
+
+    type: str | None
+    columns: tuple[tuple[str, str], ...] | None = None
+    start: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Round(Stream):
+    """In a step: what one round of fold gives."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Select(Stream):
+    input: Stream
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Project(Stream):
+    input: Stream
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Rename(Stream):
+    input: Stream
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Extend(Stream):
+    input: Stream
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Union(Stream):
+    left: Stream
+    right: Stream
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Next(Stream):
+    left: Stream
+    right: Stream
+    theta: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fold(Stream):
+    left: Stream
+    right: Stream
+    theta: str | None
+    step: Stream
+    first: tuple[tuple[str, str], ...] = ()
+
+
+UNARY = (Select, Project, Rename, Extend)
+BINARY = (Union, Next, Fold)
+
+
+def stream(type: str | None = None, *, start: str | None = None, **columns: str) -> Stream:
+    """The stream of all events of a type, or of every type.
+
+    `columns` may declare the attributes, so that expressions over them are checked as they are written. `start` names
+    the column that says when an event began, for events that last; their end is the input's time.
+
+    >>> stream("Stock", name="string", price="double").select("price > 100").project(["name"])
+    Stock.select('price > 100').project(['name'])
+    """
+    return Base(type, tuple(columns.items()) or None, start)
+
+
+def step() -> Stream:
+    """The start of a step of fold: `step().select("price > price.last").extend(n="n.last + 1")`."""
+    return Round()
+
+
+def inputs_of(expression: Stream) -> tuple[Stream, ...]:
+    """The streams that an operator stands on; the step of a fold is not one of them."""
+    if isinstance(expression, UNARY):
+        return (expression.input,)
+    if isinstance(expression, BINARY):
+        return (expression.left, expression.right)
+    return ()
+
+
+def bases(expression: Stream) -> list[Base]:
+    """The base streams of an expression, each once, from left to right."""
+    found: dict[Base, None] = {}
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Base):
+            found[node] = None
+        stack.extend(reversed(inputs_of(node)))
+    return list(found)
+
+
+def written(expression: Stream) -> str:
+    """The expression as Python that makes it."""
+    match expression:
+        case Base(type=type_, start=start):
+            name = type_ if type_ is not None else "stream()"
+            return name if start is None else f"{name}[start={start}]"
+        case Round():
+            return "step()"
+        case Select(input=below, condition=text):
+            return f"{written(below)}.select({text!r})"
+        case Project(input=below, names=names):
+            return f"{written(below)}.project({list(names)!r})"
+        case Rename(input=below, names=names):
+            return f"{written(below)}.rename({dict(names)!r})"
+        case Extend(input=below, values=values):
+            return f"{written(below)}.extend({', '.join(f'{n}={t!r}' for n, t in values)})"
+        case Union(left=left, right=right):
+            return f"{written(left)}.union({written(right)})"
+        case Next(left=left, right=right, theta=theta):
+            return f"{written(left)}.next({written(right)}{'' if theta is None else f', {theta!r}'})"
+        case Fold(left=left, right=right, theta=theta, step=each, first=first):
+            more = "" if theta is None else f", {theta!r}"
+            more += "" if isinstance(each, Round) else f", step={written(each)}"
+            more += f", first={dict(first)!r}" if first else ""
+            return f"{written(left)}.fold({written(right)}{more})"
+    raise AssertionError(f"{type(expression).__name__} is no stream")
+
+
+# ── As plain data ──────────────────────────────────────────────────────────────────────────────────
+
+_OPERATORS: dict[str, type[Stream]] = {
+    cls.__name__.lower(): cls for cls in (Base, Round, Select, Project, Rename, Extend, Union, Next, Fold)
+}
+
+
+def encode(expression: Stream) -> dict[str, Any]:
+    """The expression as plain JSON values.
+
+    >>> decode(encode(stream("A").select("x > 1"))) == stream("A").select("x > 1")
+    True
+    """
+    body: dict[str, Any] = {"operator": type(expression).__name__.lower()}
+    for field in fields(expression):
+        value = getattr(expression, field.name)
+        body[field.name] = encode(value) if isinstance(value, Stream) else value
+    return body
+
+
+def decode(body: Mapping[str, Any]) -> Stream:
+    """What `encode` gave, as the same expression."""
+    values = {
+        name: decode(value) if isinstance(value, Mapping) else _tuples(value)
+        for name, value in body.items()
+        if name != "operator"
+    }
+    return _OPERATORS[body["operator"]](**values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+# ── Checks ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _text(text: Any, where: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"{where}(…) takes expressions as text, and this is a {type(text).__name__}")
+    parsed(text)
+    return text
+
+
+def _stream(other: Any, where: str) -> Stream:
+    if not isinstance(other, Stream) or _has_round(other):
+        what = "a step" if isinstance(other, Stream) else f"a {type(other).__name__}"
+        raise InputError(f"{where}(…) takes a stream of ouzel.algebra, and this is {what}")
+    return other
+
+
+def _has_round(expression: Stream) -> bool:
+    return isinstance(expression, Round) or any(_has_round(below) for below in inputs_of(expression))
+
+
+def _check_step(each: Any) -> None:
+    below = each
+    while isinstance(below, UNARY):
+        below = below.input
+    if not isinstance(below, Round):
+        raise InputError(
+            "the step of fold(…) is a condition or ouzel.algebra.step() with select, project, rename and extend"
+        )
+
+
+def _checked(made: Stream) -> Stream:
+    """The expression; where all its streams declare their columns, its names and types have been looked at."""
+    if _has_round(made) or not all(base.columns is not None for base in bases(made)):
+        return made
+    from ouzel.algebra.binding import check
+
+    check(made)
+    return made
