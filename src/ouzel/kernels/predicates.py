@@ -91,7 +91,7 @@ def _compare(order, comparison):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def order_of_floats(left, right):
+def _order_of_floats(left, right):
     if left < right:
         return -1
     if left > right:
@@ -154,7 +154,7 @@ def holds(predicates, instances, bound, values, conjunct):
                     other_float = float_lanes[other_lane, other_slot]
                 else:
                     other_float = predicates.float_constants[alternatives[row, 6]]
-                order = order_of_floats(float_lanes[lane, slot], other_float)
+                order = _order_of_floats(float_lanes[lane, slot], other_float)
             # ABSENT is the largest flag: absent against null is true.
             found = flag == _ABSENT or (flag != _NULL and _compare(order, alternatives[row, 1]))
         if found:
@@ -208,7 +208,7 @@ def _run(predicates, instances, bound, values, first, last):
             if opcode == _COMPARE_INT:
                 order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
             else:
-                order = order_of_floats(floats[top], floats[top + 1])
+                order = _order_of_floats(floats[top], floats[top + 1])
             ints[top] = _compare(order, code[step, 1])
         else:
             top = _decide(ints, floats, nulls, top, opcode)
@@ -288,7 +288,7 @@ def _calculate(ints, floats, nulls, top, opcode):
         nulls[top] &= nulls[top + 1]
         return top
     if opcode in (_LEAST_FLOAT, _GREATEST_FLOAT):
-        order = order_of_floats(floats[top + 1], floats[top])
+        order = _order_of_floats(floats[top + 1], floats[top])
         wants_right = order < 0 if opcode == _LEAST_FLOAT else order > 0
         if nulls[top] or (nulls[top + 1] == 0 and wants_right):
             floats[top] = floats[top + 1]
