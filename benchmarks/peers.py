@@ -88,8 +88,8 @@ def loop_w2(events: list[Event], window: int) -> list[tuple[Event, Event]]:
 
 # Several ways of asking each question; the benchmark takes whichever is fastest at each size.
 _EVENT = "{{'type': {0}.type, 'ts': {0}.ts, 'attr1': {0}.attr1}} AS {0}"
-_W1_OUT = f"a.ts AS start, c.ts AS \"end\", {_EVENT.format('a')}, {_EVENT.format('b')}, {_EVENT.format('c')}"
-_W2_OUT = f"a.ts AS start, c.ts AS \"end\", {_EVENT.format('a')}, {_EVENT.format('c')}"
+_W1_OUT = f'a.ts AS start, c.ts AS "end", {_EVENT.format("a")}, {_EVENT.format("b")}, {_EVENT.format("c")}'
+_W2_OUT = f'a.ts AS start, c.ts AS "end", {_EVENT.format("a")}, {_EVENT.format("c")}'
 
 DUCKDB_W1 = {
     # Equal ids and equal slices of time can be hashed; an event is looked for in its slice and the one before.
@@ -105,7 +105,7 @@ DUCKDB_W1 = {
         FROM ab JOIN c ON ab.id = c.attr1 AND ab.slice = c.slice AND ab.b.ts < c.ts AND ab.a.ts > c.ts - $window
     """,
     # The later events of an id and a window, as lists kept by a window function, then taken apart.
-    "lists": f"""
+    "lists": """
         WITH relevant AS (SELECT * FROM events WHERE type IN ('E1', 'E2', 'E3')),
              seen AS (
                 SELECT *, list(ts) FILTER (type = 'E1') OVER recent AS firsts,
@@ -116,8 +116,8 @@ DUCKDB_W1 = {
              cs AS (SELECT type, ts, attr1, firsts, unnest(seconds) AS second FROM seen
                     WHERE type = 'E3' AND firsts IS NOT NULL AND seconds IS NOT NULL),
              bs AS (SELECT type, ts, attr1, second, unnest(list_filter(firsts, lambda x: x < second)) AS first FROM cs)
-        SELECT first AS start, ts AS "end", {{'type': 'E1', 'ts': first, 'attr1': attr1}} AS a,
-               {{'type': 'E2', 'ts': second, 'attr1': attr1}} AS b, {{'type': type, 'ts': ts, 'attr1': attr1}} AS c
+        SELECT first AS start, ts AS "end", {'type': 'E1', 'ts': first, 'attr1': attr1} AS a,
+               {'type': 'E2', 'ts': second, 'attr1': attr1} AS b, {'type': type, 'ts': ts, 'attr1': attr1} AS c
         FROM bs
     """,
     # Events of an id and type are numbered; running counts say which numbers lie in the window.
@@ -195,13 +195,17 @@ def polars_w1(table: pa.Table, window: int) -> pa.Table:
     triples = pairs.join(third, on=on, suffix="_c").filter(
         (pl.col("ts_b") < pl.col("ts_c")) & (pl.col("ts") > pl.col("ts_c") - window)
     )
-    return triples.select(
-        pl.col("ts").alias("start"),
-        pl.col("ts_c").alias("end"),
-        pl.struct("type", "ts", "attr1").alias("a"),
-        pl.struct(type="type_b", ts="ts_b", attr1="attr1").alias("b"),
-        pl.struct(type="type_c", ts="ts_c", attr1="attr1").alias("c"),
-    ).collect().to_arrow()
+    return (
+        triples.select(
+            pl.col("ts").alias("start"),
+            pl.col("ts_c").alias("end"),
+            pl.struct("type", "ts", "attr1").alias("a"),
+            pl.struct(type="type_b", ts="ts_b", attr1="attr1").alias("b"),
+            pl.struct(type="type_c", ts="ts_c", attr1="attr1").alias("c"),
+        )
+        .collect()
+        .to_arrow()
+    )
 
 
 def polars_w2(table: pa.Table, window: int) -> pa.Table:
@@ -216,12 +220,16 @@ def polars_w2(table: pa.Table, window: int) -> pa.Table:
         seen.filter(pl.col("type") == "E3"), on=["attr1", "number"], suffix="_c"
     )
     near = joined.filter((pl.col("ts") < pl.col("ts_c")) & (pl.col("ts") > pl.col("ts_c") - window))
-    return near.select(
-        pl.col("ts").alias("start"),
-        pl.col("ts_c").alias("end"),
-        pl.struct("type", "ts", "attr1").alias("a"),
-        pl.struct(type="type_c", ts="ts_c", attr1="attr1").alias("c"),
-    ).collect().to_arrow()
+    return (
+        near.select(
+            pl.col("ts").alias("start"),
+            pl.col("ts_c").alias("end"),
+            pl.struct("type", "ts", "attr1").alias("a"),
+            pl.struct(type="type_c", ts="ts_c", attr1="attr1").alias("c"),
+        )
+        .collect()
+        .to_arrow()
+    )
 
 
 def _in_two_slices(events: Any) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
@@ -137,30 +136,9 @@ def _statements(text: str, start: str) -> Iterator[Any]:
 @cache
 def _grammar() -> Lark:
     # Lark and the builder are loaded when the first text is parsed, so that importing the language costs nothing.
-    from lark import Lark
-    from lark.lexer import Lexer
+    from ouzel.lang.tables import load_parser
 
-    from ouzel.lang.builder import Builder
-
-    class NoLexer(Lexer):
-        """Tokens are fed by hand, since statements are parsed one by one."""
-
-        def __init__(self, lexer_conf: object) -> None:
-            pass
-
-        def lex(self, lexer_state: object, parser_state: object) -> Iterator[Any]:
-            return iter(())
-
-    grammar = resources.files("ouzel.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(
-        grammar,
-        parser="lalr",
-        lexer=NoLexer,
-        start=["query", "expression"],
-        transformer=Builder(),
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-    )
+    return load_parser()
 
 
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────

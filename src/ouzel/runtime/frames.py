@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
 from ouzel.errors import InputError
 from ouzel.kernels.order import gather
+from ouzel.runtime.arrays import arrow, truths
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, to_engine
 
@@ -92,7 +93,7 @@ class EventFrame:
             return self._types(reference.component)
         if reference.field is EventField.START and self._layout.start is not None:
             return self.wide(reference.component, self._layout.start)
-        return pa.array(gather(self._ticks, self._rows_of(reference.component)))
+        return arrow(gather(self._ticks, self._rows_of(reference.component)))
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:
@@ -109,7 +110,7 @@ class EventFrame:
 
     def _is_one_of(self, component: int, types: list[str]) -> np.ndarray:
         member = pc.is_in(self._types(component), value_set=pa.array(types, pa.large_string()))
-        return np.asarray(member.to_numpy(zero_copy_only=False), dtype=bool)
+        return truths(member)
 
 
 def _has(reference: Attribute, event_type: str) -> bool:
@@ -118,7 +119,7 @@ def _has(reference: Attribute, event_type: str) -> bool:
 
 def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
     """Ticks in the type of the input's time column."""
-    plain = pa.array(ticks, pa.int64())
+    plain = arrow(ticks)
     if pa.types.is_timestamp(time):
         unit = "ns" if time.unit == "ns" else "us"
         return plain.view(pa.timestamp(unit, time.tz)).cast(time, safe=False)
@@ -133,7 +134,7 @@ def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
         source = np.frombuffer(array.buffers()[1], dtype=_GATHERED[kind.bit_width])
         values = gather(source[array.offset : array.offset + len(array)], rows)
         return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(values)])
-    return array.take(pa.array(rows))
+    return array.take(arrow(rows))
 
 
 _GATHERED = {32: np.int32, 64: np.int64}

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Catalog
 from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError
+from ouzel.runtime.arrays import numbers
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import one_array
 
@@ -177,4 +178,4 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
             array = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else pc.cast(array, pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(f"a time in column '{layout.time}' does not fit 64 bits: {error}") from None
-    return np.asarray(array.to_numpy(zero_copy_only=True), dtype=np.int64)
+    return numbers(array)

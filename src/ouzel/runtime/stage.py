@@ -21,6 +21,7 @@ from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lower import Domain, Lanes, LaneSpec
 from ouzel.plan.model import KeyPart, KeyWay, Plan
+from ouzel.runtime.arrays import numbers, valids
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
@@ -101,7 +102,7 @@ class Stager:
         end = gather(ticks, instance_rows)
         start = end
         if self._layout.start is not None:
-            start = gather(one_array(table.column(self._layout.start)).to_numpy(), instance_rows)
+            start = gather(numbers(one_array(table.column(self._layout.start))), instance_rows)
         ints, floats, flags = self._lane_values(frame, places, component)
         instances = Instances(
             start=start,
@@ -249,7 +250,7 @@ def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Integers, booleans, dates, ticks, and decimals as their unscaled digits."""
     kind = column.type
     if pa.types.is_decimal(kind):
-        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        valid = valids(column)
         words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
         return np.where(valid, words, 0), valid
     if pa.types.is_boolean(kind):

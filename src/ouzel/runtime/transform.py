@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
+from ouzel.runtime.arrays import numbers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import from_engine, output_type
@@ -153,5 +154,5 @@ def _returned(frame: EventFrame, expression: Bound, time: pa.DataType) -> pa.Arr
         return frame.raw(expression)
     value = evaluate(expression, frame)
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
-        return ticks_to_time(value.to_numpy(), time)
+        return ticks_to_time(numbers(value), time)
     return from_engine(value, expression.type)

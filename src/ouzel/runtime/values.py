@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Kind, Type
+from ouzel.runtime.arrays import arrow, numbers, valids
 
 Column: TypeAlias = Any  # a pyarrow Array, of which type checkers know nothing
 
@@ -86,13 +87,17 @@ def output_type(declared: Type) -> pa.DataType:
 
 def split(column: Column, dtype: type) -> tuple[np.ndarray, np.ndarray]:
     """Values, with zeros for nulls, and the mask of those that are not null."""
-    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    valid = valids(column)
     filled = pc.fill_null(column, 0) if column.null_count else column
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=dtype), valid
+    if filled.type not in (pa.int64(), pa.float64()):
+        filled = pc.cast(filled, pa.int64() if dtype is np.int64 else pa.float64())
+    return numbers(filled, np.int64 if filled.type == pa.int64() else np.float64).astype(dtype, copy=False), valid
 
 
 def join(values: np.ndarray, valid: np.ndarray, type_: pa.DataType) -> Column:
     """The inverse of `split`."""
+    if valid.all() and values.dtype != bool and type_.bit_width == 8 * values.dtype.itemsize:
+        return arrow(values, type_)
     return pa.array(values, type=type_, mask=None if valid.all() else ~valid)
 
 

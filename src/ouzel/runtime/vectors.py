@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Constant, Intrinsic, Kind, Operation, Type
 from ouzel.runtime import functions
+from ouzel.runtime.arrays import repeated, truths
 from ouzel.runtime.values import COMPARISONS, Column, compare, engine_type, join, split
 
 
@@ -47,7 +48,7 @@ def holds(comparison: Bound, frame: Frame) -> np.ndarray:
     [False, False, True]
     """
     truth = evaluate(comparison, frame)
-    result = np.asarray(pc.fill_null(truth, False).to_numpy(zero_copy_only=False), dtype=bool)
+    result = np.zeros(frame.rows, bool) if pa.types.is_null(truth.type) else truths(truth)
     for reference in _references(comparison):
         absent = frame.lacks(reference)
         if absent is not None:
@@ -83,7 +84,7 @@ def constant(expression: Constant, rows: int) -> Column:
     value: Any = expression.value
     if expression.type.kind is Kind.FLOAT:
         value = float(value)
-    return pa.repeat(pa.scalar(value, engine_type(expression.type)), rows)
+    return repeated(value, engine_type(expression.type), rows)
 
 
 def apply(expression: Operation, operands: list[Column], types: list[Type], rows: int) -> Column:
