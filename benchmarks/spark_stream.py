@@ -4,7 +4,7 @@ Each way reads the same Parquet files, one micro-batch of 500,000 rows at a time
 the JVM and all Python workers together; the first batches warm up and are left out. The matches of every stateful way
 are compared with a count that shares no code with the engine.
 
-    python benchmarks/spark_stream.py [--rows 500000] [--batches 8] [--warm 3] [--ways stateless,packed,rows]
+    python benchmarks/spark_stream.py [--rows 500000] [--batches 12] [--warm 5] [--ways stateless,packed,rows]
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ouzel.spark
-from ouzel.spark.events import prepare
+from ouzel.prepared import as_queries
+from ouzel.spark.events import bind_events, quoted, watermarked
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 
@@ -39,6 +40,7 @@ WINDOW_MS = WINDOW_EVENTS * MICROSECONDS_BETWEEN_EVENTS // 1000
 QUERY = f"PATTERN SEQ(Shelf a, !(Register b)) WHERE [tag] WITHIN {WINDOW_MS} ms"
 TYPES = np.array(["Shelf", "Register", *(f"Other{number}" for number in range(1, 9))])
 SHARES = np.array([0.05, 0.15, *[0.1] * 8])
+MATCHES_PER_ROW = 0.0115
 START_US = 1_700_000_000_000_000
 
 
@@ -84,12 +86,12 @@ def expected_matches(tables: list[pa.Table]) -> int:
 
 
 def stateless(events: DataFrame) -> DataFrame:
-    """The floor: every row to Python and back, nothing done with it."""
+    """The floor: every row to Python and back, nothing done with it, and as many written as there are matches."""
 
     def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    return events.mapInArrow(through, events.schema)
+    return events.mapInArrow(through, events.schema).where(F.col("weight") < MATCHES_PER_ROW)
 
 
 def packed(events: DataFrame) -> DataFrame:
@@ -101,9 +103,9 @@ def rows(events: DataFrame) -> DataFrame:
     """The same session fed by Spark's own rows, grouped by bucket, through pandas."""
     from pyspark.sql.streaming import StatefulProcessor
 
-    prepared = prepare(events, time="ts", type="type", time_unit=None)
-    frame, clock = prepared.watermarked("0 ms")
-    (part,) = plan_shares(QUERY, prepared, order=()).shares
+    bound = bind_events(events, as_queries(QUERY), time="ts", type="type")
+    frame, _ = watermarked(bound, [events], "0 ms")
+    (part,) = plan_shares(bound.program, bound.clock)
     share, (name,) = part.share, part.share.queries
     buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
@@ -116,22 +118,21 @@ def rows(events: DataFrame) -> DataFrame:
             from ouzel.runtime.session import Session
 
             saved = self._state.get()
-            session = Session.open(share.program) if saved is None else Session.restore(share.program, bytes(saved[0]))
-            answers = []
-            if timerValues.getCurrentWatermarkInMs() > 0:
-                answers.append(session.advance(clock.watermark_tick(timerValues.getCurrentWatermarkInMs())))
+            session = Session.open(share.program) if saved is None else Session.restore(bytes(saved[0]), share.program)
+            watermark_ms = timerValues.getCurrentWatermarkInMs()
+            answer = session.advance(share.clock.watermark_tick(watermark_ms))[name] if watermark_ms else None
             for frame in rows:
                 table = pa.Table.from_pandas(frame.drop(columns=["bucket"]), preserve_index=False)
-                answers.append(session.push(share.events(table)))
+                session.push(share.events(table))
             self._state.update((session.snapshot(),))
-            for answer in answers:
-                if name in answer and answer[name].num_rows:
-                    yield answer[name].to_pandas()
+            if answer is not None and answer.num_rows:
+                yield answer.to_pandas()
 
         def close(self) -> None:
             pass
 
-    bucketed = frame.select(*part.columns, F.pmod(F.hash(*part.keys), F.lit(buckets)).alias("bucket"))
+    columns = [quoted(column) for column in part.columns]
+    bucketed = frame.select(*columns, F.pmod(F.hash("tag"), F.lit(buckets)).alias("bucket"))
     return bucketed.groupBy("bucket").transformWithStateInPandas(
         RowProcessor(), spark_schema(part.outputs[name]), "append", "eventTime"
     )
@@ -173,9 +174,8 @@ def measure(spark: SparkSession, way: str, tables: list[pa.Table], folder: Path,
     pq.write_table(tables[0].slice(0, 0), folder / "schema.parquet")
     schema = spark.read.parquet(str(folder / "schema.parquet")).schema
     events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = WAYS[way](events).writeStream.option("checkpointLocation", str(checkpoint)).outputMode("append")
-    writer = writer.format("noop") if way == "stateless" else writer.format("parquet").option("path", str(answers))
-    query = writer.start()
+    writer = WAYS[way](events).writeStream.format("parquet").outputMode("append").option("path", str(answers))
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
     cpu, wall, checkpoint_bytes = [], [], []
     for number, table in enumerate([*tables, end_of_time(tables[0].schema), end_of_time(tables[0].schema)]):
         staged = folder / "staged.parquet"
@@ -207,8 +207,8 @@ def folder_bytes(folder: Path) -> int:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rows", type=int, default=500_000)
-    arguments.add_argument("--batches", type=int, default=8)
-    arguments.add_argument("--warm", type=int, default=3)
+    arguments.add_argument("--batches", type=int, default=12)
+    arguments.add_argument("--warm", type=int, default=5)
     arguments.add_argument("--buckets", type=int, default=2)
     arguments.add_argument("--ways", default=",".join(WAYS))
     chosen = arguments.parse_args()

@@ -19,7 +19,7 @@ def clear_errors() -> Iterator[None]:
     """Raise Ouzel's errors from workers as themselves, without Spark's stack around them.
 
     >>> with clear_errors():
-    ...     raise PySparkException("The Python worker failed: ouzel.errors.LimitError: too many matches SQLSTATE: 38000")
+    ...     raise PySparkException("Python worker failed: ouzel.errors.LimitError: too many matches SQLSTATE: 38000")
     Traceback (most recent call last):
     ouzel.errors.LimitError: too many matches
     """
