@@ -1,0 +1,409 @@
+"""What events do to counters: numbers of 128 bits, lengthening columns, closing them, reading complete rows.
+
+Counters lie in arenas: field by field, in a field column by column, in a column row by row, so that an event, which
+changes one column of all rows, runs along memory. A place is `base + (field * columns + column) * stride + row`.
+
+Counts wrap around in 128 bits at most; the float beside a wide count tells how large it is, so no wrapped number is
+ever taken for an answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.counters_tables import NARROW_MAX, NOTHING, ByComponent, ByMeasure, MeasureKind, Over
+
+_FROM = int(ByComponent.FROM)
+_OWN = int(ByComponent.OWN)
+_GATE = int(ByComponent.GATE)
+_KLEENE = int(ByComponent.KLEENE)
+_KIND = int(ByMeasure.KIND)
+_COLUMN = int(ByMeasure.COLUMN)
+_LANE = int(ByMeasure.LANE)
+_OVER = int(ByMeasure.OVER)
+_FIELD = int(ByMeasure.FIELD)
+_HIGH = int(ByMeasure.HIGH_FIELD)
+_INTEGER = int(MeasureKind.INTEGER)
+_FLOAT = int(MeasureKind.FLOAT)
+_FIRST = int(Over.FIRST)
+_LAST = int(Over.LAST)
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_NOTHING = np.uint64(NOTHING)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+# ── Numbers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def high_product(left, right):
+    """The upper 64 bits of a product of two uint64."""
+    left_low = left & _LOW_HALF
+    left_high = left >> _HALF
+    right_low = right & _LOW_HALF
+    right_high = right >> _HALF
+    middle = left_high * right_low + ((left_low * right_low) >> _HALF)
+    other = left_low * right_high + (middle & _LOW_HALF)
+    return left_high * right_high + (middle >> _HALF) + (other >> _HALF)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def multiply_wide(low, high, other_low, other_high):
+    """A product modulo 2^128, as lower and upper half. Two's complement: signs take care of themselves."""
+    return low * other_low, high_product(low, other_low) + low * other_high + high * other_low
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def add_wide(low, high, other_low, other_high):
+    """A sum modulo 2^128."""
+    total = low + other_low
+    return total, high + other_high + np.uint64(total < low)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def sign_extension(low):
+    """The upper half of an int64."""
+    return np.uint64(np.int64(low) >> np.int64(63))
+
+
+# ── Events of one moment ───────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def weigh(tables, scratch, instances, first, last):
+    """What the instances in slots first to last - 1, of one component, weigh together."""
+    for measure in range(tables.by_measure.shape[0]):
+        lane = tables.by_measure[measure, _LANE]
+        kind = tables.by_measure[measure, _KIND]
+        if kind == _FLOAT:
+            real = 0.0
+            for slot in range(first, last):
+                real += instances.floats[lane, slot]
+            scratch.real[measure] = real
+        elif kind == _INTEGER:
+            low = _ZERO
+            high = _ZERO
+            for slot in range(first, last):
+                value = np.uint64(instances.ints[lane, slot])
+                low, high = add_wide(low, high, value, sign_extension(value))
+            scratch.low[measure] = low
+            scratch.high[measure] = high
+        else:
+            least = np.int64(NOTHING)
+            for slot in range(first, last):
+                least = min(least, instances.ints[lane, slot])
+            scratch.least[measure] = least
+
+
+# ── Columns ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def extend(
+    tables, words, reals, wide, source, source_stride, source_row, base, stride, first_row, rows, gate_rows, component,
+    times, scratch, takes,
+):  # fmt: skip
+    """Lengthen, in some rows, what the component can lengthen, by `times` simultaneous events; their weights are in
+    scratch. Whether that made any prefix that the next component may go on from.
+
+    `source` is the block where the shorter prefixes stand: as a rule the same. `takes` is 0 where + is not to lengthen
+    its own prefixes now. Only the first `gate_rows` of the rows reach the gate.
+    """
+    columns = tables.columns
+    from_column = tables.by_component[component, _FROM]
+    own = tables.by_component[component, _OWN]
+    gate = tables.by_component[component, _GATE]
+    takes = takes and tables.by_component[component, _KLEENE] != 0
+    word_fields = tables.word_fields
+    real_fields = tables.real_fields
+    word_width = word_fields + wide * (1 + tables.integers)
+    real_width = real_fields + wide
+    many = np.uint64(times)
+    # Row 0 of column c of field f stands at word + (f * columns + c) * stride.
+    word = base * word_width * columns + first_row
+    real = base * real_width * columns + first_row
+    source_word = source * word_width * columns + source_row
+    source_real = source * real_width * columns + source_row
+    for measure in range(tables.by_measure.shape[0]):
+        column = tables.by_measure[measure, _COLUMN]
+        if own < column:
+            continue
+        kind = tables.by_measure[measure, _KIND]
+        over = tables.by_measure[measure, _OVER]
+        field = tables.by_measure[measure, _FIELD] * columns
+        is_here = own == column
+        carries = takes and not (is_here and over == _LAST)
+        counts_own = takes and over != _FIRST
+        low_from = source_word + from_column * source_stride
+        low_own = word + own * stride
+        if kind == _FLOAT:
+            sum_from = source_real + (field + from_column) * source_stride
+            sum_own = real + (field + own) * stride
+            sum_gate = real + (field + gate) * stride
+            size_from = source_real + (real_fields * columns + from_column) * source_stride
+            size_own = real + (real_fields * columns + own) * stride
+            for row in range(rows):
+                grown = 0.0
+                if is_here:
+                    if wide:
+                        size = reals[size_from + row]
+                        if counts_own:
+                            size += reals[size_own + row]
+                    else:
+                        size = float(words[low_from + row])
+                        if counts_own:
+                            size += float(words[low_own + row])
+                    # Nothing times infinity is nothing here.
+                    if size != 0.0:
+                        grown = scratch.real[measure] * size
+                else:
+                    grown = times * reals[sum_from + row]
+                if carries:
+                    grown += times * reals[sum_own + row]
+                reals[sum_own + row] += grown
+                if gate >= 0 and row < gate_rows:
+                    reals[sum_gate + row] += grown
+        elif kind == _INTEGER:
+            sum_from = source_word + (field + from_column) * source_stride
+            sum_own = word + (field + own) * stride
+            sum_gate = word + (field + gate) * stride
+            if not wide:
+                weight = scratch.low[measure]
+                for row in range(rows):
+                    if is_here:
+                        count = words[low_from + row]
+                        if counts_own:
+                            count += words[low_own + row]
+                        gain = weight * count
+                    else:
+                        gain = many * words[sum_from + row]
+                    if carries:
+                        gain += many * words[sum_own + row]
+                    words[sum_own + row] += gain
+                    if gate >= 0 and row < gate_rows:
+                        words[sum_gate + row] += gain
+            else:
+                high_field = tables.by_measure[measure, _HIGH] * columns
+                high_from = source_word + (high_field + from_column) * source_stride
+                high_own = word + (high_field + own) * stride
+                high_gate = word + (high_field + gate) * stride
+                count_high_from = source_word + (word_fields * columns + from_column) * source_stride
+                count_high_own = word + (word_fields * columns + own) * stride
+                for row in range(rows):
+                    if is_here:
+                        low = words[low_from + row]
+                        high = words[count_high_from + row]
+                        if counts_own:
+                            low, high = add_wide(low, high, words[low_own + row], words[count_high_own + row])
+                        low, high = multiply_wide(low, high, scratch.low[measure], scratch.high[measure])
+                    else:
+                        low, high = multiply_wide(words[sum_from + row], words[high_from + row], many, _ZERO)
+                    if carries:
+                        more, more_high = multiply_wide(words[sum_own + row], words[high_own + row], many, _ZERO)
+                        low, high = add_wide(low, high, more, more_high)
+                    words[sum_own + row], words[high_own + row] = add_wide(
+                        words[sum_own + row], words[high_own + row], low, high
+                    )
+                    if gate >= 0 and row < gate_rows:
+                        words[sum_gate + row], words[high_gate + row] = add_wide(
+                            words[sum_gate + row], words[high_gate + row], low, high
+                        )
+        else:
+            least_from = source_word + (field + from_column) * source_stride
+            least_own = word + (field + own) * stride
+            least_gate = word + (field + gate) * stride
+            size_from = source_real + (real_fields * columns + from_column) * source_stride
+            size_own = real + (real_fields * columns + own) * stride
+            for row in range(rows):
+                least = np.int64(NOTHING)
+                if is_here:
+                    if wide:
+                        there = reals[size_from + row] > 0.0 or (counts_own and reals[size_own + row] > 0.0)
+                    else:
+                        there = words[low_from + row] != _ZERO or (counts_own and words[low_own + row] != _ZERO)
+                    if there:
+                        least = scratch.least[measure]
+                else:
+                    least = np.int64(words[least_from + row])
+                if carries:
+                    least = min(least, np.int64(words[least_own + row]))
+                words[least_own + row] = np.uint64(min(np.int64(words[least_own + row]), least))
+                if gate >= 0 and row < gate_rows:
+                    words[least_gate + row] = np.uint64(min(np.int64(words[least_gate + row]), least))
+    reached = gate_rows if gate >= 0 else rows
+    if wide:
+        return _extend_wide_counts(
+            words, reals, columns, word_fields, real_fields, source_word, source_real, source_stride, word, real,
+            stride, rows, gate_rows, from_column, own, gate, takes, times,
+        )  # fmt: skip
+    low_from = source_word + from_column * source_stride
+    low_own = word + own * stride
+    low_gate = word + gate * stride
+    any_grown = _ZERO
+    for row in range(rows):
+        gain = words[low_from + row]
+        if takes:
+            gain += words[low_own + row]
+        gain *= many
+        words[low_own + row] += gain
+        if row < reached:
+            any_grown |= gain
+            if gate >= 0:
+                words[low_gate + row] += gain
+    return any_grown != _ZERO
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _extend_wide_counts(
+    words, reals, columns, word_fields, real_fields, source_word, source_real, source_stride, word, real, stride, rows,
+    gate_rows, from_column, own, gate, takes, times,
+):  # fmt: skip
+    many = np.uint64(times)
+    high_fields = word_fields * columns
+    size_fields = real_fields * columns
+    reached = gate_rows if gate >= 0 else rows
+    grown_any = False
+    for row in range(rows):
+        low = words[source_word + from_column * source_stride + row]
+        high = words[source_word + (high_fields + from_column) * source_stride + row]
+        size = reals[source_real + (size_fields + from_column) * source_stride + row]
+        low_own = word + own * stride + row
+        high_own = word + (high_fields + own) * stride + row
+        size_own = real + (size_fields + own) * stride + row
+        if takes:
+            low, high = add_wide(low, high, words[low_own], words[high_own])
+            size += reals[size_own]
+        if times != 1:
+            low, high = multiply_wide(low, high, many, _ZERO)
+            size *= times
+        words[low_own], words[high_own] = add_wide(words[low_own], words[high_own], low, high)
+        reals[size_own] += size
+        if row < reached:
+            grown_any |= size > 0.0
+            if gate >= 0:
+                low_gate = word + gate * stride + row
+                high_gate = word + (high_fields + gate) * stride + row
+                words[low_gate], words[high_gate] = add_wide(words[low_gate], words[high_gate], low, high)
+                reals[real + (size_fields + gate) * stride + row] += size
+    return grown_any
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def close(tables, words, reals, wide, base, stride, first_row, rows, column):
+    """No prefix stands in a column of some rows any more."""
+    columns = tables.columns
+    word_width = tables.word_fields + wide * (1 + tables.integers)
+    real_width = tables.real_fields + wide
+    for field in range(word_width):
+        start = base * word_width * columns + (field * columns + column) * stride
+        for row in range(first_row, first_row + rows):
+            words[start + row] = _ZERO
+    for measure in range(tables.by_measure.shape[0]):
+        if tables.by_measure[measure, _KIND] > _FLOAT:
+            start = base * word_width * columns + (tables.by_measure[measure, _FIELD] * columns + column) * stride
+            for row in range(first_row, first_row + rows):
+                words[start + row] = _NOTHING
+    for field in range(real_width):
+        start = base * real_width * columns + (field * columns + column) * stride
+        for row in range(first_row, first_row + rows):
+            reals[start + row] = 0.0
+
+
+# ── Bounds ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def raise_bound(tables, bound, component, times):
+    """A bound on every count of a column, whatever leaves the window; past NARROW_MAX it must be looked at."""
+    own = tables.by_component[component, _OWN]
+    gate = tables.by_component[component, _GATE]
+    gain = max(1.0, bound[tables.by_component[component, _FROM]])
+    if tables.by_component[component, _KLEENE]:
+        gain += bound[own]
+    bound[own] += gain * times
+    if gate >= 0:
+        bound[gate] = bound[own]
+    return bound[own]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def measure_bound(tables, words, base, stride, first_row, rows, bound):
+    """The bound as narrow counters really stand."""
+    start = base * tables.word_fields * tables.columns + first_row
+    for column in range(tables.columns):
+        largest = _ONE
+        for row in range(rows):
+            largest = max(largest, words[start + column * stride + row])
+        bound[column] = float(largest)
+
+
+# ── Reading ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def clear_reading(tables, reading_words, reading_reals):
+    for word in range(reading_words.size):
+        reading_words[word] = _ZERO
+    for real in range(reading_reals.size):
+        reading_reals[real] = 0.0
+    for measure in range(tables.by_measure.shape[0]):
+        if tables.by_measure[measure, _KIND] > _FLOAT:
+            reading_words[2 + 2 * measure] = _NOTHING
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def add_rows(tables, words, reals, wide, base, stride, first, last, reading_words, reading_reals):
+    """Add what the final column of some rows holds to a reading."""
+    columns = tables.columns
+    word_fields = tables.word_fields
+    word_width = word_fields + wide * (1 + tables.integers)
+    real_width = tables.real_fields + wide
+    word = base * word_width * columns + tables.final * stride
+    real = base * real_width * columns + tables.final * stride
+    field_stride = columns * stride
+    low = reading_words[0]
+    high = reading_words[1]
+    size = reading_reals[0]
+    for row in range(first, last):
+        if wide:
+            low, high = add_wide(low, high, words[word + row], words[word + word_fields * field_stride + row])
+            size += reals[real + tables.real_fields * field_stride + row]
+        else:
+            low, high = add_wide(low, high, words[word + row], _ZERO)
+            size += float(words[word + row])
+    reading_words[0] = low
+    reading_words[1] = high
+    reading_reals[0] = size
+    for measure in range(tables.by_measure.shape[0]):
+        kind = tables.by_measure[measure, _KIND]
+        field = tables.by_measure[measure, _FIELD] * field_stride
+        place = 2 + 2 * measure
+        if kind == _FLOAT:
+            real_sum = reading_reals[1 + measure]
+            for row in range(first, last):
+                real_sum += reals[real + field + row]
+            reading_reals[1 + measure] = real_sum
+        elif kind == _INTEGER:
+            low = reading_words[place]
+            high = reading_words[place + 1]
+            high_field = tables.by_measure[measure, _HIGH] * field_stride
+            for row in range(first, last):
+                value = words[word + field + row]
+                upper = words[word + high_field + row] if wide else sign_extension(value)
+                low, high = add_wide(low, high, value, upper)
+            reading_words[place] = low
+            reading_words[place + 1] = high
+        else:
+            least = np.int64(reading_words[place])
+            for row in range(first, last):
+                least = min(least, np.int64(words[word + field + row]))
+            reading_words[place] = np.uint64(least)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def needs_widening(bound, largest_weight):
+    return bound * largest_weight >= NARROW_MAX

@@ -1,0 +1,663 @@
+"""Counters whose cost per event depends neither on the number of matches nor on the number of first events.
+
+The events of a key in the window are a product of small matrices, one for each moment. `Way.INVERSE`: the oldest event
+leaves by the inverse of its own (counts and integer sums). `Way.STACKS`: two stacks of products, for negation, minima,
+floats and Kleene plus. The newer events are one matrix; for each first event among the older ones the top row of the
+product from there to where the newer ones begin is kept. When no older ones are left, the newer become the older.
+`Way.UNBOUNDED`: nothing leaves, and the top row is all there is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.counters_columns import (
+    add_rows,
+    add_wide,
+    clear_reading,
+    close,
+    extend,
+    measure_bound,
+    needs_widening,
+    raise_bound,
+    weigh,
+)
+from ouzel.kernels.counters_products import add_product, close_row, copy_row, identity, prepend, reaches, remove
+from ouzel.kernels.counters_report import complete, emit, next_moment, touch
+from ouzel.kernels.counters_tables import (
+    NO_WINDOW,
+    ByComponent,
+    ByMeasure,
+    Counter,
+    CounterInstances,
+    CounterOutput,
+    CounterTables,
+    Groups,
+    Kind,
+    MeasureKind,
+    Phase,
+    Scratch,
+    Status,
+    Way,
+    enlarged,
+    larger_counter_output,
+    new_groups,
+    new_scratch,
+    reals_per_column,
+    reserve_groups,
+    words_per_column,
+)
+
+
+class MatrixState(NamedTuple):
+    """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+
+    words: NDArray[np.uint64]  # a block for each key
+    reals: NDArray[np.float64]
+    bound: NDArray[np.float64]  # [key, column], while counters are narrow
+    is_open: NDArray[np.uint8]  # per key: 1 once it has had an event
+    key_group: NDArray[np.int32]  # per key
+    next_of_group: NDArray[np.int32]  # per key: the next key of its group
+    total: NDArray[np.uint64]  # [group, word]: sums over a group's keys, if these can be kept up
+    # Two stacks.
+    newest: NDArray[np.int32]  # per key: its newest slot, -1 if it has none
+    below: NDArray[np.int32]  # per slot: the one before it of the same key
+    oldest_start: NDArray[np.int32]  # per key: the oldest first event in the window, -1 if there is none
+    newest_start: NDArray[np.int32]  # per key
+    next_start: NDArray[np.int32]  # per slot of a first event: the next one of the same key
+    older_row: NDArray[np.int32]  # per slot of a first event: its row among those of older ones, -1 if it is newer
+    older_words: NDArray[np.uint64]  # [row, field * columns + column]
+    older_reals: NDArray[np.float64]
+    free_rows: NDArray[np.int32]  # a stack of row numbers
+    free_count: NDArray[np.int64]  # of length 1
+    start_count: NDArray[np.int64]  # per key: first events in the window
+    flip_words: NDArray[np.uint64]  # one matrix
+    flip_reals: NDArray[np.float64]
+    groups: Groups
+    counters: NDArray[np.int64]
+    way: NDArray[np.int64]  # of length 1: INVERSE gives way to STACKS when 64 bits are no longer enough
+    scratch: Scratch
+
+
+def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> MatrixState:
+    """The state before the first event. Make room with `reserve_matrix`."""
+    counters = np.zeros(len(Counter), np.int64)
+    kleene = tables.by_component[:, ByComponent.KLEENE].max() > 0
+    counters[Counter.WIDE] = int(kleene and tables.integers > 0) if wide is None else int(wide)
+    is_wide = int(counters[Counter.WIDE])
+    columns = tables.columns
+    word_width, real_width = words_per_column(tables, is_wide), reals_per_column(tables, is_wide)
+    links = [np.empty(0, np.int32) for _ in range(6)]
+    return MatrixState(
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.float64),
+        np.zeros((0, columns), np.float64),
+        np.zeros(0, np.uint8),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros((0, 2 + 2 * len(tables.by_measure)), np.uint64),
+        *links,
+        np.zeros((0, word_width * columns), np.uint64),
+        np.zeros((0, real_width * columns), np.float64),
+        np.zeros(0, np.int32),
+        np.zeros(1, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(word_width * columns * columns, np.uint64),
+        np.zeros(real_width * columns * columns, np.float64),
+        new_groups(tables, 0),
+        counters,
+        np.full(1, tables.way, np.int64),
+        new_scratch(tables),
+    )
+
+
+def rows_of(tables: CounterTables) -> int:
+    """How many rows the matrix of a key has."""
+    return 1 if tables.way == Way.UNBOUNDED else tables.columns
+
+
+def reserve_matrix(
+    tables: CounterTables, state: MatrixState, slots: int, keys: int, key_group: NDArray[np.int32] | None = None
+) -> MatrixState:
+    """A state with room for so many slots and keys, whose groups `key_group` tells; without it all keys are group 0.
+
+    Groups are numbered from 0; keys that are new join their group.
+    """
+    old = len(state.is_open)
+    groups = key_group if key_group is not None else np.zeros(keys, np.int32)
+    if keys > old:
+        wide = int(state.counters[Counter.WIDE])
+        block = rows_of(tables) * tables.columns
+        keys = max(keys, 2 * old)
+        listed = np.zeros(keys, np.int32)
+        listed[: len(groups)] = groups
+        group_count = int(listed.max()) + 1
+        state = state._replace(
+            words=enlarged(state.words, keys * words_per_column(tables, wide) * block, 0),
+            reals=enlarged(state.reals, keys * reals_per_column(tables, wide) * block, 0),
+            bound=enlarged(state.bound, keys, 1),
+            is_open=enlarged(state.is_open, keys, 0),
+            key_group=enlarged(state.key_group, keys, 0),
+            next_of_group=enlarged(state.next_of_group, keys),
+            newest=enlarged(state.newest, keys),
+            oldest_start=enlarged(state.oldest_start, keys),
+            newest_start=enlarged(state.newest_start, keys),
+            start_count=enlarged(state.start_count, keys, 0),
+            total=enlarged(state.total, group_count, 0),
+            groups=reserve_groups(tables, state.groups, group_count),
+        )
+    elif len(groups):
+        group_count = int(groups.max()) + 1
+        state = state._replace(
+            total=enlarged(state.total, group_count, 0), groups=reserve_groups(tables, state.groups, group_count)
+        )
+    if state.way[0] == Way.STACKS:
+        state = state._replace(
+            below=enlarged(state.below, slots),
+            next_start=enlarged(state.next_start, slots),
+            older_row=enlarged(state.older_row, slots),
+        )
+    state.key_group[: len(groups)] = groups
+    return state
+
+
+class MatrixProgress(NamedTuple):
+    state: MatrixState
+    output: CounterOutput
+
+
+def scan_matrix(
+    tables: CounterTables,
+    state: MatrixState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    output: CounterOutput,
+    largest_weight: float = 1.0,
+) -> MatrixProgress:
+    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+
+    Instances from the slot in `counters[OLDEST]` on must still lie in the buffer, unless nothing ever leaves.
+
+    >>> from ouzel.kernels.counters_tables import *
+    >>> tables = build_counter_tables([False, False], window=10, way=Way.INVERSE)
+    >>> instances = new_counter_instances(3)
+    >>> instances.tick[:] = 1, 2, 11
+    >>> instances.component[:] = 0, 1, 1
+    >>> state = reserve_matrix(tables, new_matrix_state(tables), 3, 1)
+    >>> found = scan_matrix(tables, state, instances, 0, 3, 11, new_counter_output(tables))
+    >>> found.output.tick[: found.output.count[0]].tolist(), found.output.words[0].tolist()
+    ([2], [1, 0])
+    """
+    position = first
+    while True:
+        status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
+        if status == Status.DONE:
+            return MatrixProgress(state, output)
+        if status == Status.OUTPUT_FULL:
+            output = larger_counter_output(output)
+        elif status == Status.WIDEN:
+            state = widened_matrix(tables, state, instances, position)
+        else:
+            state = _with_rows(tables, state)
+
+
+def _with_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
+    """Room for the rows of twice as many older first events."""
+    old = len(state.older_words)
+    rows = max(64, 2 * old, old + int(state.start_count.max(initial=0)))
+    free = np.empty(rows, np.int32)
+    count = int(state.free_count[0])
+    free[:count] = state.free_rows[:count]
+    free[count : count + rows - old] = np.arange(rows - 1, old - 1, -1)
+    state.free_count[0] = count + rows - old
+    return state._replace(
+        older_words=enlarged(state.older_words, rows, 0),
+        older_reals=enlarged(state.older_reals, rows, 0),
+        free_rows=free,
+    )
+
+
+def widened_matrix(
+    tables: CounterTables, state: MatrixState, instances: CounterInstances, position: int
+) -> MatrixState:
+    """The same window in counters of 128 bits, each count as a float beside it: counted again, by two stacks."""
+    assert not state.counters[Counter.WIDE]
+    if tables.way == Way.UNBOUNDED:
+        return _widened_rows(tables, state)
+    keys = len(state.is_open)
+    wide = new_matrix_state(tables, wide=True)
+    wide.way[0] = Way.STACKS
+    wide = reserve_matrix(tables, wide, len(instances.tick), keys, state.key_group)
+    wide = wide._replace(groups=state.groups, next_of_group=state.next_of_group)
+    wide.counters[:] = state.counters
+    wide.counters[Counter.WIDE] = 1
+    wide.is_open[:keys] = state.is_open
+    _replay(tables, wide, instances, int(state.counters[Counter.OLDEST]), position)
+    return wide
+
+
+def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
+    """Of counters that nothing leaves."""
+    keys, columns = len(state.is_open), tables.columns
+    narrow = state.words.reshape(keys, tables.word_fields, columns)
+    words = np.zeros((keys, words_per_column(tables, 1), columns), np.uint64)
+    words[:, : tables.word_fields] = narrow
+    for measure in tables.by_measure:
+        if measure[ByMeasure.KIND] == MeasureKind.INTEGER:
+            sums = narrow[:, measure[ByMeasure.FIELD]].view(np.int64)
+            words[:, measure[ByMeasure.HIGH_FIELD]] = (sums >> 63).view(np.uint64)
+    reals = np.zeros((keys, reals_per_column(tables, 1), columns), np.float64)
+    reals[:, : tables.real_fields] = state.reals.reshape(keys, tables.real_fields, columns)
+    reals[:, tables.real_fields] = narrow[:, 0]
+    state.counters[Counter.WIDE] = 1
+    return state._replace(words=words.reshape(-1), reals=reals.reshape(-1))
+
+
+def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
+    """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
+    state.counters[Counter.OLDEST] -= dead
+    for array in (state.below, state.next_start, state.older_row):
+        if len(array):
+            array[: used - dead] = array[dead:used]
+            array[used - dead :] = -1
+    for array in (state.below, state.next_start, state.newest, state.oldest_start, state.newest_start):
+        np.copyto(array, np.where(array >= dead, array - dead, -1))
+
+
+_COMPONENT_KIND = int(ByComponent.KIND)
+_FROM = int(ByComponent.FROM)
+_OWN = int(ByComponent.OWN)
+_GATE = int(ByComponent.GATE)
+_KLEENE = int(ByComponent.KLEENE)
+_POSITIVE = int(Kind.POSITIVE)
+_NEGATIVE = int(Kind.NEGATIVE)
+_MEASURE_KIND = int(ByMeasure.KIND)
+_INTEGER = int(MeasureKind.INTEGER)
+
+_DONE = int(Status.DONE)
+_OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_WIDEN = int(Status.WIDEN)
+_ROOM = int(Status.ROOM)
+_CHOOSE = int(Phase.CHOOSE)
+_WORK = int(Phase.WORK)
+_EMIT = int(Phase.EMIT)
+_WIDE = int(Counter.WIDE)
+_MOMENT = int(Counter.MOMENT)
+_PHASE = int(Counter.PHASE)
+_OLDEST = int(Counter.OLDEST)
+_INSTANCES = int(Counter.INSTANCES)
+_STARTS = int(Counter.STARTS)
+_EXPIRED = int(Counter.EXPIRED)
+_FLIPS = int(Counter.FLIPS)
+_UNBOUNDED = int(Way.UNBOUNDED)
+_INVERSE = int(Way.INVERSE)
+_STACKS = int(Way.STACKS)
+
+_ZERO = np.uint64(0)
+
+
+# ── Reading ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _add_key(tables, state, key, reading_words, reading_reals):
+    """Add the matches of a key to a reading."""
+    wide = state.counters[_WIDE]
+    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+    if state.way[0] == _STACKS:
+        start = state.oldest_start[key]
+        if start >= 0 and state.older_row[start] >= 0:
+            row = state.older_row[start]
+            add_product(
+                tables, state.older_words[row], state.older_reals[row], state.words, state.reals, wide, key * rows,
+                reading_words, reading_reals,
+            )  # fmt: skip
+            return
+    add_rows(tables, state.words, state.reals, wide, key * rows, rows, 0, 1, reading_words, reading_reals)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _keeps_totals(tables, state):
+    return state.counters[_WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
+    clear_reading(tables, reading_words, reading_reals)
+    key = state.groups.first_cell[group]
+    if key >= 0 and state.next_of_group[key] >= 0 and _keeps_totals(tables, state):
+        for word in range(reading_words.size):
+            reading_words[word] = state.total[group, word]
+        reading_reals[0] = float(reading_words[0])
+        return
+    while key >= 0:
+        _add_key(tables, state, key, reading_words, reading_reals)
+        key = state.next_of_group[key]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _touch(tables, state, group):
+    """Before a group changes."""
+    place = touch(tables, state.groups, state.counters, group)
+    if place >= 0:
+        read_group_of_matrix(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _add_to_total(tables, state, key, sign):
+    """Take a key's matches out of its group's total before they change, and put them back in afterwards."""
+    group = state.key_group[key]
+    scratch = state.scratch
+    clear_reading(tables, scratch.words, scratch.reals)
+    _add_key(tables, state, key, scratch.words, scratch.reals)
+    for place in range(0, scratch.words.size, 2):
+        low = scratch.words[place]
+        high = scratch.words[place + 1]
+        if sign < 0:
+            low = ~low + np.uint64(1)
+            high = ~high + np.uint64(low == _ZERO)
+        state.total[group, place], state.total[group, place + 1] = add_wide(
+            state.total[group, place], state.total[group, place + 1], low, high
+        )
+
+
+# ── The scan ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _scan(tables, state, instances, first, last, until, largest_weight, output):
+    """(status, position). Everything about the instances at `position` is still to be done."""
+    counters = state.counters
+    tick = instances.tick
+    position = first
+    bounded = tables.window != NO_WINDOW
+    while True:
+        if counters[_PHASE] == _EMIT:
+            while True:
+                group = emit(tables, state.groups, counters, state.scratch, output)
+                if group == -1:
+                    break
+                if group == -2:
+                    return _OUTPUT_FULL, position
+                read_group_of_matrix(tables, state, group, state.scratch.words, state.scratch.reals)
+            counters[_PHASE] = _CHOOSE
+        if counters[_PHASE] == _CHOOSE:
+            leaving = bounded and counters[_OLDEST] < position
+            found, moment = next_moment(
+                tables,
+                position < last,
+                tick[position] if position < last else 0,
+                leaving,
+                tick[counters[_OLDEST]] if leaving else 0,
+                until,
+            )
+            if not found:
+                break
+            counters[_MOMENT] = moment
+            counters[_PHASE] = _WORK
+        moment = counters[_MOMENT]
+        if bounded and not _expire(tables, state, instances, position, moment, tables.on_change):
+            return _ROOM, position
+        while position < last and tick[position] == moment:
+            behind = _together(tables, instances, position, last)
+            if not _may_count(tables, state, instances, position, behind, largest_weight):
+                return _WIDEN, position
+            _apply(tables, state, instances, position, behind)
+            counters[_INSTANCES] += behind - position
+            position = behind
+        counters[_PHASE] = _EMIT
+    lets_go = bounded and not tables.on_change and until < 2**63 - 1
+    if lets_go and not _expire(tables, state, instances, position, until, 0):
+        return _ROOM, position
+    return _DONE, position
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _together(tables, instances, slot, last):
+    """The slot behind the instances that are one with this one: simultaneous, of its component, with +, and key."""
+    behind = slot + 1
+    component = instances.component[slot]
+    if tables.by_component[component, _KLEENE]:
+        while (
+            behind < last
+            and instances.tick[behind] == instances.tick[slot]
+            and instances.component[behind] == component
+            and instances.key[behind] == instances.key[slot]
+        ):
+            behind += 1
+    return behind
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _may_count(tables, state, instances, slot, behind, largest_weight):
+    """Whether narrow counters can take the instances."""
+    component = instances.component[slot]
+    if state.counters[_WIDE] or tables.by_component[component, _COMPONENT_KIND] != _POSITIVE:
+        return True
+    key = instances.key[slot]
+    bound = state.bound[key]
+    if not needs_widening(raise_bound(tables, bound, component, behind - slot), largest_weight):
+        return True
+    if not state.is_open[key]:
+        return not needs_widening(1.0, largest_weight)
+    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+    measure_bound(tables, state.words, key * rows, rows, 0, rows, bound)
+    if state.way[0] == _STACKS:
+        start = state.oldest_start[key]
+        if start >= 0 and state.older_row[start] >= 0:
+            row = state.older_row[start]
+            for column in range(tables.columns):
+                reached = reaches(
+                    tables, state.older_words[row], state.older_reals[row], state.words, state.reals, 0, key * rows,
+                    column,
+                )  # fmt: skip
+                bound[column] = max(bound[column], reached)
+    return not needs_widening(raise_bound(tables, bound, component, behind - slot), largest_weight)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _open(tables, state, key):
+    """The first event of a key."""
+    group = state.key_group[key]
+    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+    identity(tables, state.words, state.reals, state.counters[_WIDE], key * rows, rows)
+    if not state.is_open[key]:
+        state.is_open[key] = 1
+        state.next_of_group[key] = state.groups.first_cell[group]
+        state.groups.first_cell[group] = key
+        if state.next_of_group[key] >= 0 and state.next_of_group[state.next_of_group[key]] < 0:
+            # From now on the group has several keys, and its total is kept.
+            for word in range(state.total.shape[1]):
+                state.total[group, word] = _ZERO
+            _add_to_total(tables, state, state.next_of_group[key], 1)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _apply(tables, state, instances, slot, behind):
+    """Count the instances in slots slot to behind - 1, which are one."""
+    component = instances.component[slot]
+    key = instances.key[slot]
+    kind = tables.by_component[component, _COMPONENT_KIND]
+    if kind == _NEGATIVE and key == 0 and state.way[0] == _UNBOUNDED:
+        # Of no key, or everywhere.
+        for one in range(state.is_open.size):
+            if state.is_open[one]:
+                close(
+                    tables, state.words, state.reals, state.counters[_WIDE], one, 1, 0, 1,
+                    tables.by_component[component, _OWN],
+                )  # fmt: skip
+        return
+    if not state.is_open[key]:
+        _open(tables, state, key)
+    own = tables.by_component[component, _OWN]
+    completes = kind == _POSITIVE and max(own, tables.by_component[component, _GATE]) == tables.final
+    if completes:
+        completes = _has_prefix(tables, state, key, tables.by_component[component, _FROM])
+        if not completes and tables.by_component[component, _KLEENE]:
+            completes = _has_prefix(tables, state, key, own)
+    group = state.key_group[key]
+    if completes:
+        _touch(tables, state, group)
+        complete(state.groups, group)
+    summed = completes and _keeps_totals(tables, state) and state.next_of_group[state.groups.first_cell[group]] >= 0
+    if summed:
+        _add_to_total(tables, state, key, -1)
+    _insert(tables, state, instances, slot, behind)
+    if summed:
+        _add_to_total(tables, state, key, 1)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _has_prefix(tables, state, key, column):
+    """Whether any prefix of the window ends at a column."""
+    wide = state.counters[_WIDE]
+    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+    if state.way[0] == _STACKS:
+        start = state.oldest_start[key]
+        if start >= 0 and state.older_row[start] >= 0:
+            row = state.older_row[start]
+            return (
+                reaches(
+                    tables, state.older_words[row], state.older_reals[row], state.words, state.reals, wide, key * rows,
+                    column,
+                )
+                > 0.0
+            )  # fmt: skip
+    if wide:
+        width = tables.real_fields + 1
+        return state.reals[(key * width * tables.columns + tables.real_fields * tables.columns + column) * rows] > 0.0
+    return state.words[(key * tables.word_fields * tables.columns + column) * rows] != _ZERO
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _insert(tables, state, instances, slot, behind):
+    """Multiply a key's window by its newest factor."""
+    component = instances.component[slot]
+    key = instances.key[slot]
+    wide = state.counters[_WIDE]
+    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+    own = tables.by_component[component, _OWN]
+    if tables.by_component[component, _COMPONENT_KIND] == _NEGATIVE:
+        close(tables, state.words, state.reals, wide, key * rows, rows, 0, rows, own)
+    else:
+        if tables.by_measure.shape[0] > 0:
+            weigh(tables, state.scratch, instances, slot, behind)
+        touched = min(rows, own + 1)
+        extend(
+            tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, touched,
+            component, behind - slot, state.scratch, 1,
+        )  # fmt: skip
+    if state.way[0] != _STACKS:
+        return
+    for one in range(slot, behind):
+        state.below[one] = state.newest[key]
+        state.newest[key] = one
+        if component == tables.first:
+            state.counters[_STARTS] += 1
+            state.start_count[key] += 1
+            state.next_start[one] = -1
+            state.older_row[one] = -1
+            if state.oldest_start[key] < 0:
+                state.oldest_start[key] = one
+            else:
+                state.next_start[state.newest_start[key]] = one
+            state.newest_start[key] = one
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _replay(tables, state, instances, first, last):
+    """Count again what is in the window."""
+    for key in range(state.is_open.size):
+        if state.is_open[key]:
+            identity(tables, state.words, state.reals, state.counters[_WIDE], key * tables.columns, tables.columns)
+    slot = first
+    while slot < last:
+        behind = _together(tables, instances, slot, last)
+        _insert(tables, state, instances, slot, behind)
+        slot = behind
+
+
+# ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _expire(tables, state, instances, position, moment, tell):
+    """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
+    counters = state.counters
+    window = np.uint64(tables.window)
+    inverse = state.way[0] == _INVERSE
+    while counters[_OLDEST] < position:
+        slot = counters[_OLDEST]
+        tick = instances.tick[slot]
+        if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
+            break
+        key = instances.key[slot]
+        starts = instances.component[slot] == tables.first
+        if starts:
+            flips = not inverse and state.older_row[slot] < 0
+            if flips and state.free_count[0] < state.start_count[key]:
+                return False
+            if tell:
+                _touch(tables, state, state.key_group[key])
+            group_head = state.groups.first_cell[state.key_group[key]]
+            summed = state.next_of_group[group_head] >= 0 and _keeps_totals(tables, state)
+            if summed:
+                _add_to_total(tables, state, key, -1)
+            if flips:
+                _flip(tables, state, instances, key)
+            if inverse:
+                remove(tables, state.words, key * tables.columns, instances, slot)
+            else:
+                state.free_rows[state.free_count[0]] = state.older_row[slot]
+                state.free_count[0] += 1
+                state.start_count[key] -= 1
+                state.oldest_start[key] = state.next_start[slot]
+            if summed:
+                _add_to_total(tables, state, key, 1)
+            counters[_EXPIRED] += 1
+        elif inverse:
+            remove(tables, state.words, key * tables.columns, instances, slot)
+        counters[_OLDEST] += 1
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _flip(tables, state, instances, key):
+    """The newer events become the older: from the newest back to the oldest, the top row is kept at first events."""
+    wide = state.counters[_WIDE]
+    state.counters[_FLIPS] += 1
+    oldest = state.oldest_start[key]
+    words = state.flip_words
+    reals = state.flip_reals
+    identity(tables, words, reals, wide, 0, tables.columns)
+    slot = state.newest[key]
+    while slot >= oldest:
+        component = instances.component[slot]
+        first = slot
+        if tables.by_component[component, _KLEENE]:
+            while (
+                state.below[first] >= oldest
+                and instances.tick[state.below[first]] == instances.tick[slot]
+                and instances.component[state.below[first]] == component
+            ):
+                first = state.below[first]
+        if tables.by_component[component, _COMPONENT_KIND] == _NEGATIVE:
+            close_row(tables, words, reals, wide, tables.by_component[component, _OWN])
+        else:
+            if tables.by_measure.shape[0] > 0:
+                weigh(tables, state.scratch, instances, first, slot + 1)
+            prepend(tables, words, reals, wide, component, slot - first + 1, state.scratch)
+        if component == tables.first:
+            for start in range(first, slot + 1):
+                state.free_count[0] -= 1
+                row = state.free_rows[state.free_count[0]]
+                state.older_row[start] = row
+                copy_row(tables, words, reals, wide, state.older_words[row], state.older_reals[row])
+        slot = state.below[first]
+    identity(tables, state.words, state.reals, wide, key * tables.columns, tables.columns)

@@ -1,0 +1,773 @@
+"""One row of counters for each first event, as the A-Seq paper has it (SEM; by key, HPC).
+
+Each event costs as many steps as its key has first events in the window. What the paper leaves out is here too: every
+aggregate, Kleene plus, simultaneous events, a negated start, groups by an attribute of one component.
+
+A *cell* is a block of rows: of a key, or of a key and a group where one component's events decide the group. If that
+component is not the first, the key's first cell counts the prefixes before it and the rows of all its cells run in
+step.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.counters_columns import (
+    add_rows,
+    clear_reading,
+    close,
+    extend,
+    measure_bound,
+    needs_widening,
+    raise_bound,
+    sign_extension,
+    weigh,
+)
+from ouzel.kernels.counters_report import complete, emit, next_moment, touch
+from ouzel.kernels.counters_tables import (
+    ByComponent,
+    ByMeasure,
+    Counter,
+    CounterInstances,
+    CounterOutput,
+    CounterTables,
+    Groups,
+    Kind,
+    MeasureKind,
+    Phase,
+    Scratch,
+    Status,
+    enlarged,
+    larger_counter_output,
+    new_groups,
+    new_scratch,
+    reals_per_column,
+    reserve_groups,
+    words_per_column,
+)
+
+NEVER = -(2**63)
+
+
+class Cell(IntEnum):
+    """Columns of `RowState.cells`."""
+
+    BASE = 0  # of its block, in rows
+    STRIDE = 1  # rows in its block
+    FIRST = 2  # the oldest row
+    LAST = 3  # behind the newest row
+    KEY = 4
+    GROUP = 5  # -1 if it only counts prefixes
+    NEXT_OF_KEY = 6
+    NEXT_OF_GROUP = 7
+
+
+class RowState(NamedTuple):
+    """What is remembered between calls: plain arrays."""
+
+    words: NDArray[np.uint64]
+    reals: NDArray[np.float64]
+    row_tick: NDArray[np.int64]  # per row of the arena
+    row_release: NDArray[np.int64]  # with a negated start: from when on matches of the row stand
+    cells: NDArray[np.int64]  # [cell, Cell]
+    bound: NDArray[np.float64]  # [cell, column], while counters are narrow
+    first_cell: NDArray[np.int32]  # per key, -1 if it has none
+    key_group: NDArray[np.int32]  # per key
+    last_negative: NDArray[np.int64]  # per key, the newest event of a negated start
+    queue_tick: NDArray[np.int64]  # rows in the order in which they leave
+    queue_cell: NDArray[np.int32]
+    cell_count: NDArray[np.int64]  # of length 1
+    groups: Groups
+    counters: NDArray[np.int64]
+    scratch: Scratch
+
+
+def new_row_state(tables: CounterTables, keys: int = 1, groups: int = 1, rows: int = 64) -> RowState:
+    """The state before the first event."""
+    counters = np.zeros(len(Counter), np.int64)
+    # A component with + may hold many values of one match, which no bound on counts covers.
+    kleene = tables.by_component[:, ByComponent.KLEENE].max() > 0
+    counters[Counter.WIDE] = int(kleene and tables.integers > 0)
+    wide = int(counters[Counter.WIDE])
+    return RowState(
+        np.zeros(rows * words_per_column(tables, wide) * tables.columns, np.uint64),
+        np.zeros(rows * reals_per_column(tables, wide) * tables.columns, np.float64),
+        np.zeros(rows, np.int64),
+        np.zeros(rows if tables.has_negated_start else 1, np.int64),
+        np.zeros((16, len(Cell)), np.int64),
+        np.zeros((16, tables.columns), np.float64),
+        np.full(keys, -1, np.int32),
+        np.zeros(keys, np.int32),
+        np.full(keys, NEVER, np.int64),
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.int32),
+        np.zeros(1, np.int64),
+        new_groups(tables, groups),
+        counters,
+        new_scratch(tables),
+    )
+
+
+def reserve_rows(tables: CounterTables, state: RowState, keys: int, groups: int) -> RowState:
+    """A state with room for so many keys and groups at least."""
+    return state._replace(
+        first_cell=enlarged(state.first_cell, keys),
+        key_group=enlarged(state.key_group, keys, 0),
+        last_negative=enlarged(state.last_negative, keys, NEVER),
+        groups=reserve_groups(tables, state.groups, groups),
+    )
+
+
+class RowProgress(NamedTuple):
+    state: RowState
+    output: CounterOutput
+
+
+def scan_rows(
+    tables: CounterTables,
+    state: RowState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    output: CounterOutput,
+    largest_weight: float = 1.0,
+) -> RowProgress:
+    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+
+    `largest_weight` is the largest absolute value of an integer that is added up, 1 at least.
+
+    >>> from ouzel.kernels.counters_tables import *
+    >>> tables = build_counter_tables([False, False], window=10, way=Way.PER_START)
+    >>> instances = new_counter_instances(3)
+    >>> instances.tick[:] = 1, 2, 11
+    >>> instances.component[:] = 0, 1, 1
+    >>> found = scan_rows(tables, new_row_state(tables), instances, 0, 3, 11, new_counter_output(tables))
+    >>> found.output.tick[: found.output.count[0]].tolist(), found.output.words[0].tolist()
+    ([2], [1, 0])
+    """
+    position = first
+    while True:
+        status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
+        if status == Status.DONE:
+            return RowProgress(state, output)
+        if status == Status.OUTPUT_FULL:
+            output = larger_counter_output(output)
+        elif status == Status.WIDEN:
+            state = widened(tables, state)
+        else:
+            state = with_room(tables, state)
+
+
+def widened(tables: CounterTables, state: RowState) -> RowState:
+    """The same counters in 128 bits, each count as a float beside it."""
+    assert not state.counters[Counter.WIDE]
+    return _rebuilt(tables, state, len(state.row_tick), wide=1)
+
+
+def with_room(tables: CounterTables, state: RowState) -> RowState:
+    """What is no longer needed is given up, and there is room for more rows, cells and queue entries."""
+    live = int((state.cells[: state.cell_count[0], Cell.LAST] - state.cells[: state.cell_count[0], Cell.FIRST]).sum())
+    return _rebuilt(tables, state, 8 * live + 64, wide=int(state.counters[Counter.WIDE]))
+
+
+def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> RowState:
+    """Live cells and rows only, in new arenas."""
+    count = int(state.cell_count[0])
+    cells = state.cells[:count]
+    live = cells[:, Cell.LAST] - cells[:, Cell.FIRST]
+    # Cells that run in step live and die with their key's.
+    kept = np.flatnonzero(live > 0)
+    number = np.full(count + 1, -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    strides = np.maximum(4, 2 * live[kept])
+    rows = max(rows, int(strides.sum()) + 64)
+    new_cells = np.zeros((2 * len(kept) + 16, len(Cell)), np.int64)
+    old_wide = int(state.counters[Counter.WIDE])
+    words = np.zeros(rows * words_per_column(tables, wide) * tables.columns, np.uint64)
+    reals = np.zeros(rows * reals_per_column(tables, wide) * tables.columns, np.float64)
+    row_tick = np.zeros(rows, np.int64)
+    row_release = np.zeros(rows if tables.has_negated_start else 1, np.int64)
+    new_cells[: len(kept)] = cells[kept]
+    new_cells[: len(kept), Cell.STRIDE] = strides
+    new_cells[: len(kept), Cell.BASE] = np.cumsum(strides) - strides
+    new_cells[: len(kept), Cell.FIRST] = 0
+    new_cells[: len(kept), Cell.LAST] = live[kept]
+    _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release)
+    first_cell = np.full_like(state.first_cell, -1)
+    group_cell = np.full_like(state.groups.first_cell, -1)
+    _link_cells(new_cells, len(kept), first_cell, group_cell, number, cells, state.first_cell)
+    counters = state.counters
+    oldest, queued = int(counters[Counter.OLDEST]), int(counters[Counter.QUEUED])
+    waiting = queued - oldest
+    room = max(2 * waiting + 64, rows)
+    queue_tick, queue_cell = np.zeros(room, np.int64), np.zeros(room, np.int32)
+    queue_tick[:waiting] = state.queue_tick[oldest:queued]
+    queue_cell[:waiting] = number[state.queue_cell[oldest:queued]]
+    counters[Counter.OLDEST], counters[Counter.QUEUED] = 0, waiting
+    counters[Counter.USED] = int(strides.sum())
+    counters[Counter.WIDE] = wide
+    state.cell_count[0] = len(kept)
+    bound = np.zeros((len(new_cells), tables.columns), np.float64)
+    bound[: len(kept)] = state.bound[kept]
+    return state._replace(
+        words=words,
+        reals=reals,
+        row_tick=row_tick,
+        row_release=row_release,
+        cells=new_cells,
+        bound=bound,
+        first_cell=first_cell,
+        queue_tick=queue_tick,
+        queue_cell=queue_cell,
+        groups=state.groups._replace(first_cell=group_cell),
+    )
+
+
+_BASE = int(Cell.BASE)
+_STRIDE = int(Cell.STRIDE)
+_FIRST = int(Cell.FIRST)
+_LAST = int(Cell.LAST)
+_KEY = int(Cell.KEY)
+_GROUP = int(Cell.GROUP)
+_NEXT_OF_KEY = int(Cell.NEXT_OF_KEY)
+_NEXT_OF_GROUP = int(Cell.NEXT_OF_GROUP)
+
+_COMPONENT_KIND = int(ByComponent.KIND)
+_OWN = int(ByComponent.OWN)
+_GATE = int(ByComponent.GATE)
+_KLEENE = int(ByComponent.KLEENE)
+_NEGATIVE = int(Kind.NEGATIVE)
+_NEGATED_START = int(Kind.NEGATED_START)
+
+_MEASURE_KIND = int(ByMeasure.KIND)
+_COLUMN = int(ByMeasure.COLUMN)
+_FIELD = int(ByMeasure.FIELD)
+_HIGH = int(ByMeasure.HIGH_FIELD)
+_INTEGER = int(MeasureKind.INTEGER)
+_FLOAT = int(MeasureKind.FLOAT)
+
+_DONE = int(Status.DONE)
+_OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_WIDEN = int(Status.WIDEN)
+_ROOM = int(Status.ROOM)
+_CHOOSE = int(Phase.CHOOSE)
+_WORK = int(Phase.WORK)
+_EMIT = int(Phase.EMIT)
+_WIDE = int(Counter.WIDE)
+_MOMENT = int(Counter.MOMENT)
+_PHASE = int(Counter.PHASE)
+_OLDEST = int(Counter.OLDEST)
+_QUEUED = int(Counter.QUEUED)
+_USED = int(Counter.USED)
+_INSTANCES = int(Counter.INSTANCES)
+_STARTS = int(Counter.STARTS)
+_EXPIRED = int(Counter.EXPIRED)
+
+_ZERO = np.uint64(0)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release):
+    columns = tables.columns
+    word_fields = tables.word_fields
+    old_words = word_fields + old_wide * (1 + tables.integers)
+    new_words = word_fields + wide * (1 + tables.integers)
+    old_reals = tables.real_fields + old_wide
+    new_reals = tables.real_fields + wide
+    for place in range(kept.size):
+        old = state.cells[kept[place]]
+        new = new_cells[place]
+        live = old[_LAST] - old[_FIRST]
+        for row in range(live):
+            row_tick[new[_BASE] + row] = state.row_tick[old[_BASE] + old[_FIRST] + row]
+            if tables.has_negated_start:
+                row_release[new[_BASE] + row] = state.row_release[old[_BASE] + old[_FIRST] + row]
+        for column in range(columns):
+            for field in range(old_words):
+                source = old[_BASE] * old_words * columns + (field * columns + column) * old[_STRIDE] + old[_FIRST]
+                target = new[_BASE] * new_words * columns + (field * columns + column) * new[_STRIDE]
+                for row in range(live):
+                    words[target + row] = state.words[source + row]
+            for field in range(old_reals):
+                source = old[_BASE] * old_reals * columns + (field * columns + column) * old[_STRIDE] + old[_FIRST]
+                target = new[_BASE] * new_reals * columns + (field * columns + column) * new[_STRIDE]
+                for row in range(live):
+                    reals[target + row] = state.reals[source + row]
+            if wide and not old_wide:
+                count = new[_BASE] * new_words * columns + column * new[_STRIDE]
+                size = new[_BASE] * new_reals * columns + (tables.real_fields * columns + column) * new[_STRIDE]
+                for row in range(live):
+                    reals[size + row] = float(words[count + row])
+                for measure in range(tables.by_measure.shape[0]):
+                    if tables.by_measure[measure, _MEASURE_KIND] == _INTEGER:
+                        low = tables.by_measure[measure, _FIELD] * columns * new[_STRIDE]
+                        high = tables.by_measure[measure, _HIGH] * columns * new[_STRIDE]
+                        for row in range(live):
+                            words[count + high + row] = sign_extension(words[count + low + row])
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _link_cells(cells, count, first_cell, group_cell, number, old_cells, old_first):
+    """Lists of cells by key and by group. The first cell of a key stays its first."""
+    for key in range(old_first.size):
+        if old_first[key] >= 0:
+            first_cell[key] = number[old_first[key]]
+    for cell in range(count):
+        cells[cell, _NEXT_OF_KEY] = -1
+        cells[cell, _NEXT_OF_GROUP] = -1
+    for cell in range(count):
+        key = cells[cell, _KEY]
+        head = first_cell[key]
+        if head < 0:
+            first_cell[key] = cell
+        elif head != cell:
+            cells[cell, _NEXT_OF_KEY] = cells[head, _NEXT_OF_KEY]
+            cells[head, _NEXT_OF_KEY] = cell
+        group = cells[cell, _GROUP]
+        if group >= 0:
+            cells[cell, _NEXT_OF_GROUP] = group_cell[group]
+            group_cell[group] = cell
+
+
+# ── The scan ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def read_group_of_rows(tables, state, group, reading_words, reading_reals):
+    clear_reading(tables, reading_words, reading_reals)
+    cell = state.groups.first_cell[group]
+    while cell >= 0:
+        row = state.cells[cell]
+        add_rows(
+            tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], row[_FIRST], row[_LAST],
+            reading_words, reading_reals,
+        )  # fmt: skip
+        cell = row[_NEXT_OF_GROUP]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _touch(tables, state, group):
+    """Before a group changes."""
+    place = touch(tables, state.groups, state.counters, group)
+    if place >= 0:
+        read_group_of_rows(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _scan(tables, state, instances, first, last, until, largest_weight, output):
+    """(status, position). Everything about the instances at `position` is still to be done."""
+    counters = state.counters
+    tick = instances.tick
+    position = first
+    while True:
+        if counters[_PHASE] == _EMIT:
+            while True:
+                group = emit(tables, state.groups, state.counters, state.scratch, output)
+                if group == -1:
+                    break
+                if group == -2:
+                    return _OUTPUT_FULL, position
+                read_group_of_rows(tables, state, group, state.scratch.words, state.scratch.reals)
+            counters[_PHASE] = _CHOOSE
+        if counters[_PHASE] == _CHOOSE:
+            leaving = counters[_OLDEST] < counters[_QUEUED]
+            oldest_tick = state.queue_tick[counters[_OLDEST]] if leaving else 0
+            found, moment = next_moment(
+                tables, position < last, tick[position] if position < last else 0, leaving, oldest_tick, until
+            )
+            if not found:
+                break
+            counters[_MOMENT] = moment
+            counters[_PHASE] = _WORK
+            _expire(tables, state, moment, tables.on_change)
+        moment = counters[_MOMENT]
+        while position < last and tick[position] == moment:
+            status, behind = _apply(tables, state, instances, position, last, moment, largest_weight)
+            if status != _DONE:
+                return status, position
+            counters[_INSTANCES] += behind - position
+            position = behind
+        counters[_PHASE] = _EMIT
+    if not tables.on_change and until < 2**63 - 1:
+        _expire(tables, state, until, 0)
+    return _DONE, position
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _expire(tables, state, moment, tell):
+    """Let go of the rows whose first event has left the window."""
+    counters = state.counters
+    cells = state.cells
+    while counters[_OLDEST] < counters[_QUEUED]:
+        tick = state.queue_tick[counters[_OLDEST]]
+        if np.uint64(moment) - np.uint64(tick) < np.uint64(tables.window) or moment < tick:
+            break
+        cell = state.queue_cell[counters[_OLDEST]]
+        counters[_OLDEST] += 1
+        counters[_EXPIRED] += 1
+        in_step = tables.split > 1
+        while cell >= 0:
+            if tell and cells[cell, _GROUP] >= 0:
+                _touch(tables, state, cells[cell, _GROUP])
+            cells[cell, _FIRST] += 1
+            cell = cells[cell, _NEXT_OF_KEY] if in_step else -1
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _apply(tables, state, instances, slot, last, moment, largest_weight):
+    """(status, the slot behind) for the simultaneous instances of one component and key that begin at a slot."""
+    component = instances.component[slot]
+    key = instances.key[slot]
+    row = tables.by_component[component]
+    behind = slot + 1
+    together = row[_KLEENE] != 0
+    while (
+        together
+        and behind < last
+        and instances.tick[behind] == moment
+        and instances.component[behind] == component
+        and instances.key[behind] == key
+    ):
+        behind += 1
+    if row[_COMPONENT_KIND] == _NEGATED_START:
+        state.last_negative[key] = moment
+        return _DONE, behind
+    if row[_COMPONENT_KIND] == _NEGATIVE:
+        if key > 0:
+            _close_key(tables, state, key, row[_OWN])
+        else:
+            for one in range(state.first_cell.size):
+                _close_key(tables, state, one, row[_OWN])
+        return _DONE, behind
+    if component == tables.first:
+        return _begin(tables, state, instances, slot, behind, key, moment, largest_weight), behind
+    return _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight), behind
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _close_key(tables, state, key, column):
+    cell = state.first_cell[key]
+    is_first = True
+    while cell >= 0:
+        row = state.cells[cell]
+        holds_it = tables.split <= 1 or (is_first == (column < tables.split))
+        if holds_it:
+            close(
+                tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], row[_FIRST],
+                row[_LAST] - row[_FIRST], column,
+            )  # fmt: skip
+        cell = row[_NEXT_OF_KEY]
+        is_first = False
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _may_count(tables, state, cell, component, times, largest_weight):
+    """Whether narrow counters of a cell can take some events."""
+    if state.counters[_WIDE]:
+        return True
+    bound = state.bound[cell]
+    if not needs_widening(raise_bound(tables, bound, component, times), largest_weight):
+        return True
+    row = state.cells[cell]
+    rows = row[_LAST] - row[_FIRST]
+    measure_bound(tables, state.words, row[_BASE], row[_STRIDE], row[_FIRST], rows, bound)
+    return not needs_widening(raise_bound(tables, bound, component, times), largest_weight)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _released(tables, state, cell, moment):
+    """How many of the oldest rows may complete matches."""
+    row = state.cells[cell]
+    if not tables.has_negated_start:
+        return row[_LAST] - row[_FIRST]
+    released = 0
+    while row[_FIRST] + released < row[_LAST]:
+        if state.row_release[row[_BASE] + row[_FIRST] + released] > moment:
+            break
+        released += 1
+    return released
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _extend_cell(tables, state, source, cell, component, times, takes, moment):
+    """Lengthen what a cell counts from the prefixes of another, or of its own; tell its group of matches."""
+    from_row = state.cells[source]
+    row = state.cells[cell]
+    rows = row[_LAST] - row[_FIRST]
+    own = tables.by_component[component, _OWN]
+    gate = tables.by_component[component, _GATE]
+    is_final = max(own, gate) == tables.final and row[_GROUP] >= 0
+    if is_final:
+        _touch(tables, state, row[_GROUP])
+    grown = extend(
+        tables, state.words, state.reals, state.counters[_WIDE], from_row[_BASE], from_row[_STRIDE], from_row[_FIRST],
+        row[_BASE], row[_STRIDE], row[_FIRST], rows, _released(tables, state, cell, moment), component, times,
+        state.scratch, takes,
+    )  # fmt: skip
+    if is_final and grown:
+        complete(state.groups, row[_GROUP])
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight):
+    """Instances of a component that is not the first."""
+    component = instances.component[slot]
+    own = tables.by_component[component, _OWN]
+    head = state.first_cell[key]
+    if head < 0 or (state.cells[head, _FIRST] == state.cells[head, _LAST] and tables.split != 1):
+        return _DONE
+    times = behind - slot
+    weigh(tables, state.scratch, instances, slot, behind)
+    if tables.split == own:
+        # Not with +: each instance has its own group.
+        group = instances.group[slot]
+        cell = _cell_of_group(state, head, group)
+        if cell < 0:
+            cell = _new_cell(tables, state, key, group, state.cells[head, _LAST] - state.cells[head, _FIRST])
+            if cell < 0:
+                return _ROOM
+        for column in range(own):
+            state.bound[cell, column] = state.bound[head, column]
+        if not _may_count(tables, state, cell, component, times, largest_weight):
+            return _WIDEN
+        _extend_cell(tables, state, head, cell, component, times, 0, moment)
+        return _DONE
+    cell = head if tables.split <= 1 or own < tables.split else state.cells[head, _NEXT_OF_KEY]
+    in_all = tables.split != 0 and own > tables.split
+    checked = cell
+    while checked >= 0:
+        if not _may_count(tables, state, checked, component, times, largest_weight):
+            return _WIDEN
+        checked = state.cells[checked, _NEXT_OF_KEY] if in_all else -1
+    while cell >= 0:
+        _extend_cell(tables, state, cell, cell, component, times, 1, moment)
+        cell = state.cells[cell, _NEXT_OF_KEY] if in_all else -1
+    return _DONE
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
+    """Instances of the first component: each begins a row, those of one moment share it."""
+    component = instances.component[slot]
+    splits = tables.split == tables.by_component[component, _OWN]
+    # All that may be refused comes before anything is changed.
+    for one in range(slot, behind):
+        group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
+        cell = _cell_of_group(state, state.first_cell[key], group)
+        if cell < 0:
+            cell = _new_cell(tables, state, key, group, 0)
+            if cell < 0:
+                return _ROOM
+        if not splits:
+            break
+    cell = state.first_cell[key]
+    while cell >= 0:
+        if not _may_count(tables, state, cell, component, behind - slot, largest_weight):
+            return _WIDEN
+        if not _has_row(tables, state, cell):
+            return _ROOM
+        cell = state.cells[cell, _NEXT_OF_KEY]
+    if state.counters[_QUEUED] + behind - slot > state.queue_tick.size:
+        return _ROOM
+    if tables.by_component[component, _KLEENE]:
+        weigh(tables, state.scratch, instances, slot, behind)
+        cell = state.first_cell[key]
+        while cell >= 0:
+            _extend_cell(tables, state, cell, cell, component, behind - slot, 1, moment)
+            cell = state.cells[cell, _NEXT_OF_KEY]
+    for one in range(slot, behind):
+        group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
+        cell = _cell_of_group(state, state.first_cell[key], group)
+        if splits:
+            weigh(tables, state.scratch, instances, one, one + 1)
+            _push(tables, state, cell, component, 1, key, moment)
+        else:
+            weigh(tables, state.scratch, instances, slot, behind)
+            _push(tables, state, cell, component, behind - slot, key, moment)
+            break
+    return _DONE
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _push(tables, state, cell, component, times, key, moment):
+    """Put first events of one moment into a row."""
+    counters = state.counters
+    counters[_STARTS] += times
+    row = state.cells[cell]
+    group = row[_GROUP]
+    own = tables.by_component[component, _OWN]
+    gate = tables.by_component[component, _GATE]
+    is_final = max(own, gate) == tables.final and group >= 0
+    if is_final:
+        _touch(tables, state, group)
+    newest = row[_LAST] - 1
+    if newest < row[_FIRST] or state.row_tick[row[_BASE] + newest] != moment:
+        state.queue_tick[counters[_QUEUED]] = moment
+        state.queue_cell[counters[_QUEUED]] = cell
+        counters[_QUEUED] += 1
+        other = cell
+        while other >= 0:
+            _add_row(tables, state, other, key, moment)
+            other = state.cells[other, _NEXT_OF_KEY] if tables.split > 1 else -1
+        newest = row[_LAST] - 1
+    opened = True
+    if tables.has_negated_start:
+        opened = state.row_release[row[_BASE] + newest] <= moment
+    _fill(tables, state, row, newest, own, times)
+    if gate >= 0 and opened:
+        _fill(tables, state, row, newest, gate, times)
+    if is_final and opened:
+        complete(state.groups, group)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _fill(tables, state, row, newest, column, times):
+    """Add first events, whose weights are in scratch, to a column of a row."""
+    columns = tables.columns
+    wide = state.counters[_WIDE]
+    scratch = state.scratch
+    stride = row[_STRIDE]
+    word_width = tables.word_fields + wide * (1 + tables.integers)
+    real_width = tables.real_fields + wide
+    word = row[_BASE] * word_width * columns + column * stride + newest
+    real = row[_BASE] * real_width * columns + column * stride + newest
+    field_stride = columns * stride
+    state.words[word] += np.uint64(times)
+    if wide:
+        state.reals[real + tables.real_fields * field_stride] += times
+    for measure in range(tables.by_measure.shape[0]):
+        if tables.by_measure[measure, _COLUMN] != tables.by_component[tables.first, _OWN]:
+            continue
+        kind = tables.by_measure[measure, _MEASURE_KIND]
+        place = tables.by_measure[measure, _FIELD] * field_stride
+        if kind == _FLOAT:
+            state.reals[real + place] += scratch.real[measure]
+        elif kind == _INTEGER:
+            low = state.words[word + place] + scratch.low[measure]
+            if wide:
+                carry = np.uint64(low < scratch.low[measure])
+                high = word + tables.by_measure[measure, _HIGH] * field_stride
+                state.words[high] += scratch.high[measure] + carry
+            state.words[word + place] = low
+        else:
+            least = min(np.int64(state.words[word + place]), scratch.least[measure])
+            state.words[word + place] = np.uint64(least)
+
+
+# ── Cells and rows ─────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _cell_of_group(state, cell, group):
+    while cell >= 0 and state.cells[cell, _GROUP] != group:
+        cell = state.cells[cell, _NEXT_OF_KEY]
+    return cell
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _new_cell(tables, state, key, group, rows):
+    """A cell of a key with empty rows, or -1 if there is no room."""
+    stride = max(4, 2 * rows)
+    cell = state.cell_count[0]
+    base = state.counters[_USED]
+    if cell == state.cells.shape[0] or base + stride > state.row_tick.size:
+        return -1
+    state.cell_count[0] += 1
+    state.counters[_USED] = base + stride
+    row = state.cells[cell]
+    row[_BASE] = base
+    row[_STRIDE] = stride
+    row[_FIRST] = 0
+    row[_LAST] = rows
+    row[_KEY] = key
+    row[_GROUP] = group
+    row[_NEXT_OF_KEY] = -1
+    row[_NEXT_OF_GROUP] = -1
+    for column in range(tables.columns):
+        state.bound[cell, column] = 1.0
+    head = state.first_cell[key]
+    if head < 0:
+        state.first_cell[key] = cell
+    else:
+        row[_NEXT_OF_KEY] = state.cells[head, _NEXT_OF_KEY]
+        state.cells[head, _NEXT_OF_KEY] = cell
+        for one in range(rows):
+            state.row_tick[base + one] = state.row_tick[state.cells[head, _BASE] + state.cells[head, _FIRST] + one]
+            if tables.has_negated_start:
+                source = state.cells[head, _BASE] + state.cells[head, _FIRST] + one
+                state.row_release[base + one] = state.row_release[source]
+    if group >= 0:
+        row[_NEXT_OF_GROUP] = state.groups.first_cell[group]
+        state.groups.first_cell[group] = cell
+    for column in range(tables.columns):
+        close(tables, state.words, state.reals, state.counters[_WIDE], base, stride, 0, rows, column)
+    return cell
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _has_row(tables, state, cell):
+    """Whether there is room for one more row, after making it within the arena if need be."""
+    row = state.cells[cell]
+    if row[_LAST] < row[_STRIDE]:
+        return True
+    live = row[_LAST] - row[_FIRST]
+    if row[_FIRST] > 0 and 2 * live <= row[_STRIDE]:
+        _move(tables, state, row, row[_BASE], row[_STRIDE])
+        return True
+    stride = 2 * row[_STRIDE]
+    base = state.counters[_USED]
+    if base + stride > state.row_tick.size:
+        return False
+    state.counters[_USED] = base + stride
+    _move(tables, state, row, base, stride)
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _move(tables, state, row, base, stride):
+    """Put the live rows of a cell to the front of a block, perhaps its own."""
+    columns = tables.columns
+    wide = state.counters[_WIDE]
+    word_width = tables.word_fields + wide * (1 + tables.integers)
+    real_width = tables.real_fields + wide
+    live = row[_LAST] - row[_FIRST]
+    for field in range(word_width * columns):
+        source = row[_BASE] * word_width * columns + field * row[_STRIDE] + row[_FIRST]
+        target = base * word_width * columns + field * stride
+        for one in range(live):
+            state.words[target + one] = state.words[source + one]
+    for field in range(real_width * columns):
+        source = row[_BASE] * real_width * columns + field * row[_STRIDE] + row[_FIRST]
+        target = base * real_width * columns + field * stride
+        for one in range(live):
+            state.reals[target + one] = state.reals[source + one]
+    for one in range(live):
+        state.row_tick[base + one] = state.row_tick[row[_BASE] + row[_FIRST] + one]
+        if tables.has_negated_start:
+            state.row_release[base + one] = state.row_release[row[_BASE] + row[_FIRST] + one]
+    row[_BASE] = base
+    row[_STRIDE] = stride
+    row[_FIRST] = 0
+    row[_LAST] = live
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _add_row(tables, state, cell, key, moment):
+    row = state.cells[cell]
+    newest = row[_LAST]
+    row[_LAST] += 1
+    state.row_tick[row[_BASE] + newest] = moment
+    if tables.has_negated_start:
+        guard = max(state.last_negative[key], state.last_negative[0])
+        release = moment
+        if guard > NEVER:
+            release = guard + tables.window if guard <= 2**63 - 1 - tables.window else np.int64(2**63 - 1)
+        state.row_release[row[_BASE] + newest] = release
+    for column in range(tables.columns):
+        close(tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], newest, 1, column)

@@ -1,0 +1,141 @@
+"""The counter kernels against their naive twin."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from ouzel.kernels.counters_matrix import (
+    new_matrix_state,
+    rebase_matrix,
+    reserve_matrix,
+    scan_matrix,
+    widened_matrix,
+)
+from ouzel.kernels.counters_rows import new_row_state, reserve_rows, scan_rows, widened, with_room
+from ouzel.kernels.counters_tables import (
+    Counter,
+    CounterInstances,
+    MeasureKind,
+    Over,
+    Way,
+    build_counter_tables,
+    new_counter_output,
+)
+from tests.kernels.counter_twin import Query, Row, random_counter_instances, random_query, reported, rows
+
+# Without compilation everything is some fifty times slower.
+CASES = 60 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 400
+LATEST = 2**63 - 1
+
+
+def tables_of(query: Query, way: Way):  # type: ignore[no-untyped-def]
+    return build_counter_tables(
+        query.negated,
+        query.kleene,
+        query.window,
+        query.measures,
+        way=way,
+        on_change=query.on_change,
+        split=query.split,
+    )
+
+
+def batch_end(rng: random.Random, instances: CounterInstances, first: int, used: int) -> tuple[int, int]:
+    """A batch ends where a moment ends; time may then run on to just before the next."""
+    last = rng.randint(first + 1, used)
+    while last < used and instances.tick[last] == instances.tick[last - 1]:
+        last += 1
+    if last == used:
+        return last, LATEST
+    return last, rng.randint(int(instances.tick[last - 1]), int(instances.tick[last]) - 1)
+
+
+def by_rows(
+    rng: random.Random, query: Query, instances: CounterInstances, used: int, key_group: list[int]
+) -> list[Row]:
+    """One row of counters for each first event, in batches, in small arenas, widened some time."""
+    tables = tables_of(query, Way.PER_START)
+    state = reserve_rows(tables, new_row_state(tables, rows=8), len(key_group), 3)
+    state.key_group[: len(key_group)] = key_group
+    output = new_counter_output(tables, 1)
+    first = 0
+    while first < used:
+        last, until = batch_end(rng, instances, first, used)
+        state, output = scan_rows(tables, state, instances, first, last, until, output)
+        if rng.random() < 0.2 and not state.counters[0]:
+            state = widened(tables, state)
+        if rng.random() < 0.2:
+            state = with_room(tables, state)
+        first = last
+    return reported(query, output)
+
+
+def test_rows_agree_with_the_twin() -> None:
+    told = 0
+    for seed in range(CASES):
+        rng = random.Random(f"rows {seed}")
+        query = random_query(rng)
+        instances, used, key_group = random_counter_instances(rng, query)
+        expected = rows(query, instances, used, key_group)
+        assert by_rows(rng, query, instances, used, key_group) == expected, (seed, query)
+        told += len(expected)
+    assert told > CASES
+
+
+def by_matrix(
+    rng: random.Random, query: Query, way: Way, instances: CounterInstances, used: int, key_group: list[int]
+) -> list[Row]:
+    """Matrices, in batches, the front of the buffer dropped now and then, widened some time."""
+    tables = tables_of(query, way)
+    groups = np.array(key_group, np.int32)
+    state = reserve_matrix(tables, new_matrix_state(tables), used, len(key_group), groups)
+    output = new_counter_output(tables, 1)
+    first = dropped = 0
+    while first < used:
+        last, until = batch_end(rng, instances, first, used)
+        live = CounterInstances(*(np.ascontiguousarray(array[..., dropped:]) for array in instances))
+        state, output = scan_matrix(tables, state, live, first - dropped, last - dropped, until, output)
+        if rng.random() < 0.2 and not state.counters[Counter.WIDE]:
+            state = widened_matrix(tables, state, live, last - dropped)
+        dead = int(state.counters[Counter.OLDEST])
+        if way is not Way.UNBOUNDED and dead and rng.random() < 0.5:
+            rebase_matrix(state, dead, last - dropped)
+            dropped += dead
+        first = last
+    return reported(query, output)
+
+
+def supported(query: Query, way: Way) -> bool:
+    """What a kind of matrix can count."""
+    if query.split is not None or query.negated[0] or (query.window is None) != (way is Way.UNBOUNDED):
+        return False
+    if way is Way.UNBOUNDED:
+        return True
+    if query.everywhere and any(query.negated):
+        return False
+    if any(measure.over is not Over.EVERY for measure in query.measures):
+        return False
+    plain = all(measure.kind is MeasureKind.INTEGER for measure in query.measures)
+    return way is Way.STACKS or (plain and not any(query.kleene) and not any(query.negated))
+
+
+@pytest.mark.parametrize("way", [Way.UNBOUNDED, Way.INVERSE, Way.STACKS])
+def test_matrices_agree_with_the_twin(way: Way) -> None:
+    told = cases = 0
+    seed = 0
+    while cases < CASES:
+        seed += 1
+        rng = random.Random(f"{way.name} {seed}")
+        query = random_query(rng, kleene=way is not Way.INVERSE, negation=way is not Way.INVERSE, split=False)
+        if not supported(query, way):
+            continue
+        cases += 1
+        instances, used, key_group = random_counter_instances(rng, query)
+        expected = rows(query, instances, used, key_group)
+        assert by_matrix(rng, query, way, instances, used, key_group) == expected, (seed, query)
+        told += len(expected)
+    assert told > CASES
