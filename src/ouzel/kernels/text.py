@@ -396,11 +396,22 @@ def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
 @njit(cache=True, nogil=True)
 def _select_coded(coded: Any, dictionary_codes: Any, roles_by_code: Any, rows: Any, codes: Any) -> Any:
     none = dictionary_codes[-1]
-    found = 0
+    indices = coded.indices
+    validity = coded.validity
+    validity_offset = coded.validity_offset
+    # An unsigned index is not tested for counting from the end.
+    found = np.uint64(0)
+    if validity.size == 0:
+        for row in range(rows.size):
+            code = dictionary_codes[np.uint64(indices[row])]
+            rows[found] = row
+            codes[found] = code
+            found += np.uint64(roles_by_code[np.uint64(code)] != 0)
+        return np.int64(found)
     for row in range(rows.size):
-        valid = is_valid(coded.validity, coded.validity_offset + row)
-        code = dictionary_codes[coded.indices[row]] if valid else none
+        valid = is_valid(validity, validity_offset + row)
+        code = dictionary_codes[np.uint64(indices[row])] if valid else none
         rows[found] = row
         codes[found] = code
-        found += roles_by_code[code] != 0
-    return found
+        found += np.uint64(roles_by_code[np.uint64(code)] != 0)
+    return np.int64(found)
