@@ -11,7 +11,7 @@ from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
 from ouzel.lang import parse, parse_script, syntax
-from ouzel.plan import Statistics, build, optimize
+from ouzel.plan import Statistics, make_plan
 from ouzel.plan.explain import explanation, render_explanation
 from ouzel.plan.support import require_runnable
 
@@ -105,7 +105,7 @@ def explain(
     made = globals()["query"](query, types) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
     require_runnable(bound)
-    plan = optimize(build(bound), Statistics(distinct or {}), off=off)
+    plan = make_plan(bound, Statistics(distinct or {}), off=off)
     return render_explanation(explanation(plan), format)
 
 

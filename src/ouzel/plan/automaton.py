@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ouzel.bind.model import BoundQuery, Component, Conjunct, Edge, EventWindow, TimeWindow
 from ouzel.lang.syntax import Strategy
+from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
 from ouzel.plan.render import render_conjunct
 
@@ -50,7 +51,7 @@ def automaton(plan: Plan) -> Automaton:
             arrows.append(Arrow("begin", number, number + 1, label, _tested(plan, component, Edge.BEGIN)))
             take = _tested(plan, component, Edge.TAKE)
             arrows.append(Arrow("take", number + 1, number + 1, label, take))
-            proceed = _tested(plan, component, Edge.PROCEED)
+            proceed = (*_tested(plan, component, Edge.PROCEED), *_peek(plan, component))
             arrows.append(Arrow("proceed", number + 1, number + 2, "", proceed))
         else:
             states.append(State(component.variable))
@@ -101,15 +102,28 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
     """The predicates on one edge: the roles' own, the key's, and those between events."""
     texts: list[str] = []
     conjuncts: list[Conjunct] = []
+    first = plan.positives[0].position
     if edge is Edge.BEGIN:
         conjuncts += plan.roles.get(component.position, ())
-        first = plan.positives[0].position
         texts += [f"[{part.label}]" for part in plan.key if component.position != first]
+    if isinstance(plan, RunPlan) and edge is Edge.TAKE:
+        conjuncts += plan.later_roles[component.position]
+        texts += [f"[{part.label}]" for part in plan.key]
+    if isinstance(plan, RunPlan) and edge is not Edge.PROCEED and (edge is Edge.TAKE or component.position != first):
+        # The window is tested on every edge that binds an event (SASE+ 3.2, step 5).
+        window = window_of(plan.query)
+        texts += [f"within {window}"] if window is not None else []
     conjuncts += [
         c for c in (*plan.construction, *plan.selection) if c.tested_at == component.position and c.edge is edge
     ]
     shown = [render_conjunct(plan.query, c) for c in conjuncts]
     return (*texts, *dict.fromkeys(text for text in shown if not _is_key_null_check(plan, text)))
+
+
+def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
+    """A run leaves a Kleene component only together with an event that begins the next one (SASE+ 3.2, step 6)."""
+    following = [c for c in plan.positives if c.position > component.position]
+    return (f"the event begins {following[0].variable}",) if isinstance(plan, RunPlan) and following else ()
 
 
 def _is_key_null_check(plan: Plan, text: str) -> bool:

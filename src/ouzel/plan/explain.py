@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from ouzel.bind.model import EventWindow
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
+from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyWay, Plan
 from ouzel.plan.render import render, render_conjunct
 
@@ -49,11 +50,15 @@ def explanation(plan: Plan) -> Explanation:
 
 def kernel_of(plan: Plan) -> tuple[str, str]:
     """Which kernel runs a plan, and why."""
+    if isinstance(plan, RunPlan):
+        return "runs", plan.reason
     reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
     return "stacks", reason
 
 
 def _operators(plan: Plan) -> list[OperatorLine]:
+    if isinstance(plan, RunPlan):
+        return _run_operators(plan)
     query = plan.query
     lines = [OperatorLine("roles", tuple(_roles(plan)))]
     scan = [f"one stack for each of {', '.join(label_of(c) for c in plan.positives)}"]
@@ -75,6 +80,27 @@ def _operators(plan: Plan) -> list[OperatorLine]:
     if window is not None:
         early = plan.window_in_construction and not isinstance(query.window, EventWindow)
         lines.append(OperatorLine("window", (f"within {window}" + (", already checked" if early else ""),)))
+    if plan.negatives:
+        lines.append(OperatorLine("negation", tuple(_negation(plan))))
+    lines.append(OperatorLine("transformation", (_transformation(plan),)))
+    return lines
+
+
+def _run_operators(plan: RunPlan) -> list[OperatorLine]:
+    """What happens to events and runs under NFA^b; the tests themselves stand on the automaton's edges."""
+    reading = ["every event is shown to the runs of its partition"]
+    if plan.key:
+        reading[0] += f", by {_keys(plan)}"
+    if plan.coded:
+        labels = ", ".join(".".join(test.path) for test in plan.coded)
+        reading.append(f"[{labels}] is compared between events, since a type lacks it")
+    if plan.needs_positions:
+        counted = "their partition" if plan.key else "the whole stream"
+        reading.append(f"events that can play no component count too, in {counted}")
+    window = window_of(plan.query)
+    if window is not None:
+        reading.append(f"runs that have left the window of {window} end")
+    lines = [OperatorLine("roles", tuple(_roles(plan))), OperatorLine("runs", tuple(reading))]
     if plan.negatives:
         lines.append(OperatorLine("negation", tuple(_negation(plan))))
     lines.append(OperatorLine("transformation", (_transformation(plan),)))

@@ -227,6 +227,16 @@ def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
     )
 
 
+# How aggregates over matches are counted is chosen as a whole (see aggregate.py); each step of the choice has a name.
+COUNT_WITHOUT_MATCHES = "count_without_matches"
+COUNT_BY_INVERSE = "count_by_inverse"
+COUNT_BY_STACKS = "count_by_stacks"
+
+
+def _chosen_as_a_whole(plan: Plan, statistics: Statistics) -> Plan:
+    return plan
+
+
 RULES: tuple[Rule, ...] = (
     Rule("predicates_into_roles", "single-event predicates decide an event's roles", predicates_into_roles),
     Rule("equivalence_into_key", "equivalence tests partition the stacks (SASE 4.2.1)", equivalence_into_key),
@@ -236,6 +246,9 @@ RULES: tuple[Rule, ...] = (
     Rule("window_into_scan", "the window filters transitions (SASE 4.3)", window_into_scan),
     Rule("window_into_construction", "the window bounds the backward search (SASE 4.3)", window_into_construction),
     Rule("negation_into_construction", "negation is checked during construction", negation_into_construction),
+    Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)", _chosen_as_a_whole),
+    Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse", _chosen_as_a_whole),
+    Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks", _chosen_as_a_whole),
 )
 
 

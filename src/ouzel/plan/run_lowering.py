@@ -164,8 +164,8 @@ class _Lowering:
     def _test(self, conjunct: Conjunct, place: int, edge: Edge | None) -> RunTest:
         """A conjunct as it is tested on an edge of a place; no edge: beside a finished match and a negative event."""
         rewriting = _Rewriting(self, self._query, self._place, place, edge)
-        comparisons = [rewriting.rewritten(comparison) for comparison in conjunct.comparisons]
         try:
+            comparisons = [rewriting.rewritten(comparison) for comparison in conjunct.comparisons]
             alternatives: tuple[Alternative, ...] = tuple(alternative_of(c, self.lanes) for c in comparisons)
         except Inexpressible:
             raise QueryError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ouzel.bind.model import BoundQuery, EventWindow
+from ouzel.bind.model import BoundQuery
 from ouzel.errors import QueryError
-from ouzel.lang.syntax import Notation, OutputForm, Strategy
+from ouzel.lang.syntax import Notation, OutputForm
 
 
 def missing_support(query: BoundQuery) -> str | None:
@@ -13,14 +13,8 @@ def missing_support(query: BoundQuery) -> str | None:
         return "aggregates over matches (AGG) cannot be run yet"
     if query.threshold is not None or query.notation is Notation.SEQUENCE:
         return "incomplete streams (SEQUENCE, THRESHOLD) cannot be run yet"
-    if any(component.kleene for component in query.components):
-        return "components with + cannot be run yet"
-    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and len(query.positives) > 1:
-        return f"the strategy {query.strategy.value} cannot be run yet; only skip_till_any_match can"
-    if isinstance(query.window, EventWindow):
-        return "windows in events cannot be run yet"
-    if query.output.form is not OutputForm.ALL:
-        return f"OUTPUT {query.output.form.value} cannot be run yet; only OUTPUT ALL can"
+    if query.output.form is OutputForm.COMPRESSED:
+        return "OUTPUT COMPRESSED cannot be run yet"
     return None
 
 

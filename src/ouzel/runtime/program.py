@@ -17,7 +17,7 @@ import pyarrow as pa
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.errors import InputError
-from ouzel.plan import Plan, Statistics, build, optimize
+from ouzel.plan import Plan, Statistics, make_plan
 from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
@@ -43,7 +43,7 @@ class Program:
     statistics: Statistics = field(default_factory=Statistics)
 
     def plans(self) -> dict[str, Plan]:
-        return {q.name: optimize(build(q), self.statistics, off=self.rules_off) for q in self.queries}
+        return {q.name: make_plan(q, self.statistics, off=self.rules_off) for q in self.queries}
 
 
 def make_program(

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.runs import RunsRunner
 from ouzel.runtime.sequence import SequenceRunner
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -52,4 +54,6 @@ class Runner(Protocol):
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
     """The runner of a plan, before its first event."""
+    if isinstance(plan, RunPlan):
+        return RunsRunner(plan, layout, limits)
     return SequenceRunner(plan, layout, limits)

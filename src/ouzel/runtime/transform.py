@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
+from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import from_engine, output_type
-from ouzel.runtime.vectors import evaluate
+from ouzel.runtime.vectors import Frame, evaluate
 
 
 def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
@@ -20,11 +22,17 @@ def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     time = _time_type(layout)
     fields = [pa.field("start", time), pa.field("end", time)]
     if query.returns is None:
-        fields += [pa.field(c.variable, pa.struct(_struct_fields(query, layout, c))) for c in query.positives]
+        fields += [pa.field(c.variable, _variable_type(query, layout, c)) for c in query.positives]
     else:
         for column in query.returns:
             fields.append(pa.field(column.name, _column_type(query, layout, column.expression)))
     return pa.schema(fields)
+
+
+def _variable_type(query: BoundQuery, layout: Layout, component: Component) -> pa.DataType:
+    """A struct for a single event, a list of structs for a Kleene variable."""
+    one = pa.struct(_struct_fields(query, layout, component))
+    return pa.list_(one) if component.kleene else one
 
 
 def transform(
@@ -52,9 +60,9 @@ def transform(
         frame.time(last) if ends is None else ticks_to_time(ends, time),
     ]
     if query.returns is None:
-        columns += [_struct(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
+        columns += [struct_column(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
     else:
-        columns += [_returned(frame, column.expression, time) for column in query.returns]
+        columns += [returned(frame, column.expression, time) for column in query.returns]
     return pa.table(columns, schema=schema)
 
 
@@ -117,6 +125,8 @@ def _attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> 
 
 
 def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.DataType:
+    if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
+        return pa.list_(_column_type(query, layout, replace(expression, at=At.SINGLE)))
     if isinstance(expression, Attribute):
         return _attribute_type(query, layout, expression)
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
@@ -124,7 +134,7 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
     return output_type(expression.type)
 
 
-def _struct(
+def struct_column(
     query: BoundQuery, layout: Layout, frame: EventFrame, component: Component, type_: pa.StructType
 ) -> pa.Array:
     attributes = _attributes(query, layout, component)
@@ -149,7 +159,14 @@ def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(wanted, count, [None, pa.py_buffer(offsets), pa.py_buffer(data * count)])
 
 
-def _returned(frame: EventFrame, expression: Bound, time: pa.DataType) -> pa.Array:
+class RawFrame(Frame, Protocol):
+    """A frame that also gives attributes as they came in."""
+
+    def raw(self, reference: Attribute) -> pa.Array: ...
+
+
+def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
+    """A column of RETURN, in the type that users see."""
     if isinstance(expression, Attribute):
         return frame.raw(expression)
     value = evaluate(expression, frame)

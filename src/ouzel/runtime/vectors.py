@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, Bound, Constant, Intrinsic, Kind, Operation, Type
+from ouzel.bind.model import Aggregation, Attribute, Bound, Constant, Intrinsic, Kind, Length, Operation, Type
 from ouzel.runtime import functions
 from ouzel.runtime.arrays import repeated, truths
 from ouzel.runtime.values import COMPARISONS, Column, compare, engine_type, join, split
@@ -32,6 +32,10 @@ class Frame(Protocol):
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         """Rows whose event's type does not have the attribute; None where there are none."""
+        ...
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        """A number of events or an aggregate over them, where a row has several."""
         ...
 
 
@@ -72,6 +76,8 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
         return frame.attribute(expression)
     if isinstance(expression, Intrinsic):
         return frame.intrinsic(expression)
+    if isinstance(expression, Length | Aggregation):
+        return frame.aggregate(expression)
     assert isinstance(expression, Operation), f"{type(expression).__name__} has no value for a single row"
     operands = [evaluate(operand, frame) for operand in expression.operands]
     types = [operand.type for operand in expression.operands]

@@ -1,0 +1,217 @@
+"""The edges of NFA^b: whether a run may take one with an event, and the node that comes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.predicates import _order_of_floats, holds
+from ouzel.kernels.run_state import Counter
+from ouzel.kernels.run_tables import NULL_SLOT, ByEdge, ByLoad, ByPlace, ByRegister, ByTest, Function, Source
+
+_VALUE = np.uint8(LaneFlag.VALUE)
+_NULL = np.uint8(LaneFlag.NULL)
+_NULL_SLOT = np.int32(NULL_SLOT)
+_INT_MAX = np.int64(2**63 - 1)
+_INT_MIN = np.int64(-(2**63))
+# How many values a register holds whose sum has overflowed: null from then on.
+_OVERFLOWN = np.int64(-1)
+
+_LOWEST = int(ByEdge.LOWEST)
+_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
+_EDGE_TESTS = int(ByEdge.FIRST_TEST)
+_ITERATED = int(ByTest.ITERATED)
+_TEST_CURRENT = int(ByTest.CURRENT)
+_TEST_LOADS = int(ByTest.FIRST_LOAD)
+_SOURCE = int(ByLoad.SOURCE)
+_LOAD_PLACE = int(ByLoad.PLACE)
+_TARGET = int(ByLoad.TARGET)
+_LOAD_REGISTER = int(ByLoad.REGISTER)
+_LOAD_ROW = int(ByLoad.ROW)
+_KLEENE = int(ByPlace.KLEENE)
+_PROCEED = int(ByPlace.PROCEED)
+_FIRST_REGISTER = int(ByPlace.FIRST_REGISTER)
+_FUNCTION = int(ByRegister.FUNCTION)
+_REGISTER_ROW = int(ByRegister.ROW)
+_FLOATING = int(ByRegister.FLOATING)
+_REGISTER_LANE = int(ByRegister.LANE)
+
+_SOURCE_FIRST = int(Source.FIRST)
+_SOURCE_LAST = int(Source.LAST)
+_SOURCE_SLOT = int(Source.SLOT)
+
+_COUNT = int(Function.COUNT)
+_SUM = int(Function.SUM)
+_AVERAGE = int(Function.AVERAGE)
+_FIRST = int(Function.FIRST)
+_LAST = int(Function.LAST)
+_LEAST = int(Function.LEAST)
+_NODES = int(Counter.NODES)
+_MOVES = int(Counter.MOVES)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def passes(tables, state, events, edge, node, place, target, slot):
+    """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
+    reference `target` (-1: the edge reads none)."""
+    if target >= 0:
+        for test in range(tables.codes):
+            code = events.codes[test, slot]
+            if node >= 0 and code >= 0 and state.arena.codes[node, test] >= 0 and code != state.arena.codes[node, test]:
+                return False
+    by_edge = tables.by_edge
+    if by_edge[edge, _EDGE_TESTS] == by_edge[edge + 1, _EDGE_TESTS]:
+        return True
+    if target >= 0:
+        state.bound[target] = slot
+    if place >= 0:
+        set_anchors(state, node, place, by_edge[edge, _LOWEST])
+    return tests_hold(tables, state, events, edge)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def set_anchors(state, node, place, lowest):
+    """The last nodes of a place and of those before it, down to `lowest`."""
+    state.anchor[place] = node
+    while place > lowest:
+        node = state.arena.parent[state.arena.first[node]]
+        place -= 1
+        state.anchor[place] = node
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def tests_hold(tables, state, events, edge):
+    """Whether the tests of an edge hold, seen from the anchors, with the event that is read already bound."""
+    by_test = tables.by_test
+    bound = state.bound
+    loads = tables.loads
+    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
+        _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
+    for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
+        iterated = by_test[conjunct, _ITERATED]
+        node = state.anchor[iterated] if iterated >= 0 else np.int32(-1)
+        while True:
+            if iterated >= 0:
+                if state.arena.first[node] == node:
+                    break
+                bound[by_test[conjunct, _TEST_CURRENT]] = state.arena.event[node]
+                node = state.arena.parent[node]
+                for load in range(by_test[conjunct, _TEST_LOADS], by_test[conjunct + 1, _TEST_LOADS]):
+                    _load(tables, state, events, tables.iterated_loads, load, node)
+            if not holds(tables.predicates, events, bound, state.values, conjunct):
+                return False
+            if iterated < 0:
+                break
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _load(tables, state, events, loads, load, node):
+    """Set a reference, seen from a node."""
+    source = loads[load, _SOURCE]
+    target = loads[load, _TARGET]
+    arena = state.arena
+    if source == _SOURCE_FIRST:
+        state.bound[target] = arena.event[arena.first[node]]
+        return
+    if source == _SOURCE_LAST:
+        state.bound[target] = arena.event[node]
+        return
+    register = loads[load, _LOAD_REGISTER]
+    count = arena.counts[node, register]
+    if source == _SOURCE_SLOT:
+        state.bound[target] = arena.values[node, register] if count > 0 else _NULL_SLOT
+        return
+    number = tables.by_place[loads[load, _LOAD_PLACE], _FIRST_REGISTER] + register
+    function = tables.by_register[number, _FUNCTION]
+    row = loads[load, _LOAD_ROW]
+    slot = state.bound[target]
+    flag = _VALUE if count > 0 or function == _COUNT else _NULL
+    if function == _COUNT:
+        events.int_lanes[row, slot] = count
+    elif tables.by_register[number, _FLOATING] == 0:
+        events.int_lanes[row, slot] = arena.values[node, register]
+    else:
+        total = arena.totals[node, register]
+        events.float_lanes[row, slot] = total / max(count, 1) if function == _AVERAGE else total
+        row += events.int_lanes.shape[0]
+    events.lane_flags[row, slot] = flag
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def add_node(tables, state, events, parent, place, slot, begins):
+    """A node for an event that begins a place or is taken there, with its registers. There must be room."""
+    arena = state.arena
+    counters = state.counters
+    node = np.int32(counters[_NODES])
+    counters[_NODES] += 1
+    counters[_MOVES] += 1
+    arena.event[node] = slot
+    arena.parent[node] = parent
+    arena.place[node] = place
+    arena.first[node] = node if begins else arena.first[parent]
+    for test in range(tables.codes):
+        code = events.codes[test, slot]
+        if parent >= 0 and code < 0:
+            code = arena.codes[parent, test]
+        arena.codes[node, test] = code
+    first_register = tables.by_place[place, _FIRST_REGISTER]
+    for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
+        _update_register(tables, events, arena, number, number - first_register, node, -1 if begins else parent, slot)
+    arena.proceeds[node] = 1
+    if tables.by_place[place, _KLEENE]:
+        arena.proceeds[node] = passes(tables, state, events, tables.by_place[place, _PROCEED], node, place, -1, slot)
+    return node
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _update_register(tables, events, arena, number, register, node, before, slot):
+    """A register with one event more than at the node before, or with the first event where that is -1."""
+    count = np.int64(0)
+    value = np.int64(0)
+    total = 0.0
+    if before >= 0:
+        count = arena.counts[before, register]
+        value = arena.values[before, register]
+        total = arena.totals[before, register] if arena.totals.size else 0.0
+    function = tables.by_register[number, _FUNCTION]
+    lane = tables.by_register[number, _REGISTER_LANE]
+    floating = tables.by_register[number, _FLOATING] != 0
+    row = tables.by_register[number, _REGISTER_ROW]
+    if row < -1:
+        row = events.int_lanes.shape[0] - 2 - row
+    if (row == -1 or events.lane_flags[row, slot] == _VALUE) and count != _OVERFLOWN:
+        if function > _AVERAGE:
+            if (
+                count == 0
+                or function == _LAST
+                or (function != _FIRST and _is_better(events, function, lane, floating, slot, value))
+            ):
+                value = np.int64(slot)
+        elif function == _SUM and not floating:
+            added = events.int_lanes[lane, slot]
+            if (added > 0 and value > _INT_MAX - added) or (added < 0 and value < _INT_MIN - added):
+                count = _OVERFLOWN - 1
+            else:
+                value += added
+        elif function != _COUNT:
+            # The first value as it is: 0.0 + -0.0 would lose a sign.
+            total = total + events.float_lanes[lane, slot] if count > 0 else events.float_lanes[lane, slot]
+        count += 1
+    arena.counts[node, register] = count
+    arena.values[node, register] = value
+    if arena.totals.size:
+        arena.totals[node, register] = total
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _is_better(events, function, lane, floating, slot, other):
+    """Whether one event's value is less (LEAST) or greater (GREATEST) than another's."""
+    if floating:
+        order = _order_of_floats(events.float_lanes[lane, slot], events.float_lanes[lane, other])
+    else:
+        here = events.int_lanes[lane, slot]
+        there = events.int_lanes[lane, other]
+        order = int(here > there) - int(here < there)
+    return order < 0 if function == _LEAST else order > 0

@@ -1,0 +1,213 @@
+"""What the run kernel remembers between calls, and the matches it finds: plain arrays, and room for more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.predicate_tables import Values, new_values
+from ouzel.kernels.run_tables import ByRegister, Form, RunTables
+from ouzel.kernels.stack_tables import Link, Mark
+
+
+class Counter(IntEnum):
+    """Places in `RunState.counters`."""
+
+    NODES = 0  # of the arena in use
+    RUNS = 1  # alive
+    FREE = 2  # first free run, -1 if none
+    WAITING = 3  # matches that wait for a negated end
+    MOMENT = 4  # the tick of the latest matches
+    AT_MOMENT = 5  # how many there were at it
+    SETTLED = 6  # matches of the output that the form of output has let through
+    EVENTS = 7  # read
+    MOVES = 8  # begin and take edges that were taken
+    RUNS_MAX = 9  # the most at once
+    MERGED = 10  # runs that were joined to one with the same future
+    MATCHES = 11  # found, before negated ends and forms of output
+
+
+class Status(IntEnum):
+    """How a call ended."""
+
+    DONE = 0
+    NODES_FULL = 1
+    RUNS_FULL = 2
+    OUTPUT_FULL = 3
+    WAITING_FULL = 4
+    MATCH_LIMIT = 5
+    RUN_LIMIT = 6
+    UNSETTLED = 7  # the form of output must choose among the matches of a moment that is over
+
+
+class Arena(NamedTuple):
+    """Nodes, each one event of a run. A parent stands before its children."""
+
+    event: NDArray[np.int32]  # slot
+    parent: NDArray[np.int32]  # -1: none
+    first: NDArray[np.int32]  # the node with which this node's place was begun
+    place: NDArray[np.uint8]
+    proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
+    counts: NDArray[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
+    values: NDArray[np.int64]  # [node, register]: an integer or a slot
+    totals: NDArray[np.float64]  # [node, register]: a sum of floats; empty where the query has none
+    codes: NDArray[np.int32]  # [node, test]: what the run's events have in common, -1 where none has it
+
+
+class Runs(NamedTuple):
+    """Active runs, in a list for each key."""
+
+    node: NDArray[np.int32]
+    place: NDArray[np.int32]
+    first: NDArray[np.int32]  # slot of the first event
+    since: NDArray[np.int64]  # start of the first event, or its position for windows in events
+    next: NDArray[np.int32]
+
+
+class Waiting(NamedTuple):
+    """Matches that wait for a negated end: a heap by deadline."""
+
+    deadline: NDArray[np.int64]
+    node: NDArray[np.int32]
+    key: NDArray[np.int32]
+
+
+class RunState(NamedTuple):
+    """What is remembered between calls: plain arrays."""
+
+    arena: Arena
+    runs: Runs
+    waiting: Waiting
+    key_head: NDArray[np.int32]  # per key: its newest run
+    key_runs: NDArray[np.int32]  # per key: how many
+    key_mark: NDArray[np.int64]  # per key: what a match must start after (a tick) or at (a slot), by form of output
+    started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has given a match that starts here
+    negative_head: NDArray[np.int32]  # [key * negatives + negative]: the newest such event
+    links: NDArray[np.int32]  # [negative, Link, slot]
+    marks: NDArray[np.int64]  # [negative, Mark, slot]
+    counters: NDArray[np.int64]  # by Counter
+    # Scratch; nothing in it outlives a call.
+    bound: NDArray[np.int32]  # per reference
+    anchor: NDArray[np.int32]  # per place: the last node of the run at hand
+    values: Values
+
+
+def new_run_state(
+    tables: RunTables, references: int, slot_capacity: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
+) -> RunState:
+    """The state before the first event. `number_slots` gives the slot of each reference that numbers are loaded
+    into, -1 for the others."""
+    counters = np.zeros(len(Counter), np.int64)
+    counters[Counter.FREE] = -1
+    counters[Counter.MOMENT] = -(2**63)
+    bound = np.zeros(max(references, 1), np.int32)
+    for reference, slot in enumerate(number_slots):
+        if slot >= 0:
+            bound[reference] = slot
+    empty = np.empty(0, np.int32)
+    state = RunState(
+        arena=Arena(
+            empty,
+            empty,
+            empty,
+            np.empty(0, np.uint8),
+            np.empty(0, np.uint8),
+            np.empty((0, tables.registers), np.int64),
+            np.empty((0, tables.registers), np.int64),
+            np.empty((0, tables.registers if tables.by_register[:, ByRegister.FLOATING].any() else 0), np.float64),
+            np.empty((0, tables.codes), np.int32),
+        ),
+        runs=Runs(empty, empty, empty, np.empty(0, np.int64), empty),
+        waiting=Waiting(np.empty(0, np.int64), empty, empty),
+        key_head=empty,
+        key_runs=empty,
+        key_mark=np.empty(0, np.int64),
+        started=np.empty(0, np.uint8),
+        negative_head=empty,
+        links=np.empty((tables.negatives, len(Link), 0), np.int32),
+        marks=np.empty((tables.negatives, len(Mark), 0), np.int64),
+        counters=counters,
+        bound=bound,
+        anchor=np.zeros(tables.length, np.int32),
+        values=new_values(tables.predicates),
+    )
+    return reserve(tables, reserve_runs(reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
+
+
+def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity: int) -> RunState:
+    """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
+    return state._replace(
+        key_head=_enlarged(state.key_head, key_capacity, -1),
+        key_runs=_enlarged(state.key_runs, key_capacity, 0),
+        key_mark=_enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, -(2**63)),
+        started=_enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
+        negative_head=_enlarged(state.negative_head, key_capacity * tables.negatives, -1),
+        links=_widened(state.links, slot_capacity, -1),
+        marks=_widened(state.marks, slot_capacity, 0),
+    )
+
+
+def reserve_nodes(state: RunState, nodes: int) -> RunState:
+    return state._replace(arena=Arena(*(_enlarged(array, nodes, 0) for array in state.arena)))
+
+
+def reserve_runs(state: RunState, count: int) -> RunState:
+    old = state.runs.node.size
+    if count <= old:
+        return state
+    runs = Runs(*(_enlarged(array, count, 0) for array in state.runs))
+    runs.next[old : count - 1] = np.arange(old + 1, count)
+    runs.next[count - 1] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = old
+    return state._replace(runs=runs)
+
+
+def reserve_waiting(state: RunState, count: int) -> RunState:
+    return state._replace(waiting=Waiting(*(_enlarged(array, count, 0) for array in state.waiting)))
+
+
+def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long; new rows are filled."""
+    if len(array) >= length:
+        return array
+    larger = np.full((length, *array.shape[1:]), fill, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _widened(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+    """The same along the last axis."""
+    if array.shape[0] == 0 or array.shape[2] >= length:
+        return array
+    larger = np.full((*array.shape[:2], length), fill, array.dtype)
+    larger[:, :, : array.shape[2]] = array
+    return larger
+
+
+class RunOutput(NamedTuple):
+    """Matches as nodes of the arena. Expand them before the next call that reclaims nodes."""
+
+    node: NDArray[np.int32]
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]
+    written: NDArray[np.int64]  # of length 1: how many
+
+
+def new_run_output(capacity: int = 1024) -> RunOutput:
+    return RunOutput(
+        np.empty(capacity, np.int32), np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(1, np.int64)
+    )
+
+
+def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
+    """So much room at least, with the matches that are there."""
+    return RunOutput(
+        _enlarged(output.node, capacity, 0),
+        _enlarged(output.end, capacity, 0),
+        _enlarged(output.key, capacity, 0),
+        output.written,
+    )

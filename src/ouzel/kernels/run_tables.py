@@ -1,0 +1,348 @@
+"""Arrays of the run kernel: what a query is (tables) and what came (events). Nothing here needs numba.
+
+A *place* is a positive component, counted from 0. An event is read once, with a bit for each thing it may be: begin a
+place, be taken by a Kleene place, or forbid as a negative. Events lie in stream order in buffers that the caller owns;
+a *slot* is a place in them, and the first `tables.reserved` slots belong to the kernel.
+
+A run is a node of an arena of (event, parent) pairs, so runs share what they have in common and no version numbers are
+needed (SASE+ 5.1 has a shared buffer with Dewey numbers). The values of running aggregates, the paper's computation
+state, stand beside the node that they were computed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.predicate_tables import Alternative, Lane, LaneFlag, Predicates, build_predicates
+from ouzel.kernels.stack_tables import NO_LIMIT, NO_WINDOW
+
+# The slot of the event whose every attribute is null: what an aggregate over no value refers to.
+NULL_SLOT = 0
+# Bits of `RunEvents.roles`.
+ROLES_MAX = 64
+
+
+class Selection(IntEnum):
+    """What a run may let pass (semantics 2, “Event selection”)."""
+
+    # strict_contiguity and partition_contiguity: nothing. Which events count is said by `RunEvents.sequence`.
+    CONTIGUITY = 0
+    NEXT_MATCH = 1
+    ANY_MATCH = 2
+
+
+class Form(IntEnum):
+    """Which matches come out."""
+
+    ALL = 0
+    NON_OVERLAPPING = 1
+    FIRST = 2
+    SKIP_TO_FIRST = 3
+    SKIP_TO_LAST = 4
+
+
+class Function(IntEnum):
+    """What a register holds of the events of its place so far; nulls and absent values are passed over."""
+
+    COUNT = 0
+    SUM = 1  # null once an integer sum has overflowed
+    AVERAGE = 2
+    # These hold a slot, so that any value of that event can be asked for.
+    FIRST = 3
+    LAST = 4
+    LEAST = 5
+    GREATEST = 6
+
+
+class Register(NamedTuple):
+    """A running aggregate of a Kleene place. `lane.component` means nothing; no lane: every event counts."""
+
+    function: Function
+    lane: Lane | None = None
+
+
+class Source(IntEnum):
+    """Where a reference of a test finds its value, seen from a node of a place."""
+
+    FIRST = 0  # the first event of the place
+    LAST = 1  # the event of the node
+    SLOT = 2  # the event that a register holds
+    NUMBER = 3  # the number that a register holds
+
+
+class Load(NamedTuple):
+    """Before a test is made, reference `target` is set to what `source` says of a place.
+
+    A NUMBER is written into the slot that belongs to the target, in the lane `row`.
+    """
+
+    source: Source
+    place: int
+    target: int
+    register: int = 0
+    row: int = 0
+
+
+class RunTest(NamedTuple):
+    """A conjunct, its lanes' components being references, with what must be loaded for it.
+
+    With `iterated`, it must hold for each event of that place but the first, known as reference `current`, and the
+    `iterated_loads` are seen from the node before that event.
+    """
+
+    alternatives: tuple[Alternative, ...]
+    loads: tuple[Load, ...] = ()
+    iterated: int = -1
+    current: int = -1
+    iterated_loads: tuple[Load, ...] = ()
+
+
+class RunPlace(NamedTuple):
+    """A positive component: its tests by edge. The event that is read is reference `first` on begin and `current` on
+    take."""
+
+    kleene: bool = False
+    first: int = 0
+    current: int = 0
+    begin: tuple[RunTest, ...] = ()
+    take: tuple[RunTest, ...] = ()
+    proceed: tuple[RunTest, ...] = ()
+    registers: tuple[Register, ...] = ()
+
+
+class RunNegative(NamedTuple):
+    """A negative component: after how many places it stands, and which reference its event is in its tests."""
+
+    after: int
+    reference: int = 0
+    tests: tuple[RunTest, ...] = ()
+
+
+class ByPlace(IntEnum):
+    """Columns of `RunTables.by_place`."""
+
+    KLEENE = 0
+    FIRST = 1  # reference
+    CURRENT = 2  # reference
+    BEGIN = 3  # edge
+    TAKE = 4  # edge
+    PROCEED = 5  # edge
+    FIRST_REGISTER = 6  # they end where those of the next row begin
+
+
+class ByEdge(IntEnum):
+    """Columns of `RunTables.by_edge`. Ranges end where those of the next row begin."""
+
+    LOWEST = 0  # the lowest place that a load looks at
+    FIRST_LOAD = 1
+    FIRST_TEST = 2
+
+
+class ByTest(IntEnum):
+    """Columns of `RunTables.by_test`; a test's number is that of its conjunct."""
+
+    ITERATED = 0
+    CURRENT = 1
+    FIRST_LOAD = 2  # in `iterated_loads`
+
+
+class ByLoad(IntEnum):
+    SOURCE = 0
+    PLACE = 1
+    TARGET = 2
+    REGISTER = 3  # within the place
+    ROW = 4
+
+
+class ByRegister(IntEnum):
+    FUNCTION = 0
+    ROW = 1  # of lane_flags; -1: every event counts
+    FLOATING = 2
+    LANE = 3
+
+
+class ByNegative(IntEnum):
+    AFTER = 0
+    REFERENCE = 1
+    EDGE = 2
+
+
+class RunTables(NamedTuple):
+    """A query."""
+
+    length: int  # places
+    negatives: int
+    reserved: int  # slots
+    selection: int
+    form: int
+    form_place: int
+    window: int  # in ticks or events, NO_WINDOW if there is none
+    in_events: int
+    codes: int  # equivalence tests that not every type has the attribute of
+    registers: int  # the most that a place has
+    at_end: int  # 1 if a negative stands behind the last place: matches wait
+    merge: int  # 1: runs with the same future are one
+    max_matches_per_moment: int
+    max_runs: int
+    by_place: NDArray[np.int32]
+    by_edge: NDArray[np.int32]
+    by_test: NDArray[np.int32]
+    loads: NDArray[np.int32]  # [load, ByLoad]
+    iterated_loads: NDArray[np.int32]  # [load, ByLoad]
+    by_register: NDArray[np.int32]
+    by_negative: NDArray[np.int32]
+    predicates: Predicates
+
+
+def build_run_tables(
+    places: Sequence[RunPlace],
+    negatives: Sequence[RunNegative] = (),
+    *,
+    selection: Selection = Selection.ANY_MATCH,
+    window: int | None = None,
+    in_events: bool = False,
+    reserved: int = 1,
+    codes: int = 0,
+    form: Form = Form.ALL,
+    form_place: int = 0,
+    merge: bool = False,
+    max_matches_per_moment: int = NO_LIMIT,
+    max_runs: int = NO_LIMIT,
+) -> RunTables:
+    """The tables of a query.
+
+    >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
+    2
+    """
+    length = len(places)
+    assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
+    assert window is None or 0 < window < NO_WINDOW
+    assert window is not None or not any(n.after in (0, length) for n in negatives)
+    edges = _Edges()
+    by_place = np.zeros((length + 1, len(ByPlace)), np.int32)
+    registers: list[Register] = []
+    for number, place in enumerate(places):
+        by_place[number] = (
+            place.kleene,
+            place.first,
+            place.current,
+            edges.add(place.begin, number - 1),
+            edges.add(place.take, number),
+            edges.add(place.proceed, number),
+            len(registers),
+        )
+        registers += place.registers
+    by_place[length, ByPlace.FIRST_REGISTER] = len(registers)
+    by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
+    for number, negative in enumerate(negatives):
+        by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
+    # Flags of float64 lanes stand behind those of int64 lanes, whose number only the events know: -2 - lane.
+    by_register = [
+        (r.function, -1, 0, 0)
+        if r.lane is None
+        else (r.function, -2 - r.lane.lane if r.lane.floating else r.lane.lane, r.lane.floating, r.lane.lane)
+        for r in registers
+    ]
+    return RunTables(
+        length=length,
+        negatives=len(negatives),
+        reserved=reserved,
+        selection=int(selection),
+        form=int(form),
+        form_place=form_place,
+        window=NO_WINDOW if window is None else window,
+        in_events=int(in_events),
+        codes=codes,
+        registers=max(len(place.registers) for place in places),
+        at_end=int(any(negative.after == length for negative in negatives)),
+        merge=int(merge),
+        max_matches_per_moment=max_matches_per_moment,
+        max_runs=max_runs,
+        by_place=by_place,
+        by_edge=edges.by_edge(),
+        by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
+        loads=_rows(edges.loads, ByLoad),
+        iterated_loads=_rows(edges.iterated_loads, ByLoad),
+        by_register=_rows(by_register, ByRegister),
+        by_negative=by_negative,
+        predicates=build_predicates(edges.conjuncts),
+    )
+
+
+class _Edges:
+    """Collects the edges of an automaton: tests one behind the other, loads without repetition within an edge."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self.loads: list[tuple[int, ...]] = []
+        self.iterated_loads: list[tuple[int, ...]] = []
+        self.tests: list[tuple[int, int, int]] = []
+        self.conjuncts: list[tuple[Alternative, ...]] = []
+
+    def add(self, tests: Sequence[RunTest], place: int) -> int:
+        """An edge whose tests are seen from a node of `place`."""
+        loads = list(dict.fromkeys(load for test in tests for load in test.loads))
+        looked_at = [load.place for load in loads] + [test.iterated for test in tests if test.iterated >= 0]
+        self.rows.append((min(looked_at, default=place), len(self.loads), len(self.tests)))
+        self.loads += [_load_row(load) for load in loads]
+        for test in tests:
+            self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
+            self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
+            self.conjuncts.append(test.alternatives)
+        return len(self.rows) - 1
+
+    def by_edge(self) -> NDArray[np.int32]:
+        return np.array([*self.rows, (0, len(self.loads), len(self.tests))], np.int32)
+
+
+def _load_row(load: Load) -> tuple[int, ...]:
+    return (load.source, load.place, load.target, load.register, load.row)
+
+
+def _rows(rows: Sequence[tuple[int, ...]], columns: type[IntEnum]) -> NDArray[np.int32]:
+    return np.array(rows, np.int32).reshape(len(rows), len(columns))
+
+
+class RunEvents(NamedTuple):
+    """Events in stream order. `new_events` shows the exact types."""
+
+    start: NDArray[np.int64]  # may be the same array as `end`
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]  # dense code of the partition; EVERY_KEY where there are none, or for negatives of all
+    roles: NDArray[np.uint64]  # bit 2p: may begin place p; 2p + 1: may be taken there; 2 * length + n: negative n
+    position: NDArray[np.int64]  # in the partition, for windows in events; else of length 0
+    sequence: NDArray[np.int64]  # what may not be passed over has the next number; for contiguity, else of length 0
+    codes: NDArray[np.int32]  # [test, slot]: a code for the value, -1 where the event's type lacks the attribute
+    int_lanes: NDArray[np.int64]  # [lane, slot]
+    float_lanes: NDArray[np.float64]  # [lane, slot]
+    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    flagged: NDArray[np.uint8]  # per row of lane_flags: 1 if any live slot in it is not LaneFlag.VALUE
+
+
+def new_events(
+    tables: RunTables, capacity: int, *, int_lanes: int = 0, float_lanes: int = 0, points: bool = True
+) -> RunEvents:
+    """Empty buffers, whose first slots are the kernel's own. With `points`, start and end are one array."""
+    end = np.zeros(capacity, np.int64)
+    contiguous = tables.selection == Selection.CONTIGUITY
+    flags = np.zeros((int_lanes + float_lanes, capacity), np.uint8)
+    flags[:, :1] = LaneFlag.NULL
+    return RunEvents(
+        start=end if points else np.zeros(capacity, np.int64),
+        end=end,
+        key=np.zeros(capacity, np.int32),
+        roles=np.zeros(capacity, np.uint64),
+        position=np.zeros(capacity if tables.in_events else 0, np.int64),
+        sequence=np.zeros(capacity if contiguous else 0, np.int64),
+        codes=np.full((tables.codes, capacity), -1, np.int32),
+        int_lanes=np.zeros((int_lanes, capacity), np.int64),
+        float_lanes=np.zeros((float_lanes, capacity), np.float64),
+        lane_flags=flags,
+        # The kernel's own slots may hold nulls at any time.
+        flagged=np.ones(int_lanes + float_lanes, np.uint8),
+    )

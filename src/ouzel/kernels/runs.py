@@ -1,0 +1,355 @@
+"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, one run for each choice still open.
+
+Every event of a partition is shown to the partition's runs. A run that takes or begins with it becomes a run at a new
+node of the arena; a run that may ignore it stays. A node carries the running aggregates of its place, so a test costs
+the same however long the run is; only a test about v[i] that a later component delays looks at all events again.
+
+What becomes of finished matches is in `run_matches`, upkeep of the arrays in `run_upkeep`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.run_edges import add_node, passes
+from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
+from ouzel.kernels.run_state import (
+    Counter,
+    RunOutput,
+    RunState,
+    Status,
+    larger_run_output,
+    reserve_nodes,
+    reserve_runs,
+    reserve_waiting,
+)
+from ouzel.kernels.run_tables import ByPlace, Form, RunEvents, RunTables, Selection
+from ouzel.kernels.run_upkeep import reclaim_nodes
+from ouzel.kernels.stack_checks import deadline, oldest_alive, push_negative
+
+_CONTIGUITY = int(Selection.CONTIGUITY)
+_NEXT_MATCH = int(Selection.NEXT_MATCH)
+_ANY_MATCH = int(Selection.ANY_MATCH)
+_FORM_ALL = int(Form.ALL)
+_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
+_FORM_FIRST = int(Form.FIRST)
+
+_KLEENE = int(ByPlace.KLEENE)
+_PLACE_FIRST = int(ByPlace.FIRST)
+_PLACE_CURRENT = int(ByPlace.CURRENT)
+_BEGIN = int(ByPlace.BEGIN)
+_TAKE = int(ByPlace.TAKE)
+
+_NODES = int(Counter.NODES)
+_RUNS = int(Counter.RUNS)
+_FREE = int(Counter.FREE)
+_WAITING = int(Counter.WAITING)
+_MOMENT = int(Counter.MOMENT)
+_AT_MOMENT = int(Counter.AT_MOMENT)
+_SETTLED = int(Counter.SETTLED)
+_EVENTS = int(Counter.EVENTS)
+_RUNS_MAX = int(Counter.RUNS_MAX)
+_MATCHES = int(Counter.MATCHES)
+
+_DONE = int(Status.DONE)
+_NODES_FULL = int(Status.NODES_FULL)
+_RUNS_FULL = int(Status.RUNS_FULL)
+_OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_WAITING_FULL = int(Status.WAITING_FULL)
+_MATCH_LIMIT = int(Status.MATCH_LIMIT)
+_RUN_LIMIT = int(Status.RUN_LIMIT)
+_UNSETTLED = int(Status.UNSETTLED)
+
+
+class Progress(NamedTuple):
+    """How far a call came."""
+
+    status: Status
+    position: int
+    state: RunState
+    output: RunOutput
+
+
+def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput) -> Progress:
+    """Read the events in slots first to last - 1 and append the matches they complete to the output.
+
+    All events of a tick must be in one call. Go on with the state and output of the result: they may have grown.
+
+    >>> from ouzel.kernels.run_tables import RunPlace, build_run_tables, new_events
+    >>> from ouzel.kernels.run_state import new_run_output, new_run_state
+    >>> from ouzel.kernels.run_matches import expand_matches
+    >>> tables = build_run_tables([RunPlace(kleene=True), RunPlace()], selection=Selection.NEXT_MATCH)
+    >>> events = new_events(tables, 4)
+    >>> events.end[1:] = 1, 2, 3
+    >>> events.roles[1:] = 0b011, 0b100, 0b100
+    >>> found = scan(tables, new_run_state(tables, 1, 4), events, 1, 4, new_run_output())
+    >>> lengths, slots = expand_matches(tables, found.state, found.output)
+    >>> slots.tolist()
+    [1, 2, 1, 3]
+    """
+    position = first
+    while True:
+        status, position = _scan(tables, state, events, position, last, output)
+        need = 2 * int(state.counters[Counter.RUNS]) + 2
+        if status == Status.NODES_FULL:
+            state = room_for_nodes(state, output, need)
+        elif status == Status.RUNS_FULL:
+            state = reserve_runs(state, 2 * state.runs.node.size + need)
+        elif status == Status.OUTPUT_FULL:
+            output = larger_run_output(output, 2 * output.node.size + need)
+        elif status == Status.WAITING_FULL:
+            state = reserve_waiting(state, 2 * state.waiting.node.size + need)
+        elif status == Status.UNSETTLED:
+            settle(tables, state, events, output)
+        else:
+            break
+    if status == Status.DONE:
+        settle(tables, state, events, output)
+    return Progress(Status(status), position, state, output)
+
+
+def room_for_nodes(state: RunState, output: RunOutput, need: int) -> RunState:
+    """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive."""
+    capacity = state.arena.event.size
+    live = reclaim_nodes(state, output)
+    if live + need > capacity // 2:
+        state = reserve_nodes(state, 2 * (capacity + need))
+    return state
+
+
+def release(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput) -> Progress:
+    """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come."""
+    while (status := release_until(tables, state, events, until, output)) != Status.DONE:
+        if status == Status.UNSETTLED:
+            settle(tables, state, events, output)
+        else:
+            output = larger_run_output(output, 2 * output.node.size)
+    settle(tables, state, events, output)
+    return Progress(Status.DONE, 0, state, output)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _scan(tables, state, events, first, last, output):
+    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    counters = state.counters
+    positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
+    status = _DONE
+    slot = first
+    while slot < last:
+        status = _make_ready(tables, state, events, slot, output)
+        if status != _DONE:
+            break
+        roles = events.roles[slot]
+        if roles & positive_roles:
+            status = _room(tables, state, events.key[slot], output)
+            if status != _DONE:
+                break
+            _read(tables, state, events, slot, roles, output)
+        for negative in range(tables.negatives):
+            if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
+                stack = np.int64(events.key[slot]) * tables.negatives + negative
+                push_negative(
+                    events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
+                )
+        slot += 1
+    counters[_EVENTS] += slot - first
+    if status == _DONE:
+        status = _limit_passed(tables, counters)
+    return status, slot
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _make_ready(tables, state, events, slot, output):
+    """Finish what must be finished before an event may be read."""
+    counters = state.counters
+    now = events.end[slot]
+    if tables.at_end and counters[_WAITING] > 0 and state.waiting.deadline[0] < now:
+        status = release_until(tables, state, events, now - 1, output)
+        if status != _DONE:
+            return status
+    if now != counters[_MOMENT]:
+        if tables.form != _FORM_ALL and counters[_SETTLED] < output.written[0]:
+            return _UNSETTLED
+        counters[_MOMENT] = now
+        counters[_AT_MOMENT] = 0
+    return _DONE
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _room(tables, state, key, output):
+    """Whether there is room for all that an event can bring about among the runs of a key."""
+    counters = state.counters
+    most = 2 * np.int64(state.key_runs[key]) + 1
+    if counters[_NODES] + most > state.arena.event.size:
+        return _NODES_FULL
+    if counters[_RUNS] + most > state.runs.node.size:
+        return _RUNS_FULL
+    if output.written[0] + most > output.node.size:
+        return _OUTPUT_FULL
+    if tables.at_end and counters[_WAITING] + most > state.waiting.node.size:
+        return _WAITING_FULL
+    return _limit_passed(tables, counters)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _limit_passed(tables, counters):
+    if counters[_RUNS] + counters[_WAITING] > tables.max_runs:
+        return _RUN_LIMIT
+    if counters[_AT_MOMENT] > tables.max_matches_per_moment:
+        return _MATCH_LIMIT
+    return _DONE
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _read(tables, state, events, slot, roles, output):
+    """Show an event to the runs of its partition, and let it start a new one."""
+    runs = state.runs
+    by_place = tables.by_place
+    start = events.start
+    end = events.end
+    key = events.key[slot]
+    one = np.uint64(1)
+    last_place = tables.length - 1
+    selection = tables.selection
+    measure = events.position[slot] if tables.in_events else end[slot]
+    oldest = oldest_alive(measure, tables.window)
+    run = state.key_head[key]
+    kept = np.int32(-1)
+    kept_count = 0
+    while run >= 0:
+        following = runs.next[run]
+        node = runs.node[run]
+        previous = state.arena.event[node]
+        if runs.since[run] < oldest or _is_pruned(tables, state, events, slot, previous, runs.first[run], key):
+            _free(state, run)
+            run = following
+            continue
+        place = np.int64(runs.place[run])
+        loops = by_place[place, _KLEENE] != 0
+        taken = np.int32(-1)
+        begun = np.int32(-1)
+        if start[slot] > end[previous]:
+            if (
+                loops
+                and (roles >> np.uint64(2 * place + 1)) & one
+                and passes(
+                    tables, state, events, by_place[place, _TAKE], node, place, by_place[place, _PLACE_CURRENT], slot
+                )
+            ):
+                taken = add_node(tables, state, events, node, place, slot, False)
+            if (
+                place < last_place
+                and (roles >> np.uint64(2 * place + 2)) & one
+                and not (loops and state.arena.proceeds[node] == 0)
+                and passes(
+                    tables,
+                    state,
+                    events,
+                    by_place[place + 1, _BEGIN],
+                    node,
+                    place,
+                    by_place[place + 1, _PLACE_FIRST],
+                    slot,
+                )
+            ):
+                begun = add_node(tables, state, events, node, place + 1, slot, True)
+        first_slot = runs.first[run]
+        since = runs.since[run]
+        own = run
+        if selection == _ANY_MATCH or (selection == _NEXT_MATCH and (taken if loops else begun) < 0):
+            runs.next[run] = kept
+            kept = run
+            kept_count += 1
+            own = np.int32(-1)
+        if taken >= 0:
+            if place == last_place:
+                _finish(tables, state, events, taken, first_slot, key, slot, output)
+            kept = _add_run(state, own, taken, place, first_slot, since, kept)
+            kept_count += 1
+            own = np.int32(-1)
+        if begun >= 0:
+            if place + 1 == last_place:
+                _finish(tables, state, events, begun, first_slot, key, slot, output)
+            if place + 1 < last_place or by_place[place + 1, _KLEENE]:
+                kept = _add_run(state, own, begun, place + 1, first_slot, since, kept)
+                kept_count += 1
+                own = np.int32(-1)
+        if own >= 0:
+            _free(state, own)
+        run = following
+    # Each event may also start a new run.
+    if (
+        roles & one
+        and (tables.in_events or start[slot] >= oldest)
+        and passes(tables, state, events, by_place[0, _BEGIN], np.int32(-1), -1, by_place[0, _PLACE_FIRST], slot)
+    ):
+        begun = add_node(tables, state, events, np.int32(-1), 0, slot, True)
+        if last_place == 0:
+            _finish(tables, state, events, begun, np.int32(slot), key, slot, output)
+        if last_place > 0 or by_place[0, _KLEENE]:
+            since = measure if tables.in_events else start[slot]
+            kept = _add_run(state, np.int32(-1), begun, 0, np.int32(slot), since, kept)
+            kept_count += 1
+    state.key_head[key] = kept
+    state.key_runs[key] = kept_count
+    state.counters[_RUNS_MAX] = max(state.counters[_RUNS_MAX], state.counters[_RUNS])
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _is_pruned(tables, state, events, slot, previous, first_slot, key):
+    """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
+    if tables.selection == _CONTIGUITY and events.sequence[slot] != events.sequence[previous] + 1:
+        return True
+    if tables.form == _FORM_ALL:
+        return False
+    if tables.form == _NON_OVERLAPPING:
+        return events.start[first_slot] <= state.key_mark[key]
+    if tables.form == _FORM_FIRST:
+        return state.started[first_slot] != 0
+    return first_slot < state.key_mark[key]
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _finish(tables, state, events, node, first_slot, key, slot, output):
+    """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
+    if state.arena.proceeds[node] == 0:
+        return
+    state.counters[_MATCHES] += 1
+    if tables.negatives and forbidden_inside(tables, state, events, node, key):
+        return
+    state.counters[_AT_MOMENT] += 1
+    if tables.at_end:
+        push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
+        return
+    written = output.written[0]
+    output.node[written] = node
+    output.end[written] = events.end[slot]
+    output.key[written] = key
+    output.written[0] = written + 1
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _add_run(state, own, node, place, first_slot, since, kept):
+    """Put a run in front of those kept, in the place of `own` or, where that is -1, in a free one."""
+    runs = state.runs
+    run = own
+    if run < 0:
+        run = np.int32(state.counters[_FREE])
+        state.counters[_FREE] = runs.next[run]
+        state.counters[_RUNS] += 1
+    runs.node[run] = node
+    runs.place[run] = place
+    runs.first[run] = first_slot
+    runs.since[run] = since
+    runs.next[run] = kept
+    return run
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _free(state, run):
+    state.runs.next[run] = state.counters[_FREE]
+    state.counters[_FREE] = run
+    state.counters[_RUNS] -= 1

@@ -1,0 +1,70 @@
+"""Values that belong together lie side by side: the events of one Kleene variable, match by match."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_INT_MAX = np.int64(2**63 - 1)
+_INT_MIN = np.int64(-(2**63))
+
+
+@njit(cache=True, nogil=True)
+def count_valid(offsets, valid):
+    """How many values of each segment are not null."""
+    counts = np.zeros(offsets.size - 1, np.int64)
+    for segment in range(counts.size):
+        for place in range(offsets[segment], offsets[segment + 1]):
+            counts[segment] += valid[place]
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def sum_integers(offsets, values, valid):
+    """(sums, which exist): left to right; none where a segment has no value or a sum overflows on the way."""
+    sums = np.zeros(offsets.size - 1, np.int64)
+    exists = np.zeros(offsets.size - 1, np.bool_)
+    for segment in range(sums.size):
+        total = np.int64(0)
+        found = False
+        fits = True
+        for place in range(offsets[segment], offsets[segment + 1]):
+            if valid[place]:
+                added = values[place]
+                if (added > 0 and total > _INT_MAX - added) or (added < 0 and total < _INT_MIN - added):
+                    fits = False
+                    break
+                total += added
+                found = True
+        sums[segment] = total
+        exists[segment] = found and fits
+    return sums, exists
+
+
+@njit(cache=True, nogil=True)
+def sum_floats(offsets, values, valid):
+    """(sums, which exist): left to right, so that every runtime gives the same bits."""
+    sums = np.zeros(offsets.size - 1, np.float64)
+    exists = np.zeros(offsets.size - 1, np.bool_)
+    for segment in range(sums.size):
+        for place in range(offsets[segment], offsets[segment + 1]):
+            if valid[place]:
+                sums[segment] = sums[segment] + values[place] if exists[segment] else values[place]
+                exists[segment] = True
+    return sums, exists
+
+
+@njit(cache=True, nogil=True)
+def pick(offsets, ranks, valid, newest):
+    """The place of the value with the smallest rank in each segment, -1 where it has none.
+
+    Of equal ones the first, or with `newest` the last.
+    """
+    picked = np.full(offsets.size - 1, -1, np.int64)
+    for segment in range(picked.size):
+        best = -1
+        for place in range(offsets[segment], offsets[segment + 1]):
+            if valid[place] and (best < 0 or ranks[place] < ranks[best] or (newest and ranks[place] == ranks[best])):
+                best = place
+        picked[segment] = best
+    return picked

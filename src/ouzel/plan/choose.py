@@ -1,0 +1,19 @@
+"""The planner: which kernel answers a query, and the plan for it. `plan = make_plan(bound, statistics)`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ouzel.bind.model import BoundQuery
+from ouzel.plan.build import build
+from ouzel.plan.kleene import build_runs, needs_runs
+from ouzel.plan.model import Plan, Statistics
+from ouzel.plan.rules import optimize
+
+
+def make_plan(query: BoundQuery, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
+    """The plan of a query, without the rules named in `off`."""
+    reason = needs_runs(query)
+    if reason is not None:
+        return build_runs(query, reason)
+    return optimize(build(query), statistics, off=off)

@@ -1,0 +1,373 @@
+"""Running one query on NFA^b over one stream: events are put in order and numbered, read by runs, and let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import EventWindow
+from ouzel.errors import LimitError
+from ouzel.kernels.order import gather
+from ouzel.kernels.run_matches import expand_matches
+from ouzel.kernels.run_state import Arena, Counter, Runs, Status, Waiting, new_run_output, new_run_state, reserve
+from ouzel.kernels.run_tables import Form, RunEvents, RunTables, Selection, build_run_tables
+from ouzel.kernels.run_upkeep import number_events, rebase, reclaim_nodes, rekey, sweep
+from ouzel.kernels.runs import release, scan
+from ouzel.kernels.stack_tables import EVERY_KEY, NO_LIMIT
+from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.kleene import RunPlan
+from ouzel.plan.lower import Domain
+from ouzel.plan.run_lowering import RunLowered, lower_runs
+from ouzel.runtime.frames import take
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.match_transform import Matches, transform_matches
+from ouzel.runtime.needs import output_columns
+from ouzel.runtime.payload import Payload
+from ouzel.runtime.run_blocks import Buffer, chosen, dump_block, joined, load_block
+from ouzel.runtime.run_stage import RunBlock, RunStager
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.stream_order import stream_order
+from ouzel.runtime.transform import output_schema
+from ouzel.runtime.values import one_array
+
+_LATEST = 2**63 - 1
+_EARLIEST = -(2**63)
+_NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
+# Below this many the front of the buffer is not worth moving.
+_COMPACT_MIN = 4096
+
+_SELECTIONS = {
+    Strategy.STRICT_CONTIGUITY: Selection.CONTIGUITY,
+    Strategy.PARTITION_CONTIGUITY: Selection.CONTIGUITY,
+    Strategy.SKIP_TILL_NEXT_MATCH: Selection.NEXT_MATCH,
+    Strategy.SKIP_TILL_ANY_MATCH: Selection.ANY_MATCH,
+}
+_FORMS = {
+    OutputForm.ALL: Form.ALL,
+    OutputForm.NON_OVERLAPPING: Form.NON_OVERLAPPING,
+    OutputForm.FIRST: Form.FIRST,
+    OutputForm.SKIP_TO_FIRST: Form.SKIP_TO_FIRST,
+    OutputForm.SKIP_TO_LAST: Form.SKIP_TO_LAST,
+}
+
+
+class RunsRunner:
+    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+
+    def __init__(self, plan: RunPlan, layout: Layout, limits: Limits) -> None:
+        self._plan = plan
+        self._query = plan.query
+        self._layout = layout
+        self._limits = limits
+        self._lowered = lower_runs(plan)
+        self._tables = run_tables(plan, self._lowered, limits)
+        self._stager = RunStager(plan, self._lowered, layout)
+        specs = self._lowered.lanes.int_specs
+        self._ranked = [row for row, spec in enumerate(specs) if spec.domain is Domain.RANK]
+        self._texts = [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
+        kept = output_columns(plan, layout)
+        self._kept_columns = [name for name in layout.schema.names if name in kept]
+        self._payload = Payload()
+        self._pending: list[RunBlock] = []
+        self._live = Buffer(
+            self._tables,
+            int_rows=self._lowered.int_rows,
+            float_rows=self._lowered.float_rows,
+            points=layout.start is None,
+        )
+        ints, floats, flags = self._stager.null_lanes()
+        self._live.events.int_lanes[:, 0] = ints
+        self._live.events.float_lanes[:, 0] = floats
+        self._live.events.lane_flags[:, 0] = flags
+        self._state = new_run_state(
+            self._tables, len(self._lowered.number_slots), 1, 1, number_slots=self._lowered.number_slots
+        )
+        self._output = new_run_output()
+        # How many events each partition has had, and how many the whole stream.
+        self._counts = np.zeros(1, np.int64)
+        self._total = np.zeros(1, np.int64)
+        self._swept_at = _COMPACT_MIN
+        self.schema = output_schema(self._query, layout)
+        self.moments = _NO_MOMENTS
+
+    # ── Taking events in ───────────────────────────────────────────────────────────────────────────
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order. `keep_whole`: refer to the table as it is instead of copying what matters."""
+        places, block = self._stager.stage_runs(table, ticks)
+        if not block.count:
+            return
+        if keep_whole:
+            base = self._payload.append(table, ticks)
+            numbers = places.astype(np.int64) + base
+        else:
+            columns = [take(one_array(table.column(name)), places) for name in self._kept_columns]
+            base = self._payload.append(pa.table(columns, names=self._kept_columns), gather(ticks, places))
+            numbers = np.arange(base, base + len(places))
+        rows = np.full(block.count, -1, np.int64)
+        playing = block.rows >= 0
+        rows[playing] = numbers[block.rows[playing]]
+        self._pending.append(RunBlock(rows, block.events, block.deciding, block.deciding_rows))
+        if self.held_events > self._limits.max_buffered_events:
+            raise LimitError(
+                f"query '{self._query.name}' holds {self.held_events:,} events, more than "
+                f"max_buffered_events={self._limits.max_buffered_events:,}; "
+                "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
+            )
+
+    # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        ready = self._take_ready(until)
+        first = self._live.count
+        if ready is not None:
+            self._live.append(self._numbered(ready))
+        self._scan(first)
+        if self._tables.at_end:
+            self._follow(release(self._tables, self._state, self._kernel_events(), until, self._output))
+        table = self._collect()
+        self._forget(until)
+        return table
+
+    def _take_ready(self, until: int) -> RunBlock | None:
+        """What is pending at or before a tick, in stream order."""
+        if not self._pending:
+            return None
+        block = self._pending[0] if len(self._pending) == 1 else joined(self._pending)
+        end = block.events.end
+        if until < _LATEST and end.max() > until:
+            ready = np.flatnonzero(end <= until)
+            self._pending = [chosen(block, np.flatnonzero(end > until))]
+            if not len(ready):
+                return None
+            block = chosen(block, ready)
+        else:
+            self._pending = []
+        events = block.events
+        order = stream_order(
+            events.end, events.start, events.roles != 0, block.deciding, block.deciding_rows, len(self._layout.order)
+        )
+        return block if order is None else chosen(block, order)
+
+    def _numbered(self, block: RunBlock) -> RunBlock:
+        """Events in stream order with their positions, and without those that only count."""
+        if not self._plan.needs_positions:
+            return block
+        keys = self._stager.keys.count
+        if keys > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(keys, np.int64)])
+        key = block.events.key
+        # Where there are partitions, an event whose type lacks the attribute is in none of them.
+        counted = np.where(key == EVERY_KEY, -1, key) if self._plan.key else key
+        position = np.zeros(block.count, np.int64)
+        number_events(counted, self._counts, position)
+        sequence = position
+        if self._query.strategy is Strategy.STRICT_CONTIGUITY:
+            sequence = np.zeros(block.count, np.int64)
+            number_events(np.zeros(block.count, np.int32), self._total, sequence)
+        numbered = block.events._replace(
+            position=position if self._tables.in_events else block.events.position,
+            sequence=sequence if self._plan.is_contiguous else block.events.sequence,
+        )
+        block = RunBlock(block.rows, numbered, block.deciding, block.deciding_rows)
+        return chosen(block, np.flatnonzero(numbered.roles))
+
+    def _scan(self, first: int) -> None:
+        if first == self._live.count:
+            return
+        self._state = reserve(self._tables, self._state, len(self._live.rows), self._stager.keys.count)
+        self._follow(scan(self._tables, self._state, self._kernel_events(), first, self._live.count, self._output))
+
+    def _follow(self, progress: Any) -> None:
+        self._state, self._output = progress.state, progress.output
+        if progress.status is Status.MATCH_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' found more than "
+                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                "ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, give a smaller WITHIN window or a "
+                "more selective WHERE, or raise the limit"
+            )
+        if progress.status is Status.RUN_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' has more than max_partial_matches={self._limits.max_partial_matches:,} "
+                "partial matches at once; use skip_till_next_match, give a smaller WITHIN window or a more selective "
+                "WHERE, or raise the limit"
+            )
+        assert progress.status is Status.DONE
+
+    def _kernel_events(self) -> RunEvents:
+        """The live events as the kernel reads them: texts that are ordered by rank get their rank of today."""
+        events = self._live.events
+        if not self._ranked:
+            return events
+        ranks = self._stager.texts.ranks()
+        lanes = events.int_lanes.copy()
+        for row in self._ranked:
+            codes = lanes[row, self._tables.reserved : self._live.count]
+            codes[:] = np.where(codes >= 0, ranks[np.maximum(codes, 0)], 0) if len(ranks) else 0
+        return events._replace(int_lanes=lanes)
+
+    # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
+
+    def _collect(self) -> pa.Table:
+        count = int(self._output.written[0])
+        if not count:
+            self.moments = _NO_MOMENTS
+            return self.schema.empty_table()
+        lengths, slots = expand_matches(self._tables, self._state, self._output)
+        ends = self._output.end[:count].copy()
+        self._output.written[0] = 0
+        self._state.counters[Counter.SETTLED] = 0
+        table, ticks, rows = self._payload.fetch(self._live.rows[slots])
+        offsets = np.cumsum([0, *lengths.sum(axis=1)])
+        starts = self._live.events.start[slots[offsets[:-1]]]
+        self.moments = (starts, ends)
+        return transform_matches(self._query, self._layout, Matches(table, ticks, lengths, rows, starts, ends))
+
+    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+
+    def _forget(self, until: int) -> None:
+        window = self._plan.window_ticks
+        if window is not None:
+            # A match that completes after `until` starts later than this tick.
+            dead_until = max(_EARLIEST, until + 1 - window)
+            ends = self._live.events.end[self._tables.reserved : self._live.count]
+            dead = int(np.searchsorted(ends, dead_until, side="right"))
+            if not ((dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead)):
+                return
+            sweep(self._tables, self._state, self._live.events, dead_until + 1, self._counts)
+        elif self._tables.in_events:
+            if self._live.live < self._swept_at:
+                return
+            oldest = sweep(self._tables, self._state, self._live.events, _EARLIEST, self._counts)
+            dead = self._live.live if oldest < 0 else oldest - self._tables.reserved
+            self._swept_at = 2 * max(_COMPACT_MIN, self._live.live - dead)
+            dead_until = int(self._live.events.end[self._tables.reserved + dead - 1]) if dead else _EARLIEST
+            if dead < self._live.live and dead:
+                # An event at the same tick may still be needed.
+                dead_until = min(dead_until, int(self._live.events.end[self._tables.reserved + dead]) - 1)
+        else:
+            return
+        reclaim_nodes(self._state, self._output)
+        rebase(self._tables, self._state, dead, self._live.count)
+        self._live.drop_front(dead)
+        self._payload.forget(dead_until)
+        self._forget_codes(dead_until)
+
+    def _forget_codes(self, dead_until: int) -> None:
+        """Codes of keys and texts that no live event has are given up, so that memory follows the window."""
+        held = max(_COMPACT_MIN, self.held_events)
+        live = slice(self._tables.reserved, self._live.count)
+        if self._stager.keys.count > 2 * held:
+            keys = [self._live.events.key[live], *(block.events.key for block in self._pending)]
+            if self._layout.start is not None and self._tables.form == Form.NON_OVERLAPPING:
+                # An event to come that lasts may have started before the last match ended.
+                keys.append(np.flatnonzero(self._state.key_mark > dead_until).astype(np.int32))
+            used = np.unique(np.concatenate(keys))
+            renamed = self._stager.keys.compact(used[used > EVERY_KEY])
+            rekey(self._state, renamed)
+            self._live.events.key[live] = renamed[self._live.events.key[live]]
+            for block in self._pending:
+                known = block.events.key >= 0
+                block.events.key[known] = renamed[block.events.key[known]]
+            counts = np.zeros_like(self._counts)
+            gone = renamed[: len(self._counts)] < 0
+            counts[renamed[: len(self._counts)][~gone]] = self._counts[: len(renamed)][~gone]
+            self._counts = counts
+        texts = self._stager.texts
+        if self._texts and texts.count > 2 * held * len(self._texts):
+            lanes = [self._live.events.int_lanes[row, live] for row in self._texts]
+            lanes += [block.events.int_lanes[row] for block in self._pending for row in self._texts]
+            used = np.unique(np.concatenate(lanes)).astype(np.int32)
+            renamed = texts.compact(used[used >= 0])
+            for lane in lanes:
+                lane[:] = np.where(lane >= 0, renamed[np.maximum(lane, 0)], lane)
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        ticks = [int(block.events.end.min()) for block in self._pending if block.count]
+        if self._state.counters[Counter.WAITING]:
+            ticks.append(int(self._state.waiting.deadline[0]))
+        return min(ticks, default=None)
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending or live."""
+        return self._live.live + sum(block.count for block in self._pending)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted, by the names of `Counter`."""
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        following, bases, chunks = self._payload.dump()
+        nodes = reclaim_nodes(self._state, self._output)
+        waiting = int(self._state.counters[Counter.WAITING])
+        plain = {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN}
+        return {
+            "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
+            "state": plain,
+            "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
+            "runs": [writer.add_array(array) for array in self._state.runs],
+            "waiting": [writer.add_array(array[:waiting]) for array in self._state.waiting],
+            "live": self._live.dump(writer),
+            "pending": [dump_block(block, writer) for block in self._pending],
+            "counts": [writer.add_array(self._counts), writer.add_array(self._total)],
+            "coders": [
+                [is_text, [writer.add_array(array) for array in arrays]]
+                for is_text, arrays in (coder.dump() for coder in self._stager.all_coders)
+            ],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        following, bases, chunks = head["payload"]
+        parts = [(reader.table(table), reader.array(ticks)) for table, ticks in chunks]
+        self._payload = Payload.load(following, bases, parts)
+        self._live.load(reader, head["live"])
+        self._pending = [load_block(block, reader) for block in head["pending"]]
+        self._counts, self._total = reader.arrays(head["counts"])
+        self._stager.load_all_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+        plain: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
+        state = self._state._replace(
+            **plain,
+            arena=Arena(*reader.arrays(head["arena"])),
+            runs=Runs(*reader.arrays(head["runs"])),
+            waiting=Waiting(*reader.arrays(head["waiting"])),
+        )
+        self._state = reserve(self._tables, state, len(self._live.rows), self._stager.keys.count)
+
+
+_PLAIN = ("key_head", "key_runs", "key_mark", "started", "negative_head", "links", "marks", "counters")
+
+
+def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
+    """The kernel's tables for a plan."""
+    query = plan.query
+    in_events = isinstance(query.window, EventWindow)
+    window = query.window.count if isinstance(query.window, EventWindow) else plan.window_ticks
+    places = [component.position for component in plan.positives]
+    return build_run_tables(
+        lowered.places,
+        lowered.negatives,
+        selection=_SELECTIONS[query.strategy],
+        window=window,
+        in_events=in_events,
+        reserved=lowered.reserved_slots,
+        codes=len(plan.coded),
+        form=_FORMS[query.output.form],
+        form_place=0 if query.output.component is None else places.index(query.output.component),
+        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        max_runs=min(limits.max_partial_matches, NO_LIMIT),
+    )
