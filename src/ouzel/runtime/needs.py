@@ -42,7 +42,7 @@ def output_columns(plan: Plan, layout: Layout) -> set[str]:
 def needed_columns(plan: Plan, layout: Layout) -> set[str]:
     """Every column that the plan reads, anywhere."""
     conjuncts = [c for group in (*plan.roles.values(), *plan.forbidding.values()) for c in group]
-    conjuncts += [*plan.construction, *plan.selection]
+    conjuncts += plan.query.conjuncts
     expressions = [comparison for conjunct in conjuncts for comparison in conjunct.comparisons]
     expressions += [expression for part in plan.key for expression in part.expressions.values()]
     fixed = {layout.time, *layout.order, *([layout.type] if layout.type is not None else [])}

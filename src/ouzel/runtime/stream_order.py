@@ -21,7 +21,9 @@ from ouzel.runtime.values import one_array
 def deciding_columns(plan: Plan, layout: Layout) -> list[str]:
     """The columns that decide the order of simultaneous events, after the order= columns: the type, then those that
     the query uses in order of the attributes' names."""
-    used = set(layout.schema.names) if plan.query.returns is None else _used(plan.query, layout)
+    used = set(layout.schema.names)
+    if plan.query.returns is not None:
+        used &= _used(plan.query, layout)
     names = {wide: attribute for (_, attribute), wide in layout.physical.items()}
     first = [layout.type] if layout.type is not None else []
     hidden = {layout.start, *first}

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import Attribute, BoundQuery, EventWindow
 from ouzel.lang.syntax import Strategy
+from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
@@ -81,6 +82,9 @@ def _share(
 
 def _keys(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
     """The columns that are equal in all events, negative ones included, that have to do with one match."""
+    if isinstance(plan, RunPlan) and plan.query.strategy is Strategy.STRICT_CONTIGUITY:
+        # An event of any partition ends a run.
+        return ()
     paths = (_common_path(plan, part, layout) for part in plan.key)
     return tuple(sorted({path for path in paths if path is not None}))
 
