@@ -1,0 +1,132 @@
+"""SASE's section 5 on one core, against what a user would write or pick instead.
+
+    python -m benchmarks.sase [--quick] [--only kernel peers growth start snapshots figures] [--json FILE] [--page]
+
+Fixed seeds, 4 M events, one warm-up, medians of 5 alternating runs, ratios of CPU time within one run. Every part
+checks its matches against the oracle on a sample and against a count that is computed another way on the whole. Prints
+readable tables, then JSON; `--page` writes the tables and plots into docs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# One core for everybody; read when the libraries are loaded.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pyarrow as pa
+
+from benchmarks import sase_bars, sase_figures
+from benchmarks.measure import Bar, machine, markdown
+
+DOCS = Path(__file__).parent.parent / "docs"
+Part = tuple[str, str, tuple[list[str], list[list[str]]], list[Bar]]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the events, three runs")
+    parser.add_argument("--events", type=int, default=None)
+    parser.add_argument("--runs", type=int, default=None)
+    parser.add_argument("--only", nargs="*", choices=["kernel", "peers", "growth", "start", "snapshots", "figures"])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks-sase.md and its plots")
+    asked = parser.parse_args(arguments)
+    events = asked.events or (400_000 if asked.quick else 4_000_000)
+    runs = asked.runs or (3 if asked.quick else 5)
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    parts = [part for part in measured(events, runs, asked.only) if part]
+    bars = [bar for _, _, _, found in parts for bar in found]
+    verdict = markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars])
+    if bars:
+        print(verdict)
+    content = {
+        "benchmark": "sase",
+        "events": events,
+        "runs": runs,
+        "machine": machine(),
+        "bars": [bar.as_json() for bar in bars],
+        "tables": {title: {"columns": table[0], "rows": table[1]} for title, _, table, _ in parts},
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    if asked.json:
+        asked.json.write_text(text + "\n", encoding="utf-8")
+    else:
+        print(text)
+    if asked.page:
+        write_page(DOCS / "benchmarks-sase.md", events, runs, parts, verdict)
+
+
+def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
+    """All parts that were asked for; each is printed as soon as it is there."""
+    parts: list[Part] = []
+
+    def add(title: str, note: str, work: Callable[[], Any]) -> None:
+        table, bars = work()
+        print(f"\n{title}\n\n{markdown(*table)}\n", flush=True)
+        parts.append((title, note, table, bars))
+
+    def wanted(name: str) -> bool:
+        return not only or name in only
+
+    if wanted("kernel"):
+        note = (
+            "L = 3, W = 10,000. The kernel finds the relevant events, numbers their keys, stacks them and writes all "
+            "matches; the yardstick looks at the type and counts by the hash of the id."
+        )
+        add("The kernel alone", note, lambda: sase_bars.kernel_bars(events, runs))
+    if wanted("peers"):
+        note = (
+            "From an Arrow table with string types to an Arrow table with all matches; the loop runs over ready-made "
+            "tuples. One thread each. In brackets how many times Ouzel's rate is theirs."
+        )
+        add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
+    if wanted("growth"):
+        note = "Cost per match is that of the densest query of its group; L = 2 is taken at the same window."
+        add("Growth with length and window", note, lambda: sase_bars.growth_bars(events, runs))
+    if wanted("start"):
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "events.arrow")
+            note = "Whole processes, the interpreter included; compiled kernels are in their cache."
+            add("Start-up", note, lambda: sase_bars.start_bars(max(runs, 5), file))
+    if wanted("snapshots"):
+        note = "A copy is numpy's of the same number of bytes into fresh memory."
+        add("Snapshots", note, lambda: sase_bars.snapshot_bars(runs))
+    if wanted("figures"):
+        for figure in sase_figures.FIGURES:
+            add(figure.title, figure.note, lambda f=figure: (f.measure(events, runs), []))
+    return parts
+
+
+def write_page(path: Path, events: int, runs: int, parts: list[Part], verdict: str) -> None:
+    lines = [
+        "# SASE's experiments, measured",
+        "",
+        f"Written by `python -m benchmarks.sase --page`: {events:,} events, one thread, medians of {runs} alternating "
+        "runs, ratios of CPU time within one run. Single rates depend on the machine and on what else it does; ratios "
+        "hardly do. Every run checks its matches against the oracle on a sample, and against a count that is computed "
+        "another way on the whole.",
+        "",
+        "## Bars",
+        "",
+        verdict,
+    ]
+    (path.parent / "figures").mkdir(parents=True, exist_ok=True)
+    for title, note, table, _ in parts:
+        lines += ["", f"## {title}", "", note, "", markdown(*table)]
+        plot = sase_figures.plot(title, table, path.parent / "figures")
+        if plot is not None:
+            lines += ["", f"![{title}](figures/{plot.name})"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
