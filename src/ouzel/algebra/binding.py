@@ -70,11 +70,12 @@ def bind(
     catalog: Catalog,
     *,
     name: str = "query",
-    hidden: Collection[str] = (),
+    time: str | None = None,
+    type: str | None = None,
     params: Mapping[str, Any] | None = None,
     parameter_types: Mapping[str, Type] | None = None,
 ) -> BoundAlgebra:
-    """Bind an expression to an input. `hidden` are the columns that hold the input's time and type.
+    """Bind an expression to an input. `time` and `type` name its columns, which are no attributes of typed streams.
 
     `params` are the values of `:name`; with `parameter_types` they stay open, to be filled from a table later.
 
@@ -84,7 +85,7 @@ def bind(
     >>> [len(branch.hops) for branch in bound.streams[-1].branches]
     [1]
     """
-    binder = _Binder(catalog, frozenset(hidden), params or {}, parameter_types, _resubscribed(expression))
+    binder = _Binder(catalog, (time, type), params or {}, parameter_types, _resubscribed(expression))
     for derived in binder.derived:
         binder.streams.append(binder.stream(derived))
     binder.streams.append(binder.stream(expression))
@@ -223,7 +224,7 @@ class _Binder:
     def __init__(
         self,
         catalog: Catalog,
-        hidden: frozenset[str],
+        hidden: tuple[str | None, str | None],
         params: Mapping[str, Any],
         parameter_types: Mapping[str, Type] | None,
         derived: list[Stream],
@@ -271,7 +272,8 @@ class _Binder:
             attributes = declared if attributes is None else _compared(base, declared, attributes)
         if attributes is None:
             return _Columns({}, component)
-        hidden = {*self.hidden, *([base.start] if base.start else [])}
+        time, kind = self.hidden
+        hidden = {time, base.start, kind if base.type is not None else None}
         return _Columns({n: Attribute(component, (n,), type=t) for n, t in attributes.items() if n not in hidden})
 
     def _attributes(self, base: Base) -> Mapping[str, Type] | None:

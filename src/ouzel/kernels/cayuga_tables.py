@@ -1,0 +1,343 @@
+"""Arrays of the automaton kernel (Cayuga): merged automata, what came, what is remembered, what is found.
+
+Many automata are one graph: nodes where instances wait, edges that events drive them along. Node 0 is the start of all.
+Every predicate is in disjunctive form. Its static part is a list of ranges over the int64 lanes of the event that is
+read, so that an index can find it; whatever looks at the instance is a program. Nothing here needs numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+START_NODE = 0
+# Components of programs that are not slots of the instance.
+CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
+
+
+class Finding(IntEnum):
+    """How events find the instances at a node."""
+
+    EVERY = 0  # every event looks at the node
+    STATIC = 1  # through the AN index, by a value that the filter predicate fixes
+    DYNAMIC = 2  # through the AI index, by a value of the instance
+
+
+class Status(IntEnum):
+    """How a call ended."""
+
+    DONE = 0
+    OUTPUT_FULL = 1  # room for more results is needed, then go on at the same moment
+    INSTANCES_FULL = 2  # room for more instances is needed, then go on at the same moment
+
+
+class Counter(IntEnum):
+    """Places in `State.counters`."""
+
+    FREE = 0  # instances that can be taken
+    SERIAL = 1  # events read, by which stamps tell what was seen for this event
+    SWEEP_AT = 2  # with so many instances, those that waited too long are looked for
+    ACTIVE_NODES = 3
+    EVENTS = 4
+    STATIC_MATCHES = 5  # edges whose static part an event satisfied
+    NODES_READ = 6  # active nodes looked at
+    INSTANCES_READ = 7
+    CREATED = 8
+    RESULTS = 9
+    EXPIRED = 10
+    FIRED = 11  # tells edges already taken by one instance for one event
+    EVERY_HEAD = 12  # the list of active nodes that every event looks at
+
+
+class Node(IntEnum):
+    """Columns of `Automata.nodes`. Where a column says FIRST, what is meant ends where the next row's begins."""
+
+    EDGE_FIRST = 0
+    CONJUNCT_FIRST = 1  # of the filter predicate
+    SIGNATURE_FIRST = 2
+    AN_FIRST = 3
+    SLOT = 4  # where edges from the node put the event
+    FINDING = 5
+    KEY_LANE = 6  # of DYNAMIC: the lane of the event
+    KEY_COMPONENT = 7  # and where the instance has the value
+    KEY_VALUE_LANE = 8
+    FINAL = 9
+
+
+class Edge(IntEnum):
+    """Columns of `Automata.edges`."""
+
+    TARGET = 0
+    CONJUNCT_FIRST = 1
+    REGISTER_FIRST = 2
+
+
+class Conjunct(IntEnum):
+    """Columns of `Automata.conjuncts`."""
+
+    ATOM_FIRST = 0
+    PROGRAM_FIRST = 1
+    PARAMETER_ROW = 2
+    LEAST = 3  # bounds of DUR
+    GREATEST = 4
+
+
+class Time(IntEnum):
+    """Columns of `times`, of events, instances and results; KEY and STAMP are of instances only."""
+
+    START = 0
+    END = 1
+    FIRST_END = 2  # the end of the first input row in it
+    PRINT = 3  # two words that tell which input rows it is made of
+    OTHER_PRINT = 4
+    KEY = 5  # the value by which the AI index finds it
+    STAMP = 6  # the moment at which an event took it
+
+
+class Link(IntEnum):
+    """Columns of `State.links`. A list is doubly linked; -1 ends it."""
+
+    NODE = 0  # -1: the instance is free
+    BUCKET = 1  # the AI bucket it is in; -1: in its node's list; -2: in none
+    FOLLOWING = 2
+    PRECEDING = 3
+    FREE = 4  # a stack of free instances
+    TAKEN = 5  # those that events of this moment took
+    MADE = 6  # those made at this moment
+
+
+class Place(IntEnum):
+    """Columns of `State.places`, by node."""
+
+    HEAD = 0  # the list of its instances
+    COUNT = 1
+    STAMP = 2  # the event for which MASK was computed
+    MASK = 3
+    FOLLOWING = 4  # in the list of nodes that every event looks at
+    PRECEDING = 5
+
+
+class Automata(NamedTuple):
+    """Merged automata."""
+
+    nodes: NDArray[np.int32]  # one row more than nodes
+    life: NDArray[np.int64]  # by node: the longest DUR with which an instance can still lead to a result
+    edges: NDArray[np.int32]  # sorted by source; one row more than edges
+    registers: NDArray[np.int32]  # [row, 3]: register, program, whether it is a float
+    conjuncts: NDArray[np.int64]  # first those of edges, then those of nodes; one row more
+    atoms: NDArray[np.int64]  # [atom, 4]: lane, negated, low, high
+    programs: NDArray[np.int32]
+    parameter_ints: NDArray[np.int64]  # [row, parameter]
+    parameter_floats: NDArray[np.float64]
+    parameter_nulls: NDArray[np.uint8]
+    code_first: NDArray[np.int32]
+    code: NDArray[np.int32]  # rows: opcode, component or constant or comparison, lane
+    int_constants: NDArray[np.int64]
+    float_constants: NDArray[np.float64]
+    depth: int
+    # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index
+    # but all entries from the second to the third column.
+    signatures: NDArray[np.int32]
+    fr_keys: NDArray[np.uint64]  # open addressing; 0 is free
+    fr_ranges: NDArray[np.int32]  # [place, 2]
+    fr_entries: NDArray[np.int32]  # [entry, 2]: edge, conjunct
+    # AN index.
+    an_entries: NDArray[np.int32]  # [entry, 2]: node, bucket
+    an_lanes: NDArray[np.int32]
+    an_mask: int
+    ai_lanes: NDArray[np.int32]
+
+    @property
+    def node_count(self) -> int:
+        return len(self.life)
+
+    @property
+    def edge_count(self) -> int:
+        return len(self.edges) - 1
+
+
+class Events(NamedTuple):
+    """Events in order of their end. `new_events` shows the exact types."""
+
+    times: NDArray[np.int64]  # [event, 5]
+    ints: NDArray[np.int64]  # [lane, event]
+    floats: NDArray[np.float64]
+    int_nulls: NDArray[np.uint8]
+    float_nulls: NDArray[np.uint8]
+
+    @property
+    def start(self) -> NDArray[np.int64]:
+        return self.times[:, Time.START]
+
+    @property
+    def end(self) -> NDArray[np.int64]:
+        return self.times[:, Time.END]
+
+
+class State(NamedTuple):
+    """Instances and the lists they are in."""
+
+    times: NDArray[np.int64]
+    links: NDArray[np.int32]
+    slots: NDArray[np.int32]
+    ints: NDArray[np.int64]
+    floats: NDArray[np.float64]
+    nulls: NDArray[np.uint8]
+    places: NDArray[np.int64]
+    an_links: NDArray[np.int32]  # [entry, 2]: following, preceding
+    an_heads: NDArray[np.int32]
+    ai_heads: NDArray[np.int32]
+    edge_stamps: NDArray[np.int64]
+    values: Values
+    counters: NDArray[np.int64]
+
+
+class Results(NamedTuple):
+    """What final nodes were reached with."""
+
+    count: NDArray[np.int64]
+    node: NDArray[np.int32]
+    times: NDArray[np.int64]  # [result, 5]
+    slots: NDArray[np.int32]
+    ints: NDArray[np.int64]
+    floats: NDArray[np.float64]
+    nulls: NDArray[np.uint8]
+
+
+def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
+    """Room for events.
+
+    >>> new_events(3, 2, 0).ints.shape
+    (2, 3)
+    """
+    return Events(
+        times=np.zeros((count, 5), np.int64),
+        ints=np.zeros((int_lanes, count), np.int64),
+        floats=np.zeros((float_lanes, count), np.float64),
+        int_nulls=np.zeros((int_lanes, count), np.uint8),
+        float_nulls=np.zeros((float_lanes, count), np.uint8),
+    )
+
+
+def new_state(automata: Automata, *, slots: int, registers: int, capacity: int = 64) -> State:
+    """No instances, and room for some."""
+    places = np.zeros((automata.node_count, len(Place)), np.int64)
+    places[:, [Place.HEAD, Place.FOLLOWING, Place.PRECEDING]] = -1
+    size = max(automata.depth, 1)
+    state = State(
+        times=np.empty((0, len(Time)), np.int64),
+        links=np.empty((0, len(Link)), np.int32),
+        slots=np.empty((0, max(slots, 1)), np.int32),
+        ints=np.empty((0, registers), np.int64),
+        floats=np.empty((0, registers), np.float64),
+        nulls=np.empty((0, registers), np.uint8),
+        places=places,
+        an_links=np.full((len(automata.an_entries), 2), -1, np.int32),
+        an_heads=np.full(automata.an_mask + 1, -1, np.int32),
+        ai_heads=np.full(256, -1, np.int32),
+        edge_stamps=np.zeros(automata.edge_count, np.int64),
+        values=Values(np.zeros(size, np.int64), np.zeros(size, np.float64), np.zeros(size, np.uint8)),
+        counters=np.zeros(len(Counter), np.int64),
+    )
+    state.counters[Counter.SWEEP_AT] = 4096
+    state.counters[Counter.EVERY_HEAD] = -1
+    return with_room(state, capacity)
+
+
+def with_room(state: State, capacity: int) -> State:
+    """The same instances with room for `capacity` of them."""
+    used = len(state.links)
+    grown = {}
+    for name in ("times", "links", "slots", "ints", "floats", "nulls"):
+        old = getattr(state, name)
+        new = np.zeros((capacity, *old.shape[1:]), old.dtype)
+        new[:used] = old
+        grown[name] = new
+    grown["links"][used:, Link.NODE] = -1
+    free = int(state.counters[Counter.FREE])
+    # The smallest numbers are taken first.
+    grown["links"][free : free + capacity - used, Link.FREE] = np.arange(capacity - 1, used - 1, -1)
+    state.counters[Counter.FREE] = free + capacity - used
+    return state._replace(**grown)
+
+
+def new_results(capacity: int, *, slots: int, registers: int) -> Results:
+    return Results(
+        count=np.zeros(1, np.int64),
+        node=np.zeros(capacity, np.int32),
+        times=np.zeros((capacity, 5), np.int64),
+        slots=np.zeros((capacity, max(slots, 1)), np.int32),
+        ints=np.zeros((capacity, registers), np.int64),
+        floats=np.zeros((capacity, registers), np.float64),
+        nulls=np.zeros((capacity, registers), np.uint8),
+    )
+
+
+def larger_results(results: Results) -> Results:
+    """Twice the room, with what is in it."""
+    grown = {}
+    for name, old in results._asdict().items():
+        if name != "count":
+            new = np.zeros((2 * len(old), *old.shape[1:]), old.dtype)
+            new[: len(old)] = old
+            grown[name] = new
+    return results._replace(**grown)
+
+
+# ── Programs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class ProgramTable:
+    """The programs of some automata, each once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Instruction, ...], int] = {}
+        self._programs: list[tuple[Instruction, ...]] = []
+
+    def number(self, instructions: Sequence[Instruction]) -> int:
+        program = tuple(instructions)
+        if program not in self._numbers:
+            self._numbers[program] = len(self._programs)
+            self._programs.append(program)
+        return self._numbers[program]
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64], int]:
+        """code_first, code, int_constants, float_constants, and how high the stack grows."""
+        first, rows = [0], []
+        ints: list[int] = []
+        floats: list[float] = []
+        depth = 0
+        for program in self._programs:
+            height = 0
+            for step in program:
+                rows.append(_row(step, ints, floats))
+                height += 1 - OPERANDS[step.opcode]
+                # Operands stand on the stack before they are taken.
+                depth = max(depth, height + OPERANDS[step.opcode])
+            first.append(len(rows))
+        code = np.array(rows, np.int32).reshape(len(rows), 3)
+        return np.array(first, np.int32), code, np.array(ints, np.int64), np.array(floats, np.float64), depth
+
+
+def _row(step: Instruction, ints: list[int], floats: list[float]) -> tuple[int, int, int]:
+    match step.opcode:
+        case Opcode.LOAD_INT | Opcode.LOAD_FLOAT:
+            assert step.lane is not None
+            return (step.opcode, step.lane.component, step.lane.lane)
+        case Opcode.INT:
+            ints.append(int(step.constant))
+            return (step.opcode, len(ints) - 1, 0)
+        case Opcode.FLOAT:
+            floats.append(float(step.constant))
+            return (step.opcode, len(floats) - 1, 0)
+        case Opcode.COMPARE_INT | Opcode.COMPARE_FLOAT:
+            return (step.opcode, step.comparison, 0)
+        case _:
+            return (step.opcode, 0, 0)

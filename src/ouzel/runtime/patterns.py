@@ -1,0 +1,177 @@
+"""Planned automata as columns for the kernel: what each query of a template says, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute, Bound, Constant, Kind
+from ouzel.kernels.cayuga_build import ConjunctColumns, EdgeColumns, Key, NodeColumns, PatternColumns, RangeAtom
+from ouzel.kernels.cayuga_tables import INT64_MAX, INT64_MIN
+from ouzel.plan.linear import (
+    DurationBound,
+    EventLanes,
+    Form,
+    PlannedBranch,
+    PlannedConjunct,
+    StaticAtom,
+    ordered,
+    range_of,
+)
+from ouzel.runtime.coding import Coder
+from ouzel.runtime.values import Column, split, to_engine
+from ouzel.runtime.vectors import evaluate
+
+
+class ParameterFrame:
+    """A table of parameters, one query a row: where expressions over parameters find their columns."""
+
+    def __init__(self, table: pa.Table, count: int) -> None:
+        self._table = table
+        self.rows = count
+
+    def attribute(self, reference: Attribute) -> Column:
+        return to_engine(self._table.column(reference.path[0]), reference.type)
+
+    def intrinsic(self, reference: object) -> Column:
+        raise AssertionError("a parameter has no time of its own")
+
+    def lacks(self, reference: Attribute) -> None:
+        return None
+
+
+def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Integers, booleans, dates, ticks, and decimals as their unscaled digits; and which are not null."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
+        return np.where(valid, words, 0), valid
+    if pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.int64())
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    return split(column, np.int64)
+
+
+class PatternWriter:
+    """Writes the automata of one template, for all rows of its table of parameters."""
+
+    def __init__(self, lanes: EventLanes, texts: Coder, frame: ParameterFrame, type_codes: Coder) -> None:
+        self._lanes = lanes
+        self._texts = texts
+        self._type_codes = type_codes
+        self._frame = frame
+        self._known: dict[tuple[Form, Bound], tuple[np.ndarray, np.ndarray]] = {}
+
+    def pattern(self, planned: PlannedBranch, parameters: Sequence[Attribute]) -> PatternColumns:
+        """The automata of one branch. `parameters` are those that programs read, in their order."""
+        nodes = tuple(
+            NodeColumns(
+                self._conjuncts(node.conjuncts) if 0 < place < len(planned.nodes) - 1 else (),
+                node.slot,
+                None if node.key is None else Key(*node.key),
+            )
+            for place, node in enumerate(planned.nodes)
+        )
+        edges = tuple(
+            EdgeColumns(edge.source, edge.target, self._conjuncts(edge.conjuncts), edge.registers)
+            for edge in planned.edges
+        )
+        count = self._frame.rows
+        width = len(parameters)
+        ints = np.zeros((count if width else 0, width), np.int64)
+        floats = np.zeros((count if width else 0, width), np.float64)
+        nulls = np.zeros((count if width else 0, width), np.uint8)
+        for k, parameter in enumerate(parameters):
+            column = evaluate(parameter, self._frame)
+            if parameter.type.kind is Kind.FLOAT:
+                floats[:, k], valid = split(column, np.float64)
+            else:
+                ints[:, k], valid = as_integers(column)
+            nulls[:, k] = ~valid
+        return PatternColumns(count, nodes, edges, ints, floats, nulls)
+
+    def _conjuncts(self, conjuncts: Iterable[PlannedConjunct]) -> tuple[ConjunctColumns, ...]:
+        return tuple(self._conjunct(one) for one in conjuncts)
+
+    def _conjunct(self, planned: PlannedConjunct) -> ConjunctColumns:
+        enabled = np.ones(self._frame.rows, bool)
+        for condition in planned.enabled:
+            enabled &= self._truth(condition)
+        atoms: list[RangeAtom] = []
+        for atom in planned.static:
+            found, valid = self._atom(atom)
+            enabled &= valid if found.present is None else valid | ~found.present
+            atoms = _joined(atoms, found)
+        if not any(atom.equality for atom in atoms):
+            # Better than no key at all.
+            atoms = [a._replace(equality=a.low is a.high and not a.negated) for a in atoms]
+        least, greatest = self._durations(planned.durations, enabled)
+        return ConjunctColumns(
+            tuple(atoms), planned.programs, least, greatest, None if enabled.all() else enabled
+        )
+
+    def _atom(self, atom: StaticAtom) -> tuple[RangeAtom, np.ndarray]:
+        values, valid = self._values(atom.lane.form, atom.constant)
+        low, high, negated = range_of(atom.operator, values)
+        present = None if atom.unless is None else ~self._truth(atom.unless)
+        equality = atom.operator == "=" and not atom.weak
+        return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
+
+    def _durations(
+        self, bounds: Iterable[DurationBound], enabled: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        least, greatest = None, None
+        for bound in bounds:
+            values, valid = self._values(Form.INT, bound.constant)
+            enabled &= valid
+            low, high, _ = range_of(bound.operator, values)
+            least = low if least is None else np.maximum(least, low)
+            greatest = high if greatest is None else np.minimum(greatest, high)
+        if least is None or greatest is None:
+            return None, None
+        return (
+            None if (least == INT64_MIN).all() else least,
+            None if (greatest == INT64_MAX).all() else greatest,
+        )
+
+    def _truth(self, condition: Bound) -> np.ndarray:
+        column = evaluate(condition, self._frame)
+        return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+    def _values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        """Constants in the form of the lane that they are compared with, and which are not null."""
+        if (form, constant) not in self._known:
+            self._known[form, constant] = self._computed(form, constant)
+        return self._known[form, constant]
+
+    def _computed(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        if form is Form.TYPE:
+            assert isinstance(constant, Constant)
+            code = int(self._type_codes.encode([pa.array([constant.value], pa.large_string())])[0])
+            return np.full(self._frame.rows, code, np.int64), np.ones(self._frame.rows, bool)
+        column = evaluate(constant, self._frame)
+        if form is Form.CODE:
+            codes = self._texts.encode([column]).astype(np.int64)
+            return codes, codes >= 0
+        if form is Form.ORDERED:
+            values, valid = split(column, np.float64)
+            return ordered(values), valid
+        return as_integers(column)
+
+
+def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
+    """Two ranges of one lane are one range."""
+    for k, atom in enumerate(atoms):
+        alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
+        same_queries = (atom.present is None and more.present is None) or (
+            atom.present is not None and more.present is not None and np.array_equal(atom.present, more.present)
+        )
+        if alike and same_queries:
+            low, high = np.maximum(atom.low, more.low), np.minimum(atom.high, more.high)
+            return [*atoms[:k], atom._replace(low=low, high=high), *atoms[k + 1 :]]
+    return [*atoms, more]
