@@ -90,7 +90,10 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
         )
         add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
     if wanted("growth"):
-        note = "Cost per match is that of the densest query of its group; L = 2 is taken at the same window."
+        note = (
+            "Cost per match is that of the densest query of its group, beyond the time at L = 2; this is taken at the "
+            "same window."
+        )
         add("Growth with length and window", note, lambda: sase_bars.growth_bars(events, runs))
     if wanted("start"):
         with tempfile.TemporaryDirectory() as folder:

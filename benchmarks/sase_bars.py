@@ -182,7 +182,10 @@ def growth_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
             assert check_sample(sequence_query(length, window), window, types=8, values=(2,)) > 0 or length > 4
         seconds = alternate(contestants, runs)
         densest = max(matches, key=matches.__getitem__)
-        per_match = seconds[densest] / matches[densest]
+        densest_shortest = next(
+            k for (n, w, _), k in zip(points, contestants, strict=True) if n == 2 and f"W={w:,}," in densest
+        )
+        per_match = max(0.0, seconds[densest] - seconds[densest_shortest]) / matches[densest]
         for (length, window, _), label in zip(points, contestants, strict=True):
             shortest = next(k for (n, w, _), k in zip(points, contestants, strict=True) if n == 2 and w == window)
             allowed = seconds[shortest] + matches[label] * per_match
