@@ -119,6 +119,17 @@ def shares(query: object, schema: object = SCHEMA) -> list:
         # Written out for the positive components only: the negative one forbids whatever its id.
         ("PATTERN SEQ(A a, !(C c), B b) WHERE a.id = b.id WITHIN 5", set()),
         ("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", {("id",)}),
+        # The total of an aggregate is over all keys, unless they are groups.
+        ("PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT WITHIN 5", set()),
+        ("PATTERN SEQ(A a, B b) WHERE [place] GROUP BY id AGG COUNT WITHIN 5", {("id",)}),
+        ("PATTERN SEQ(A a, B b) WHERE [id] GROUP BY b.place AGG COUNT WITHIN 5", set()),
+        # Forms of output, windows in events and contiguity go by partitions, which only [attr] makes.
+        ("PATTERN SEQ(A a, B b) WHERE [id] AND a.place = b.place WITHIN 5 OUTPUT NON_OVERLAPPING", {("id",)}),
+        ("PATTERN SEQ(A a, B b) WHERE a.id = b.id WITHIN 5 OUTPUT FIRST", set()),
+        ("PATTERN SEQ(A a, B b) WHERE a.id = b.id WITHIN 5 EVENTS", set()),
+        ("PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id] AND a.place = b.place} WITHIN 5", {("id",)}),
+        ("PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) {[id]} WITHIN 5", set()),
+        ("PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {[id]} WITHIN 5", {("id",)}),
     ],
 )
 def test_the_key_is_what_all_events_of_a_match_share(query: str, keys: set) -> None:
@@ -144,6 +155,8 @@ def test_only_columns_and_types_that_matter_travel() -> None:
     assert part.types == {"A", "B"}
     (part,) = shares("PATTERN SEQ(A a, B b) WITHIN 5")
     assert part.columns == tuple(SCHEMA.names)
+    (part,) = shares("PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id]} WITHIN 5")
+    assert part.types is None, "an event of any type ends a run"
 
 
 def test_queries_with_one_key_are_one_share() -> None:

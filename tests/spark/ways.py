@@ -83,7 +83,13 @@ class SparkStream:
             if self.gap(case) is None:
                 self._add(case)
         self._job = StreamJob(tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))))
-        self._found = self._run_all(spark, folder, restarted)
+        self._found: dict[str, dict[str, list[Any]]] = {}
+        self._failure: Exception | None = None
+        try:
+            with ouzel.spark.clear_errors():
+                self._found = self._run_all(spark, folder, restarted)
+        except Exception as failure:  # one case that fails takes the stream with it; each test tells of it
+            self._failure = failure
 
     def gap(self, case: Case) -> str | None:
         if not any(table.num_rows for table in case.inputs.values()):
@@ -91,6 +97,8 @@ class SparkStream:
         return gap(case)
 
     def run(self, case: Case) -> Answers:
+        if self._failure is not None:
+            raise self._failure
         return {name: Answer.of_rows(rows) for name, rows in self._found[case.identity].items()}
 
     def _add(self, case: Case) -> None:

@@ -43,7 +43,7 @@ class Events:
     @property
     def clock(self) -> Clock:
         """How ticks stand to Spark's watermark; bare numbers are taken for milliseconds."""
-        tick_ns = self.program.queries[0].catalog.time.tick_ns
+        tick_ns = self.program.catalog.time.tick_ns
         return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
 
 
@@ -128,7 +128,7 @@ def watermarked(
     if any(marked):
         raise InputError(f"the column '{time}' has a watermark already, so leave max_delay= out")
     clock = events.clock
-    delay_ticks = duration_ticks(max_delay, events.program.queries[0].catalog, "max_delay")
+    delay_ticks = duration_ticks(max_delay, events.program.catalog, "max_delay")
     delay_ms = -(-delay_ticks * clock.tick_ns // NANOSECONDS_PER_MILLISECOND)
     # An event that is late by just max_delay still counts; Spark's watermark would pass it, so it follows 1 ms behind.
     threshold = f"{delay_ms + 1} milliseconds"

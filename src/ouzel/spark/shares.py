@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ouzel.bind.model import Attribute, BoundQuery, EventWindow
-from ouzel.lang.syntax import Strategy
-from ouzel.plan.kleene import RunPlan
+from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
@@ -32,7 +31,7 @@ class SharePlan:
 
 def plan_shares(program: Program, clock: Clock) -> list[SharePlan]:
     """Split a program so that each part can be spread by its own key."""
-    if any(is_composed(query) for query in program.queries):
+    if program.algebra or any(is_composed(query) for query in program.queries):
         # What one query finds another reads, wherever in the stream that was.
         return [_share(program, clock, keys=(), types=None)]
     plans = program.plans()
@@ -82,11 +81,30 @@ def _share(
 
 def _keys(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
     """The columns that are equal in all events, negative ones included, that have to do with one match."""
-    if isinstance(plan, RunPlan) and plan.query.strategy is Strategy.STRICT_CONTIGUITY:
+    paths = {_common_path(plan, part, layout) for part in plan.key}
+    made = _partitioning(plan.query)
+    if made is not None:
+        paths &= {path for attribute in made for path in _columns_of(plan.query, attribute, layout)}
+    return tuple(sorted(path for path in paths if path is not None))
+
+
+def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
+    """The attributes by which answers fall apart, where not every equality between events will do; None: it will."""
+    if query.strategy is Strategy.STRICT_CONTIGUITY:
         # An event of any partition ends a run.
-        return ()
-    paths = (_common_path(plan, part, layout) for part in plan.key)
-    return tuple(sorted({path for path in paths if path is not None}))
+        return set()
+    if query.aggregates:
+        # Without GROUP BY the total is over all keys.
+        return {key.path for key in query.group_by if key.path is not None}
+    if query.output.form is not OutputForm.ALL or _counts_every_event(query):
+        # Equalities that are written out make no partition in the sense of the language.
+        return {test.path for test in query.equivalences}
+    return None
+
+
+def _columns_of(query: BoundQuery, attribute: KeyPath, layout: Layout) -> set[KeyPath]:
+    types = query.catalog.declared or ("",)
+    return {(layout.column(event_type, attribute[0]), *attribute[1:]) for event_type in types}
 
 
 def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
@@ -107,12 +125,14 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
 def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
     found: set[str] = set()
     for query in queries:
-        counts_every_event = isinstance(query.window, EventWindow) or query.strategy in (
-            Strategy.STRICT_CONTIGUITY,
-            Strategy.PARTITION_CONTIGUITY,
-        )
         for component in query.components:
-            if counts_every_event or component.types is None:
+            if _counts_every_event(query) or component.types is None:
                 return None
             found.update(component.types)
     return frozenset(found)
+
+
+def _counts_every_event(query: BoundQuery) -> bool:
+    """An event that no component wants may still change the answer: it ends a run, or takes a position."""
+    contiguous = query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
+    return contiguous or isinstance(query.window, EventWindow)
