@@ -1,0 +1,333 @@
+"""Arrays of the arrival kernel (AYAC): a query with its edges and their scores, what is remembered, what is found.
+
+Instances are those of `stack_tables.py`. Positions count positive components. An *edge* leads to a position from an
+earlier one, or from the beginning of the window (ENTRY); the positions between are missing. A path's worth is the
+product of its edges' worths: its score, or its probability where the threshold is on that. Nothing here needs numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
+
+ENTRY = -1
+# Bounds and products are rounded differently; nothing that is nearer to the threshold than this is pruned.
+SLACK = 1 + 1e-9
+
+
+class Counter(IntEnum):
+    """Places in `ArrivalState.counters`."""
+
+    MOMENT = 0  # the tick of the latest matches
+    AT_MOMENT = 1  # how many there were at it
+    OLDEST = 2  # a slot before which everything has left the window
+    # What the work was; the answer does not depend on these.
+    INSTANCES = 3  # seen
+    KEPT = 4  # arrivals whose upper bound reaches the threshold
+    SEARCHES = 5  # started backwards from a last component
+    EDGES = 6  # candidates looked at in these
+    MATCHES = 7
+
+
+class ByEdge(IntEnum):
+    """Columns of `ArrivalTables.by_edge`. Ranges end where those of the next row begin."""
+
+    SOURCE = 0  # a position, or ENTRY
+    WORTH = 1  # a curve, or -1: `edge_worth` says the constant
+    OTHER = 2  # likewise of what is reported beside: `edge_other`
+    FIRST_NEGATIVE = 3  # in `edge_negatives`
+
+
+class ByNegative(IntEnum):
+    """Columns of `ArrivalTables.by_negative`, by component; rows of positives are not used."""
+
+    EVERYWHERE = 0  # 1 if some of its instances may have EVERY_KEY
+    READY = 1  # the lowest position that its tests look at; the length if they look at none
+    FIRST_TEST = 2
+    AFTER_TEST = 3
+
+
+class ByTest(IntEnum):
+    """Columns of `ArrivalTables.by_test`. Ranges end where those of the next row begin."""
+
+    FIRST_NAMED = 0  # in `named`: positions whose being missing changes the test
+    FIRST_VARIANT = 1  # in `variants`: by those missing, as bits, a conjunct, or ALWAYS
+
+
+ALWAYS = -1
+
+
+class CurveTables(NamedTuple):
+    """Functions of a whole number of ticks, in [0, 1], as pieces: see `Curve` of the loss room."""
+
+    first_piece: NDArray[np.int32]  # of each curve; one more entry than curves
+    low: NDArray[np.int64]
+    middle: NDArray[np.float64]
+    half: NDArray[np.float64]  # 0: the coefficients are the values at the piece's ticks
+    coefficients: NDArray[np.float64]  # [piece, power]
+    ceiling: NDArray[np.float64]  # of the curve from 1 to the end of the piece
+    trend: NDArray[np.uint8]  # of each curve: 0 neither, 1 rising, 2 falling
+
+
+class ArrivalTables(NamedTuple):
+    """A query over an incomplete stream."""
+
+    components: int
+    length: int
+    window: int  # in ticks
+    threshold: float
+    bounds: int  # 1: upper bounds prune
+    worth_is_probability: int
+    find_fuller: int  # 1: tell of each path whether another one binds a proper superset
+    max_matches_per_moment: int
+    position: NDArray[np.int32]  # by component; -1 if negative
+    component_at: NDArray[np.int32]  # by position
+    first_edge: NDArray[np.int32]  # to each position; one more entry than positions
+    by_edge: NDArray[np.int32]  # [edge, ByEdge], one row more than edges
+    edge_worth: NDArray[np.float64]  # of edges without a curve
+    edge_other: NDArray[np.float64]
+    edge_best: NDArray[np.float64]  # G over the whole window (AYAC section 4)
+    edge_negatives: NDArray[np.int32]  # components
+    negatives_between: NDArray[np.int32]  # [negative, 2]: its component and how many positions stand before it
+    curves: CurveTables
+    by_negative: NDArray[np.int32]  # [component, ByNegative]
+    first_test: NDArray[np.int32]  # whose lowest position is this one; one more entry than positions
+    by_test: NDArray[np.int32]  # [test, ByTest], one row more than tests
+    named: NDArray[np.int32]
+    variants: NDArray[np.int32]
+    predicates: Predicates
+
+
+class ArrivalTest(NamedTuple):
+    """A conjunct, in all the forms that it takes as components are missing.
+
+    `lowest` is the lowest position that it looks at. `variants` has an entry for each set of missing ones among
+    `named`, the first of them the lowest bit; None: it holds.
+    """
+
+    lowest: int
+    named: tuple[int, ...]
+    variants: tuple[tuple[Alternative, ...] | None, ...]
+
+
+class ArrivalEdge(NamedTuple):
+    """`worth` and `other` number a curve, or are a constant where they are floats."""
+
+    source: int
+    target: int
+    worth: int | float
+    other: int | float
+    best: float
+    negatives: tuple[int, ...]
+
+
+def build_arrival_tables(
+    negated: Sequence[bool],
+    window: int,
+    threshold: float,
+    edges: Sequence[ArrivalEdge],
+    curves: CurveTables,
+    tests: Sequence[ArrivalTest] = (),
+    negative_tests: Mapping[int, Sequence[ArrivalTest]] | None = None,
+    *,
+    everywhere: Sequence[int] = (),
+    bounds: bool = True,
+    worth_is_probability: bool = False,
+    find_fuller: bool = False,
+    max_matches_per_moment: int,
+) -> ArrivalTables:
+    """The tables of a query whose last component is positive."""
+    assert not negated[-1], "the last component is positive and observed"
+    places = [component for component, is_negative in enumerate(negated) if not is_negative]
+    length = len(places)
+    position = np.full(len(negated), -1, np.int32)
+    position[places] = np.arange(length)
+    ordered = sorted(edges, key=lambda edge: (edge.target, -edge.source))
+    first_edge = np.searchsorted([edge.target for edge in ordered], np.arange(length + 1)).astype(np.int32)
+    edge_negatives: list[int] = []
+    by_edge = np.zeros((len(ordered) + 1, len(ByEdge)), np.int32)
+    edge_worth, edge_other = np.ones(len(ordered)), np.ones(len(ordered))
+    for number, edge in enumerate(ordered):
+        by_edge[number] = (
+            edge.source,
+            -1 if isinstance(edge.worth, float) else edge.worth,
+            -1 if isinstance(edge.other, float) else edge.other,
+            len(edge_negatives),
+        )
+        edge_worth[number] = edge.worth if isinstance(edge.worth, float) else 1.0
+        edge_other[number] = edge.other if isinstance(edge.other, float) else 1.0
+        edge_negatives += edge.negatives
+    by_edge[-1, ByEdge.FIRST_NEGATIVE] = len(edge_negatives)
+
+    listed = sorted(tests, key=lambda test: test.lowest)
+    first_test = np.searchsorted([test.lowest for test in listed], np.arange(length + 1)).astype(np.int32)
+    by_negative = np.zeros((len(negated), len(ByNegative)), np.int32)
+    for component, is_negative in enumerate(negated):
+        own = list((negative_tests or {}).get(component, ())) if is_negative else []
+        by_negative[component] = (
+            component in everywhere,
+            min((test.lowest for test in own), default=length),
+            len(listed),
+            len(listed) + len(own),
+        )
+        listed += own
+    conjuncts: list[tuple[Alternative, ...]] = []
+    by_test = np.zeros((len(listed) + 1, len(ByTest)), np.int32)
+    named: list[int] = []
+    variants: list[int] = []
+    for number, test in enumerate(listed):
+        assert len(test.variants) == 1 << len(test.named)
+        by_test[number] = len(named), len(variants)
+        named += test.named
+        for variant in test.variants:
+            variants.append(ALWAYS if variant is None else len(conjuncts))
+            if variant is not None:
+                conjuncts.append(variant)
+    by_test[-1] = len(named), len(variants)
+    between = [(c, sum(1 for place in places if place < c)) for c, is_negative in enumerate(negated) if is_negative]
+    return ArrivalTables(
+        components=len(negated),
+        length=length,
+        window=window,
+        threshold=threshold,
+        bounds=int(bounds),
+        worth_is_probability=int(worth_is_probability),
+        find_fuller=int(find_fuller),
+        max_matches_per_moment=max_matches_per_moment,
+        position=position,
+        component_at=np.array(places, np.int32),
+        first_edge=first_edge,
+        by_edge=by_edge,
+        edge_worth=edge_worth,
+        edge_other=edge_other,
+        edge_best=np.array([edge.best for edge in ordered], np.float64),
+        edge_negatives=np.array(edge_negatives, np.int32),
+        negatives_between=np.array(between, np.int32).reshape(len(between), 2),
+        curves=curves,
+        by_negative=by_negative,
+        first_test=first_test,
+        by_test=by_test,
+        named=np.array(named, np.int32),
+        variants=np.array(variants, np.int32),
+        predicates=build_predicates(conjuncts),
+    )
+
+
+class Link(IntEnum):
+    """Columns of `ArrivalState.links`: slots of the same queue, -1 for none."""
+
+    BELOW = 0  # the one before
+    ABOVE = 1  # the one after
+    JUMP = 2  # one some way before, so that a moment is found in logarithmic time
+    SPAN = 3  # how many steps that is
+    KEPT = 4  # the newest at or before this one whose upper bound reaches the threshold
+    OLDER = 5  # in the queue of falling maxima: its neighbours
+    NEWER = 6
+
+
+class Queue(IntEnum):
+    """Columns of `ArrivalState.queues`: slots, -1 for none."""
+
+    NEWEST = 0
+    OLDEST = 1
+    # Of the kept arrivals those that no later one equals or exceeds; the first has the largest bound of all.
+    MAXIMUM = 2
+    LAST_MAXIMUM = 3
+
+
+class ArrivalState(NamedTuple):
+    """What is remembered between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
+
+    queues: NDArray[np.int32]  # [key * components + component, Queue]
+    links: NDArray[np.int32]  # [slot, Link]
+    upper: NDArray[np.float64]  # by slot: u, an upper bound of the worth of all paths to it
+    counters: NDArray[np.int64]
+    # Scratch of one search.
+    bound: NDArray[np.int32]  # by component
+    missing: NDArray[np.uint8]  # by position
+    chosen: NDArray[np.int32]  # by position: what the path binds, -1 if it is missing
+    tried: NDArray[np.int32]  # by position, likewise of a fuller path
+    node: NDArray[np.int32]  # by level
+    place: NDArray[np.int32]  # by level: the position of its node
+    edge: NDArray[np.int32]  # by level
+    candidate: NDArray[np.int32]  # by level
+    worth: NDArray[np.float64]  # by level
+    other: NDArray[np.float64]  # by level
+    values: Values
+
+
+class ArrivalOutput(NamedTuple):
+    """Matches found, so many as `written`, which has one entry, says."""
+
+    slots: NDArray[np.int32]  # [position, match], -1 where missing
+    worth: NDArray[np.float64]
+    other: NDArray[np.float64]
+    fuller: NDArray[np.uint8]  # 1: another path with the same last event binds a proper superset
+    match_end: NDArray[np.int64]
+    written: NDArray[np.int64]
+
+
+def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
+    """Empty queues for so many slots and keys."""
+    levels = tables.length + 1
+    return ArrivalState(
+        queues=np.full((keys * tables.components, len(Queue)), -1, np.int32),
+        links=np.full((capacity, len(Link)), -1, np.int32),
+        upper=np.zeros(capacity, np.float64),
+        counters=np.zeros(len(Counter), np.int64),
+        bound=np.zeros(tables.components, np.int32),
+        missing=np.zeros(tables.length, np.uint8),
+        chosen=np.zeros(tables.length, np.int32),
+        tried=np.zeros(tables.length, np.int32),
+        node=np.zeros(levels, np.int32),
+        place=np.zeros(levels, np.int32),
+        edge=np.zeros(levels, np.int32),
+        candidate=np.zeros(levels, np.int32),
+        worth=np.zeros(levels, np.float64),
+        other=np.zeros(levels, np.float64),
+        values=new_values(tables.predicates),
+    )
+
+
+def reserve(tables: ArrivalTables, state: ArrivalState, capacity: int, keys: int) -> ArrivalState:
+    """The same state with room for at least so many slots and keys."""
+    if capacity > len(state.upper):
+        links = np.full((capacity, len(Link)), -1, np.int32)
+        links[: len(state.links)] = state.links
+        upper = np.zeros(capacity, np.float64)
+        upper[: len(state.upper)] = state.upper
+        state = state._replace(links=links, upper=upper)
+    if keys * tables.components > len(state.queues):
+        queues = np.full((max(keys * tables.components, 2 * len(state.queues)), len(Queue)), -1, np.int32)
+        queues[: len(state.queues)] = state.queues
+        state = state._replace(queues=queues)
+    return state
+
+
+def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
+    """Room for so many matches."""
+    return ArrivalOutput(
+        slots=np.empty((tables.length, capacity), np.int32),
+        worth=np.empty(capacity, np.float64),
+        other=np.empty(capacity, np.float64),
+        fuller=np.empty(capacity, np.uint8),
+        match_end=np.empty(capacity, np.int64),
+        written=np.zeros(1, np.int64),
+    )
+
+
+def grown(tables: ArrivalTables, output: ArrivalOutput) -> ArrivalOutput:
+    """The same matches with twice the room."""
+    larger = new_output(tables, 2 * len(output.worth))
+    used = int(output.written[0])
+    larger.slots[:, :used] = output.slots[:, :used]
+    for name in ("worth", "other", "fuller", "match_end"):
+        getattr(larger, name)[:used] = getattr(output, name)[:used]
+    larger.written[0] = used
+    return larger

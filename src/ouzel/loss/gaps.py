@@ -1,0 +1,390 @@
+"""How long after one component the next one comes: the five families of gap distributions.
+
+Lengths of time are ticks where they are plain numbers, and exact durations where they are text ("10 min") or a
+timedelta; `in_ticks` makes all of them ticks once the tick is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.errors import InputError, QueryError
+from ouzel.loss.special import complementary_error, incomplete_gamma
+
+Array = NDArray[np.float64]
+
+# Quantiles between which every family is smooth enough for a polynomial of moderate degree.
+_LANDMARKS = (1e-12, 1e-8, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6)
+_NANOSECONDS = {
+    "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3_600 * 10**9,
+    "days": 86_400 * 10**9, "weeks": 7 * 86_400 * 10**9,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A length of time in nanoseconds, whatever the ticks of an input are."""
+
+    nanoseconds: float
+
+
+Length = float | Duration
+GivenLength = float | str | timedelta | Duration
+
+
+def length_of(given: GivenLength, what: str) -> Length:
+    """A length of time as users write it: a number of ticks, text like "10 min", or a timedelta.
+
+    >>> length_of("1 min", "mean")
+    Duration(nanoseconds=60000000000.0)
+    """
+    if isinstance(given, Duration):
+        return given
+    if isinstance(given, timedelta):
+        return Duration(given / timedelta(microseconds=1) * 1000)
+    if isinstance(given, str):
+        from ouzel.lang import parse_expression
+        from ouzel.lang.syntax import Duration as WrittenDuration
+
+        try:
+            parsed = parse_expression(given)
+        except QueryError as error:
+            raise InputError(f"{what}='{given}' is not a duration: {error.message}") from None
+        if not isinstance(parsed, WrittenDuration):
+            raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
+        return Duration(float(parsed.amount) * _NANOSECONDS[parsed.unit])
+    return number_of(given, what)
+
+
+def number_of(given: Any, what: str) -> float:
+    """A finite number, or a clear word."""
+    if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
+        raise InputError(f"{what} must be a number, not {given!r}")
+    if not math.isfinite(given):
+        raise InputError(f"{what} must be finite, not {given!r}")
+    return float(given)
+
+
+def _ticks(length: Length, tick_ns: int | None, what: str) -> float:
+    if not isinstance(length, Duration):
+        return length
+    if tick_ns is None:
+        raise InputError(
+            f"{what} of a gap has a unit, but the time column holds bare numbers; "
+            "give time_unit= to say what they count, or a number of ticks"
+        )
+    return length.nanoseconds / tick_ns
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The distribution of a gap. Density, cdf and survival are asked only once every length is in ticks."""
+
+    family: ClassVar[str]
+    # Fields that are lengths of time, or sequences of them.
+    lengths: ClassVar[tuple[str, ...]]
+
+    def in_ticks(self, tick_ns: int | None) -> Gap:
+        """The same distribution with every length in ticks; `tick_ns` is None where ticks have no unit."""
+        changed: dict[str, Any] = {}
+        for name in self.lengths:
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                changed[name] = tuple(_ticks(item, tick_ns, f"'{name}'") for item in value)
+            else:
+                changed[name] = _ticks(value, tick_ns, f"'{name}'")
+        return replace(self, **changed)
+
+    def density(self, t: Array) -> Array:
+        """f(t)."""
+        raise NotImplementedError
+
+    def cdf(self, t: Array) -> Array:
+        """F(t)."""
+        raise NotImplementedError
+
+    def survival(self, t: Array) -> Array:
+        """1 - F(t), with a small relative error where it is small."""
+        raise NotImplementedError
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where the density jumps."""
+        return ()
+
+    def landmarks(self) -> list[float]:
+        """Points between which the density is smooth, whatever its scale."""
+        low = [self._quantile(share, upper=False) for share in _LANDMARKS]
+        high = [self._quantile(share, upper=True) for share in _LANDMARKS]
+        return sorted({*low, *high, *self.kinks})
+
+    def _quantile(self, share: float, *, upper: bool) -> float:
+        """By bisection on a logarithmic scale: landmarks need no more than a few digits."""
+        low, high = -690.0, 690.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            t = np.array([math.exp(middle)])
+            beyond = self.survival(t)[0] < share if upper else self.cdf(t)[0] > share
+            low, high = (low, middle) if beyond else (middle, high)
+        return math.exp((low + high) / 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"family": self.family, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """Random gaps, in ticks."""
+        raise NotImplementedError
+
+    def _check(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise InputError(f"a gap that is {self.family} {message}")
+
+
+def _size(length: GivenLength) -> float:
+    return length.nanoseconds if isinstance(length, Duration) else _known(length)
+
+
+def _known(length: GivenLength) -> float:
+    """A length that is in ticks already."""
+    assert isinstance(length, float), "asked before `in_ticks`"
+    return length
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Duration):
+        return {"ns": value.nanoseconds}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Exponential(Gap):
+    """Memoryless waiting.
+
+    >>> Exponential(mean=10).cdf(np.array([10.0])).round(4).tolist()
+    [0.6321]
+    """
+
+    mean: GivenLength
+
+    family = "exponential"
+    lengths = ("mean",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", length_of(self.mean, "mean"))
+        self._check(_size(self.mean) > 0, "needs a positive mean")
+
+    def density(self, t: Array) -> Array:
+        return np.where(t >= 0, np.exp(-np.maximum(t, 0.0) / _known(self.mean)) / _known(self.mean), 0.0)
+
+    def cdf(self, t: Array) -> Array:
+        return np.asarray(-np.expm1(-np.maximum(t, 0.0) / _known(self.mean)))
+
+    def survival(self, t: Array) -> Array:
+        return np.asarray(np.exp(-np.maximum(t, 0.0) / _known(self.mean)))
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        return rng.exponential(_known(self.mean), count)
+
+
+@dataclass(frozen=True)
+class Gamma(Gap):
+    """A sum of waits: with shape 3 and scale 10, three exponential ones of mean 10."""
+
+    shape: float
+    scale: GivenLength
+
+    family = "gamma"
+    lengths = ("scale",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", number_of(self.shape, "shape"))
+        object.__setattr__(self, "scale", length_of(self.scale, "scale"))
+        self._check(0.1 <= self.shape <= 10_000, "needs a shape from 0.1 to 10,000")
+        self._check(_size(self.scale) > 0, "needs a positive scale")
+
+    def density(self, t: Array) -> Array:
+        x = np.maximum(t / _known(self.scale), 1e-300)
+        log = (self.shape - 1) * np.log(x) - x - math.lgamma(self.shape) - math.log(_known(self.scale))
+        at_zero = 1 / _known(self.scale) if self.shape == 1 else 0.0
+        return np.where(t > 0, np.exp(np.minimum(log, 700.0)), np.where(t == 0, at_zero, 0.0))
+
+    def cdf(self, t: Array) -> Array:
+        return incomplete_gamma(self.shape, np.maximum(t, 0.0) / _known(self.scale))[0]
+
+    def survival(self, t: Array) -> Array:
+        return incomplete_gamma(self.shape, np.maximum(t, 0.0) / _known(self.scale))[1]
+
+    def landmarks(self) -> list[float]:
+        """Below shape 1 the density is infinite at 0: steps of a fixed ratio lead there."""
+        found = super().landmarks()
+        steep = [found[0] * 8.0**k for k in range(int(math.log(found[-1] / found[0], 8)))] if self.shape < 1 else []
+        return sorted({*found, *steep})
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        return rng.gamma(self.shape, _known(self.scale), count)
+
+
+@dataclass(frozen=True)
+class LogNormal(Gap):
+    """Half of the gaps are below the median; sigma is the standard deviation of their logarithm."""
+
+    median: GivenLength
+    sigma: float
+
+    family = "lognormal"
+    lengths = ("median",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "median", length_of(self.median, "median"))
+        object.__setattr__(self, "sigma", number_of(self.sigma, "sigma"))
+        self._check(_size(self.median) > 0, "needs a positive median")
+        self._check(0.001 <= self.sigma <= 20, "needs a sigma from 0.001 to 20")
+
+    def _standard(self, t: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(t, 0.0) / _known(self.median)) / self.sigma)
+
+    def density(self, t: Array) -> Array:
+        inside = t > 0
+        safe = np.where(inside, t, 1.0)
+        z = self._standard(safe)
+        return np.where(inside, np.exp(-z * z / 2) / (safe * self.sigma * math.sqrt(2 * math.pi)), 0.0)
+
+    def cdf(self, t: Array) -> Array:
+        return complementary_error(-self._standard(t) / math.sqrt(2)) / 2
+
+    def survival(self, t: Array) -> Array:
+        return complementary_error(self._standard(t) / math.sqrt(2)) / 2
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        return np.asarray(_known(self.median) * np.exp(self.sigma * rng.standard_normal(count)))
+
+
+class _Stepwise(Gap):
+    """A density that is constant between edges."""
+
+    def _edges(self) -> tuple[Array, Array]:
+        """Edges and the probability of each interval between them."""
+        raise NotImplementedError
+
+    def density(self, t: Array) -> Array:
+        edges, shares = self._edges()
+        place = np.searchsorted(edges, t, side="right") - 1
+        inside = (place >= 0) & (place < len(shares))
+        return np.where(inside, (shares / np.diff(edges))[np.clip(place, 0, len(shares) - 1)], 0.0)
+
+    def cdf(self, t: Array) -> Array:
+        edges, shares = self._edges()
+        summed = np.concatenate([[0.0], np.cumsum(shares)])
+        summed[-1] = 1.0
+        return np.asarray(np.interp(t, edges, summed))
+
+    def survival(self, t: Array) -> Array:
+        edges, shares = self._edges()
+        left = np.concatenate([np.cumsum(shares[::-1])[::-1], [0.0]])
+        left[0] = 1.0
+        return np.asarray(np.interp(t, edges, left))
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return tuple(self._edges()[0].tolist())
+
+    def landmarks(self) -> list[float]:
+        return sorted({edge for edge in self.kinks if edge > 0})
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        edges, shares = self._edges()
+        place = rng.choice(len(shares), count, p=shares)
+        return edges[place] + rng.random(count) * np.diff(edges)[place]
+
+
+@dataclass(frozen=True)
+class Uniform(_Stepwise):
+    """Any length between two, equally likely."""
+
+    low: GivenLength
+    high: GivenLength
+
+    family = "uniform"
+    lengths = ("low", "high")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", length_of(self.low, "low"))
+        object.__setattr__(self, "high", length_of(self.high, "high"))
+        self._check(isinstance(self.low, Duration) == isinstance(self.high, Duration) or self.low == 0,
+                    "needs both ends in the same way: ticks, or durations")  # fmt: skip
+        self._check(0 <= _size(self.low) < _size(self.high), "needs 0 <= low < high")
+
+    def _edges(self) -> tuple[Array, Array]:
+        return np.array([_known(self.low), _known(self.high)], np.float64), np.array([1.0])
+
+
+@dataclass(frozen=True)
+class Histogram(_Stepwise):
+    """What was seen: so many gaps between each two neighbouring edges.
+
+    >>> Histogram(edges=(0, 10, 20), counts=(3, 1)).cdf(np.array([10.0])).tolist()
+    [0.75]
+    """
+
+    edges: Sequence[GivenLength]
+    counts: Sequence[float]
+
+    family = "histogram"
+    lengths = ("edges",)
+
+    def __post_init__(self) -> None:
+        edges = tuple(length_of(edge, "edges") for edge in self.edges)
+        object.__setattr__(self, "edges", edges)
+        object.__setattr__(self, "counts", tuple(number_of(count, "counts") for count in self.counts))
+        self._check(len(edges) == len(self.counts) + 1 >= 2, "needs one edge more than counts")
+        sizes = [_size(edge) for edge in edges]
+        self._check(sizes[0] >= 0 and all(a < b for a, b in pairwise(sizes)),
+                    "needs edges that rise from 0 or more")  # fmt: skip
+        self._check(all(count >= 0 for count in self.counts) and sum(self.counts) > 0, "needs counts, not all 0")
+
+    def _edges(self) -> tuple[Array, Array]:
+        counts = np.array(self.counts, np.float64)
+        return np.array([_known(edge) for edge in self.edges]), counts / counts.sum()
+
+
+FAMILIES: Mapping[str, type[Gap]] = {
+    family.family: family for family in (Exponential, Gamma, LogNormal, Uniform, Histogram)
+}
+
+
+def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
+    """The distribution that `to_dict` wrote.
+
+    >>> gap_from_dict(Exponential("5 s").to_dict()) == Exponential("5 s")
+    True
+    """
+    family = FAMILIES.get(str(stored.get("family")))
+    if family is None:
+        raise InputError(f"there is no gap distribution '{stored.get('family')}'; there are {', '.join(FAMILIES)}")
+    names = {f.name for f in fields(family)}
+    given = {name: _stored(value) for name, value in stored.items() if name != "family"}
+    if set(given) != names:
+        raise InputError(
+            f"a gap that is {family.family} has {', '.join(sorted(names))}, not {', '.join(sorted(given))}"
+        )
+    return family(**given)
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Duration(number_of(value.get("ns"), "a duration"))
+    if isinstance(value, list):
+        return tuple(_stored(item) for item in value)
+    return value

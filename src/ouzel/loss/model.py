@@ -1,0 +1,155 @@
+"""What a stream loses and how its gaps are distributed: `LossModel`, given by hand or fitted from a history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ouzel.errors import InputError
+from ouzel.loss.gaps import Gap, gap_from_dict, number_of
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LossModel:
+    """Loss rates, gap distributions and priors for queries over incomplete streams (THRESHOLD).
+
+    `loss` is the share of events that readers lose. `component_loss` says it for a component by its variable,
+    `reader_loss` for a reader: the value that a component's own condition gives to the attribute named in `reader`
+    (`x.reader = 'shelf'`), or the component's event type with `reader="type"`. A component's own rate goes before its
+    reader's, and that before `loss`.
+
+    `gaps` are by variable: how long after the positive component before it a component comes. Of negative components
+    they must be given; of the first one none is needed. `priors` say how likely each component happens at all, and
+    `skip_gaps` how long it then takes to the next one where it does not; `probability` needs priors, `score` does not.
+
+    >>> from ouzel.loss import Exponential
+    >>> model = LossModel(0.05, gaps={"c": Exponential("20 min")}, priors={"a": 0.9})
+    >>> LossModel.from_json(model.to_json()) == model
+    True
+    """
+
+    loss: float = 0.0
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
+    priors: Mapping[str, float] = field(default_factory=dict)
+    skip_gaps: Mapping[str, Gap] = field(default_factory=dict)
+    component_loss: Mapping[str, float] = field(default_factory=dict)
+    reader_loss: Mapping[str, float] = field(default_factory=dict)
+    reader: str = "reader"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", _rate(self.loss, "loss", below_one=True))
+        for name in ("component_loss", "reader_loss"):
+            given = _mapping(getattr(self, name), name)
+            rates = {str(key): _rate(value, f"{name}[{key!r}]", below_one=True) for key, value in given.items()}
+            object.__setattr__(self, name, rates)
+        priors = {str(key): _rate(value, f"priors[{key!r}]") for key, value in _mapping(self.priors, "priors").items()}
+        object.__setattr__(self, "priors", priors)
+        for name in ("gaps", "skip_gaps"):
+            given = _mapping(getattr(self, name), name)
+            for key, gap in given.items():
+                if not isinstance(gap, Gap):
+                    raise InputError(f"{name}[{key!r}] must be a gap such as Exponential('5 min'), not {gap!r}")
+            object.__setattr__(self, name, dict(given))
+
+    def loss_of(self, component: str, readers: Sequence[str] | None) -> float:
+        """The loss rate of a component whose events these readers read; None: it is not known which.
+
+        Of several readers the one that loses most counts; where there is none, nothing can be lost.
+        """
+        if component in self.component_loss:
+            return self.component_loss[component]
+        if readers is None or not self.reader_loss:
+            return self.loss
+        return max((self.reader_loss.get(reader, self.loss) for reader in readers), default=0.0)
+
+    @classmethod
+    def fit(
+        cls,
+        matches: Any,
+        *,
+        components: Sequence[str] | None = None,
+        time: str = "ts",
+        family: str | Mapping[str, str] = "auto",
+        **given: Any,
+    ) -> LossModel:
+        """Learn gaps, and priors where they show, from a history in which nothing was lost.
+
+        `matches` is a table as `ouzel.match` gives it: a struct for each component, with the event's time in the
+        field named by `time`. Where the struct is null the component did not happen: from such rows come its prior
+        and the gap that skips it. `family` is auto, which chooses by the Akaike criterion, or one of exponential,
+        gamma, lognormal, uniform and histogram. Everything else that a model has can be given beside.
+
+        >>> history = [{"a": {"ts": 0}, "b": {"ts": gap}} for gap in (5, 9, 10, 11, 15)]
+        >>> LossModel.fit(history, loss=0.1, family="exponential").gaps
+        {'b': Exponential(mean=10.0)}
+        """
+        from ouzel.loss.fitting import fitted
+
+        gaps, skip_gaps, priors = fitted(matches, components, time, family)
+        return cls(
+            gaps={**gaps, **given.pop("gaps", {})},
+            skip_gaps={**skip_gaps, **given.pop("skip_gaps", {})},
+            priors={**priors, **given.pop("priors", {})},
+            **given,
+        )
+
+    def to_json(self) -> str:
+        """The model as text, from which `from_json` makes it again."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "loss": self.loss,
+                "component_loss": dict(self.component_loss),
+                "reader_loss": dict(self.reader_loss),
+                "reader": self.reader,
+                "priors": dict(self.priors),
+                "gaps": {name: gap.to_dict() for name, gap in self.gaps.items()},
+                "skip_gaps": {name: gap.to_dict() for name, gap in self.skip_gaps.items()},
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> LossModel:
+        """The model that `to_json` wrote."""
+        try:
+            stored = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"this is not a loss model in JSON: {error}") from None
+        if not isinstance(stored, Mapping):
+            raise InputError("this is not a loss model in JSON: it is no object")
+        fields = {key: value for key, value in stored.items() if key != "version"}
+        if stored.get("version", _VERSION) != _VERSION:
+            raise InputError(f"this loss model has version {stored['version']}; this Ouzel reads version {_VERSION}")
+        unknown = set(fields) - set(cls.__dataclass_fields__)
+        if unknown:
+            raise InputError(f"a loss model has no '{sorted(unknown)[0]}'")
+        for name in ("gaps", "skip_gaps"):
+            fields[name] = {key: gap_from_dict(gap) for key, gap in _mapping(fields.get(name, {}), name).items()}
+        return cls(**fields)
+
+    def plot(self, path: str | None = None, *, components: Sequence[str] | None = None) -> Any:
+        """The gaps' densities with loss rates and priors, as a matplotlib figure; with `path` also as a file."""
+        from ouzel.loss.plotting import plot
+
+        return plot(self, components, path)
+
+
+def _mapping(given: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what} must be a dictionary by name, not {given!r}")
+    return given
+
+
+def _rate(given: Any, what: str, *, below_one: bool = False) -> float:
+    value = number_of(given, what)
+    if not 0 <= value <= 1 or (below_one and value == 1):
+        raise InputError(f"{what} must lie between 0 and 1{', below 1' if below_one else ''}, not {given!r}")
+    return value
+
+
+__all__ = ["LossModel"]
