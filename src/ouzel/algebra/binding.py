@@ -89,7 +89,7 @@ def bind(
     for derived in binder.derived:
         binder.streams.append(binder.stream(derived))
     binder.streams.append(binder.stream(expression))
-    return BoundAlgebra(name, expression, tuple(binder.streams), catalog)
+    return BoundAlgebra(name, expression, tuple(binder.streams), catalog, dict(params or {}))
 
 
 def _resubscribed(expression: Stream) -> list[Stream]:

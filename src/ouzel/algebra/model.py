@@ -93,6 +93,7 @@ class BoundAlgebra:
     expression: Stream
     streams: tuple[BoundStream, ...]
     catalog: Catalog
+    params: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

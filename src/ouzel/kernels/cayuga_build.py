@@ -356,7 +356,7 @@ def _assembled(
 
     edge_blocks = [block._replace(owners=new_edge[block.owners]) for block in edge_blocks]
     conjuncts = _place_conjuncts([*edge_blocks, *node_blocks], edge_count + count, patterns)
-    static = _static_keys(node_blocks, edge_count, count)
+    static = _static_keys(node_blocks, edge_count, count, key[:, 0] >= 0)
     finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(static.usable, Finding.STATIC, Finding.EVERY))
     fr = _fr_index(edge_blocks, keys, conjuncts.of_block[: len(edge_blocks)], source, edge_first)
     registers = _registers(patterns, edges, new_edge)
@@ -544,7 +544,9 @@ class _Static(NamedTuple):
     mask: int
 
 
-def _static_keys(blocks: Sequence[_ConjunctBlock], edge_count: int, nodes: int) -> _Static:
+def _static_keys(
+    blocks: Sequence[_ConjunctBlock], edge_count: int, nodes: int, otherwise: NDArray[np.bool_]
+) -> _Static:
     """The AN index: nodes by a value that each conjunct of their filter predicate fixes, if all of them do."""
     usable = np.zeros(nodes, bool)
     spoilt = np.zeros(nodes, bool)
@@ -555,7 +557,7 @@ def _static_keys(blocks: Sequence[_ConjunctBlock], edge_count: int, nodes: int) 
         usable[node[lane >= 0]] = True
         spoilt[node[lane < 0]] = True
         found.append((node, lane, value))
-    usable &= ~spoilt
+    usable &= ~spoilt & ~otherwise
     node, lane, value = (
         np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3)
     )

@@ -6,7 +6,7 @@ A stream's runner holds what is pending, the events that live instances refer to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import take
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.patterns import ParameterFrame, PatternWriter, as_integers
+from ouzel.runtime.patterns import Constants, ParameterFrame, PatternWriter, as_integers
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.transform import ticks_to_time
@@ -163,8 +163,11 @@ class Machine:
         self.events = joined_events([self.events, events]) if first else events
         self.rows = np.concatenate([self.rows, rows]) if first else rows
         rank(self.events)
+        return self.read(first, len(self.rows), name)
+
+    def read(self, first: int, last: int, name: str) -> Results:
+        """Read some of the events that the machine has."""
         self._results.count[0] = 0
-        last = len(self.rows)
         while True:
             first, status, self._moment = cayuga.advance(
                 self.automata, self.state, self.events, first, last, self._results, self._moment
@@ -279,7 +282,7 @@ class StreamRunner:
         self._types = Coder()
         planned = [planner.branch(branch) for branch in stream.branches]
         frame = ParameterFrame(pa.table({}), 1)
-        writer = PatternWriter(planner.lanes, self.texts, frame, self._types)
+        writer = PatternWriter(planner.lanes, Constants(frame, self.texts, self._types))
         patterns: list[PatternColumns] = [writer.pattern(one, []) for one in planned]
         built = build(patterns, planner.programs)
         self._branch_of = {int(nodes[-1, 0]): k for k, nodes in reversed(list(enumerate(built.node_of)))}
@@ -398,6 +401,21 @@ class StreamRunner:
             columns.append(frame.shown(value, self._output_type(name), kind))
         return pa.table(columns, schema=self.table_type)
 
+    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """A table that holds the rows of some events, and where in it they stand."""
+        payload = self._payloads[self.sources.index(source)]
+        table, _, rows = payload.fetch(self._machine.rows[events])
+        return table, rows
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of that table that holds an attribute."""
+        found: str = self._column_of(source, name)
+        return found
+
+    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
+        """When events began or ended."""
+        return self._machine.events.times[events, Time.START if field is EventField.START else Time.END]
+
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -438,11 +456,26 @@ class StreamRunner:
         self._maker = LaneMaker(self._lanes, self.texts, self._types)
 
 
+class Host(Protocol):
+    """Who holds the events that results refer to."""
+
+    texts: Coder
+
+    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """A table that holds the rows of some events, and where in it they stand."""
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of that table that holds an attribute."""
+
+    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
+        """When events began or ended."""
+
+
 class ResultFrame:
     """Results of one branch: where the expressions of its attributes find their columns."""
 
-    def __init__(self, runner: StreamRunner, branch: Branch, results: Results, places: np.ndarray) -> None:
-        self._runner = runner
+    def __init__(self, host: Host, branch: Branch, results: Results, places: np.ndarray) -> None:
+        self._host = host
         self._branch = branch
         self._results = results
         self._places = places
@@ -459,12 +492,10 @@ class ResultFrame:
         slot = reference.component
         source = self._source(slot)
         if slot not in self._fetched:
-            payload = self._runner._payloads[self._runner.sources.index(source)]
-            table, _, rows = payload.fetch(self._runner._machine.rows[self._events(slot)])
-            self._fetched[slot] = (table, rows)
+            self._fetched[slot] = self._host.fetch(source, self._events(slot))
         table, rows = self._fetched[slot]
         name, *inner = reference.path
-        value = take(one_array(table.column(self._runner._column_of(source, name))), rows)
+        value = take(one_array(table.column(self._host.column_of(source, name))), rows)
         for field in inner:
             value = pc.struct_field(value, field)
         return value
@@ -481,7 +512,7 @@ class ResultFrame:
             return pa.array(self._results.floats[self._places, number], mask=nulls)
         values = self._results.ints[self._places, number]
         if kind.kind in (Kind.STRING, Kind.BINARY):
-            texts = decoded(self._runner.texts, kind.kind is Kind.BINARY)
+            texts = decoded(self._host.texts, kind.kind is Kind.BINARY)
             return texts.take(pa.array(np.where(nulls, 0, values), mask=nulls))
         if kind.kind is Kind.BOOL:
             return pa.array(values != 0, mask=nulls)
@@ -492,9 +523,7 @@ class ResultFrame:
         return pa.array(values, mask=nulls)
 
     def intrinsic(self, reference: Intrinsic) -> Column:
-        events = self._runner._machine.events
-        times = events.start if reference.field is EventField.START else events.end
-        return pa.array(times[self._events(reference.component)])
+        return pa.array(self._host.times(self._events(reference.component), reference.field))
 
     def lacks(self, reference: Attribute) -> None:
         return None
@@ -588,6 +617,7 @@ class AlgebraRunner:
         self._layout = layout
         self._limits = limits
         self._next_row = 0
+        self._moments = np.empty(0, np.int64), np.empty(0, np.int64)
         self._runners: list[StreamRunner] = []
         for stream in query.streams:
             runner = StreamRunner(query.name, stream, query.catalog.time.type, limits, self._column_of)
@@ -661,9 +691,15 @@ class AlgebraRunner:
                     if source in reader.sources:
                         reader.stage(source, batch, keep_whole=True)
         assert batch is not None
+        self._moments = batch.start, batch.end
         time = self._layout.schema.field(self._layout.time).type
         columns = [ticks_to_time(batch.start, time), ticks_to_time(batch.end, time), *batch.table.columns]
         return pa.table(columns, schema=self.schema)
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave."""
+        return self._moments
 
     @property
     def next_deadline(self) -> int | None:
@@ -694,6 +730,18 @@ class AlgebraRunner:
         self._next_row = head["next_row"]
         for runner, one in zip(self._runners, head["streams"], strict=True):
             runner.load(reader, one)
+
+
+def require_bounded(query: BoundAlgebra) -> None:
+    """On streams next and fold need an upper bound on DUR: without one, instances would wait for ever."""
+    for stream in query.streams:
+        runner = StreamRunner(query.name, stream, query.catalog.time.type, Limits(), None)
+        if any(branch.hops for branch in stream.branches) and runner.life == INT64_MAX:
+            raise QueryError(
+                "on a stream next(…) and fold(…) need an upper bound on DUR",
+                text=query.text,
+                hint="add to theta, for example: AND DUR <= 30 min",
+            )
 
 
 def fingerprints(numbers: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -57,15 +57,94 @@ def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
     return split(column, np.int64)
 
 
-class PatternWriter:
-    """Writes the automata of one template, for all rows of its table of parameters."""
+# What a query says: a constant in the form of a lane, or whether a condition on its parameters holds.
+ConstantKey = tuple[Form | None, Bound]
 
-    def __init__(self, lanes: EventLanes, texts: Coder, frame: ParameterFrame, type_codes: Coder) -> None:
-        self._lanes = lanes
+
+class Constants:
+    """What each query of a template says, in numbers: computed from its parameters the first time it is asked for."""
+
+    def __init__(self, frame: ParameterFrame, texts: Coder, type_codes: Coder) -> None:
+        self._frame = frame
         self._texts = texts
         self._type_codes = type_codes
-        self._frame = frame
-        self._known: dict[tuple[Form, Bound], tuple[np.ndarray, np.ndarray]] = {}
+        self.known: dict[ConstantKey, tuple[np.ndarray, np.ndarray]] = {}
+        self.count = frame.rows
+
+    def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        """Constants in the form of the lane that they are compared with, and which are not null."""
+        if (form, constant) not in self.known:
+            self.known[form, constant] = self._computed(form, constant)
+        return self.known[form, constant]
+
+    def truth(self, condition: Bound) -> np.ndarray:
+        """For which queries a condition on parameters holds."""
+        if (None, condition) not in self.known:
+            column = evaluate(condition, self._frame)
+            holds = np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=bool)
+            self.known[None, condition] = (holds, holds)
+        return self.known[None, condition][0]
+
+    def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The parameters that programs read: integers, floats, and which are null."""
+        shape = (self.count if wanted else 0, len(wanted))
+        ints, floats, nulls = np.zeros(shape, np.int64), np.zeros(shape, np.float64), np.zeros(shape, np.uint8)
+        for k, parameter in enumerate(wanted):
+            column = evaluate(parameter, self._frame)
+            if parameter.type.kind is Kind.FLOAT:
+                floats[:, k], valid = split(column, np.float64)
+            else:
+                ints[:, k], valid = as_integers(column)
+            nulls[:, k] = ~valid
+        return ints, floats, nulls
+
+    def _computed(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        if form is Form.TYPE:
+            assert isinstance(constant, Constant)
+            code = int(self._type_codes.encode([pa.array([constant.value], pa.large_string())])[0])
+            return np.full(self.count, code, np.int64), np.ones(self.count, bool)
+        column = evaluate(constant, self._frame)
+        if form is Form.CODE:
+            codes = self._texts.encode([column]).astype(np.int64)
+            return codes, codes >= 0
+        if form is Form.ORDERED:
+            values, valid = split(column, np.float64)
+            return ordered(values), valid
+        return as_integers(column)
+
+
+class StoredConstants:
+    """Constants that were computed before, of some of the queries."""
+
+    def __init__(
+        self,
+        known: Mapping[ConstantKey, tuple[np.ndarray, np.ndarray]],
+        parameters: tuple[np.ndarray, np.ndarray, np.ndarray],
+        rows: np.ndarray,
+    ) -> None:
+        self._known = known
+        self._parameters = parameters
+        self._rows = rows
+        self.count = len(rows)
+
+    def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        values, valid = self._known[form, constant]
+        return values[self._rows], valid[self._rows]
+
+    def truth(self, condition: Bound) -> np.ndarray:
+        return self._known[None, condition][0][self._rows]
+
+    def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ints, floats, nulls = self._parameters
+        return (ints[self._rows], floats[self._rows], nulls[self._rows]) if wanted else (ints, floats, nulls)
+
+
+class PatternWriter:
+    """Writes the automata of one template, for all its queries."""
+
+    def __init__(self, lanes: EventLanes, constants: Constants | StoredConstants) -> None:
+        self._lanes = lanes
+        self._constants = constants
 
     def pattern(self, planned: PlannedBranch, parameters: Sequence[Attribute]) -> PatternColumns:
         """The automata of one branch. `parameters` are those that programs read, in their order."""
@@ -81,27 +160,15 @@ class PatternWriter:
             EdgeColumns(edge.source, edge.target, self._conjuncts(edge.conjuncts), edge.registers)
             for edge in planned.edges
         )
-        count = self._frame.rows
-        width = len(parameters)
-        ints = np.zeros((count if width else 0, width), np.int64)
-        floats = np.zeros((count if width else 0, width), np.float64)
-        nulls = np.zeros((count if width else 0, width), np.uint8)
-        for k, parameter in enumerate(parameters):
-            column = evaluate(parameter, self._frame)
-            if parameter.type.kind is Kind.FLOAT:
-                floats[:, k], valid = split(column, np.float64)
-            else:
-                ints[:, k], valid = as_integers(column)
-            nulls[:, k] = ~valid
-        return PatternColumns(count, nodes, edges, ints, floats, nulls)
+        return PatternColumns(self._constants.count, nodes, edges, *self._constants.parameters(parameters))
 
     def _conjuncts(self, conjuncts: Iterable[PlannedConjunct]) -> tuple[ConjunctColumns, ...]:
         return tuple(self._conjunct(one) for one in conjuncts)
 
     def _conjunct(self, planned: PlannedConjunct) -> ConjunctColumns:
-        enabled = np.ones(self._frame.rows, bool)
+        enabled = np.ones(self._constants.count, bool)
         for condition in planned.enabled:
-            enabled &= self._truth(condition)
+            enabled &= self._constants.truth(condition)
         atoms: list[RangeAtom] = []
         for atom in planned.static:
             found, valid = self._atom(atom)
@@ -116,9 +183,9 @@ class PatternWriter:
         )
 
     def _atom(self, atom: StaticAtom) -> tuple[RangeAtom, np.ndarray]:
-        values, valid = self._values(atom.lane.form, atom.constant)
+        values, valid = self._constants.values(atom.lane.form, atom.constant)
         low, high, negated = range_of(atom.operator, values)
-        present = None if atom.unless is None else ~self._truth(atom.unless)
+        present = None if atom.unless is None else ~self._constants.truth(atom.unless)
         equality = atom.operator == "=" and not atom.weak
         return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
 
@@ -127,7 +194,7 @@ class PatternWriter:
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
         least, greatest = None, None
         for bound in bounds:
-            values, valid = self._values(Form.INT, bound.constant)
+            values, valid = self._constants.values(Form.INT, bound.constant)
             enabled &= valid
             low, high, _ = range_of(bound.operator, values)
             least = low if least is None else np.maximum(least, low)
@@ -138,30 +205,6 @@ class PatternWriter:
             None if (least == INT64_MIN).all() else least,
             None if (greatest == INT64_MAX).all() else greatest,
         )
-
-    def _truth(self, condition: Bound) -> np.ndarray:
-        column = evaluate(condition, self._frame)
-        return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=bool)
-
-    def _values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
-        """Constants in the form of the lane that they are compared with, and which are not null."""
-        if (form, constant) not in self._known:
-            self._known[form, constant] = self._computed(form, constant)
-        return self._known[form, constant]
-
-    def _computed(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
-        if form is Form.TYPE:
-            assert isinstance(constant, Constant)
-            code = int(self._type_codes.encode([pa.array([constant.value], pa.large_string())])[0])
-            return np.full(self._frame.rows, code, np.int64), np.ones(self._frame.rows, bool)
-        column = evaluate(constant, self._frame)
-        if form is Form.CODE:
-            codes = self._texts.encode([column]).astype(np.int64)
-            return codes, codes >= 0
-        if form is Form.ORDERED:
-            values, valid = split(column, np.float64)
-            return ordered(values), valid
-        return as_integers(column)
 
 
 def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:

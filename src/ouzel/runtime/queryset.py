@@ -1,0 +1,791 @@
+"""Very many standing queries over one stream: merged automata and indexes, and a place for queries that share nothing.
+
+Linear-plus expressions of the algebra are merged into segments: one large, and a small one for what was added since,
+which is merged into the large one when it has grown. All other queries run one by one beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.algebra.model import PARAMETERS, Source
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
+from ouzel.bind.model import Attribute, EventField
+from ouzel.errors import InputError, QueryError
+from ouzel.kernels.cayuga_build import build
+from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Link, Node, Results, Time, new_events
+from ouzel.plan.linear import Planner
+from ouzel.prepared import Query, as_queries, query
+from ouzel.runtime.automaton import (
+    Batch,
+    LaneMaker,
+    Machine,
+    ResultFrame,
+    RowFrame,
+    chosen_events,
+    fingerprints,
+    joined_events,
+    longest_life,
+    output_type_of,
+    put_instances,
+    without_repetitions,
+)
+from ouzel.runtime.coding import Coder
+from ouzel.runtime.inputs import as_table, with_readable_time
+from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.payload import Payload
+from ouzel.runtime.program import event_types, make_program
+from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
+from ouzel.runtime.session import EARLIEST, LATEST, Session
+from ouzel.runtime.transform import ticks_to_time
+from ouzel.runtime.values import one_array, to_engine
+
+# A delta larger than this, and than this share of the large segment, is merged into it.
+_DELTA_MIN = 2048
+_DELTA_SHARE = 0.25
+_COMPACT_MIN = 4096
+
+Members = list[tuple[Group, np.ndarray]]
+
+
+class _Segment:
+    """Merged automata of some queries, with their instances."""
+
+    def __init__(self, members: Members, planner: Planner, limits: Limits, *, merge: bool) -> None:
+        self.members = members
+        patterns, owners = [], []
+        for number, (group, rows) in enumerate(members):
+            for branch, pattern in enumerate(group.patterns(planner, rows)):
+                patterns.append(pattern)
+                owners.append((number, branch))
+        built = build(patterns, planner.programs, merge=merge)
+        self.automata = built.automata
+        self._node_of = built.node_of
+        self._owners = owners
+        hops = [len(b.hops) for g, _ in members for b in g.stream.branches]
+        registers = [len(b.register_types) for g, _ in members for b in g.stream.branches]
+        self.machine = Machine(
+            built.automata,
+            planner.lanes,
+            slots=max(hops, default=0) + 1,
+            registers=max(registers, default=0),
+            limits=limits,
+        )
+        self.life = longest_life(built.automata)
+        self._index_queries()
+        self.since = self._since()
+
+    @property
+    def size(self) -> int:
+        return sum(len(rows) for _, rows in self.members)
+
+    def _index_queries(self) -> None:
+        """Which queries a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
+        nodes, tags = [], []
+        for (number, branch), node_of in zip(self._owners, self._node_of, strict=True):
+            rows = self.members[number][1]
+            nodes.append(node_of[-1])
+            tags.append(np.stack([np.full(len(rows), number), np.full(len(rows), branch), rows], axis=1))
+        node = np.concatenate(nodes or [np.empty(0, np.int32)])
+        order = np.argsort(node, kind="stable")
+        self._tags = np.concatenate(tags or [np.empty((0, 3), np.int64)])[order].astype(np.int32)
+        self._tag_first = np.searchsorted(node[order], np.arange(self.automata.node_count + 1))
+
+    def _since(self) -> np.ndarray:
+        """By node, the tick after which its instances are complete: the earliest registration of its queries."""
+        since = np.full(self.automata.node_count, LATEST, np.int64)
+        for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
+            group, rows = self.members[number]
+            registered = group.registered[rows]
+            for nodes in node_of:
+                np.minimum.at(since, nodes, registered)
+        return since
+
+    def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
+        """Results once for each query that they answer: places of results, and [row, 3] of member, branch, row."""
+        count = int(results.count[0])
+        nodes = results.node[:count]
+        first, last = self._tag_first[nodes], self._tag_first[nodes + 1]
+        places = np.repeat(np.arange(count), last - first)
+        offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
+        return places, self._tags[np.repeat(first, last - first) + offsets]
+
+    def inherit(self, older: Sequence[_Segment]) -> None:
+        """Take over the instances of segments whose queries are here now."""
+        parts: list[dict[str, np.ndarray]] = []
+        claimed = np.full(self.automata.node_count, -1, np.int64)
+        best = np.full(self.automata.node_count, LATEST, np.int64)
+        maps = [self._mapping(segment) for segment in older]
+        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
+            # Where two segments had equal nodes, the instances of the older one include those of the younger.
+            mine = np.flatnonzero(mapping >= 0)
+            target = mapping[mine]
+            better = (segment.since[mine] < best[target]) | (claimed[target] < 0)
+            claimed[target[better]] = number
+            best[target[better]] = segment.since[mine[better]]
+        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
+            state = segment.machine.state
+            live = np.flatnonzero(state.links[:, Link.NODE] >= 0)
+            target = mapping[state.links[live, Link.NODE]]
+            kept = (target >= 0) & (claimed[np.maximum(target, 0)] == number)
+            live, target = live[kept], target[kept]
+            part = {name: getattr(state, name)[live] for name in ("times", "links", "slots", "ints", "floats", "nulls")}
+            part["links"][:, Link.NODE] = target
+            parts.append(part)
+        merged = {}
+        mine = self.machine.state
+        for name in parts[0] if parts else ():
+            arrays = [_widened(part[name], getattr(mine, name).shape[1]) for part in parts]
+            merged[name] = np.concatenate(arrays)
+        if merged:
+            put_instances(self.machine, merged)
+        np.minimum(self.since, best, out=self.since)
+
+    def _mapping(self, older: _Segment) -> np.ndarray:
+        """The node here of every node there; -1 where none of its queries is here."""
+        mapping = np.full(older.automata.node_count, -1, np.int64)
+        here = {id(group): number for number, (group, _) in enumerate(self.members)}
+        node_of = {owner: nodes for owner, nodes in zip(self._owners, self._node_of, strict=True)}
+        for (number, branch), nodes in zip(older._owners, older._node_of, strict=True):
+            group, rows = older.members[number]
+            if id(group) not in here:
+                continue
+            mine = self.members[here[id(group)]][1]
+            place = np.full(len(group.ids), -1, np.int64)
+            place[mine] = np.arange(len(mine))
+            kept = place[rows] >= 0
+            mapping[nodes[:, kept]] = node_of[here[id(group)], branch][:, place[rows[kept]]]
+        mapping[0] = -1
+        return mapping
+
+
+def _widened(array: np.ndarray, width: int) -> np.ndarray:
+    wider = np.zeros((len(array), width), array.dtype)
+    wider[:, : array.shape[1]] = array[:, :width]
+    return wider
+
+
+class QuerySet:
+    """Standing queries, added and removed while events flow; every answer says which query it belongs to.
+
+    A query sees the events that are later than the watermark at its registration. `bounded`: the input ends some day,
+    so queries may wait without a bound on DUR.
+
+    >>> from ouzel.algebra import stream
+    >>> quotes = stream("Stock")
+    >>> alerts = QuerySet(time="ts")
+    >>> alerts.add("rise", quotes.rename({"price": "low"}).next(quotes, "name = name.last AND DUR <= 10"))
+    >>> alerts.add_template("above", quotes.select("name = :name AND price > :limit"),
+    ...     [{"id": 1, "name": "IBM", "limit": 90}, {"id": 2, "name": "IBM", "limit": 95}])
+    >>> alerts.push([{"type": "Stock", "ts": 1, "name": "IBM", "price": 93}])
+    {}
+    >>> answers = alerts.finish()
+    >>> answers["above"].to_pylist()
+    [{'query': 1, 'start': 1, 'end': 1, 'name': 'IBM', 'price': 93}]
+    """
+
+    def __init__(
+        self,
+        *,
+        time: str = "ts",
+        type: str | None = "type",
+        order: Collection[str] = (),
+        max_delay: int | str | timedelta = 0,
+        time_unit: str | None = None,
+        limits: Limits | Mapping[str, int] | None = None,
+        bounded: bool = False,
+        merge: bool = True,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        from ouzel.runtime.engine import limits_of
+
+        self._options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
+        self._max_delay = max_delay
+        self._limits = limits_of(limits)
+        self._bounded = bounded
+        self._merge = merge
+        self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known
+        self._groups: list[Group] = []
+        self._fresh: dict[int, list[int]] = {}  # rows of groups that no segment has yet
+        self._segments: list[_Segment] = []
+        self._alone: dict[Any, tuple[Session, Any, str]] = {}
+        self._places: dict[Any, tuple[Group, int]] = {}
+        self._layout: Layout | None = None
+        self._watermark = EARLIEST
+        self._newest = EARLIEST
+        self._delay_ticks = 0
+        self._next_row = 0
+        self._finished = False
+        self.late = 0
+        self.texts = Coder()
+        if schema is not None:
+            self._settle(schema)
+
+    # ── Queries ────────────────────────────────────────────────────────────────────────────────────
+
+    def add(
+        self,
+        id: Any,
+        query: Stream | Query | AlgebraQuery | str,
+        *,
+        owner: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Register one query under an id, from text, prepared, or as an expression of the algebra."""
+        self._check_free([id])
+        if self._layout is None:
+            self._places[id] = _NOWHERE
+            self._waiting.append(("one", id, query, owner, dict(params or {})))
+            if isinstance(query, str):
+                _prepared(query, params)
+            return
+        self._register(id, query, owner, dict(params or {}))
+
+    def add_table(
+        self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None
+    ) -> None:
+        """Register the queries of a table, one row each, with a column of ids and one of texts."""
+        table, ids = parameter_table(rows, id)
+        for name in (text, *([owner] if owner else [])):
+            if name not in table.column_names:
+                raise InputError(f"the table of queries has no column '{name}'")
+        owners = table.column(owner).to_pylist() if owner else [None] * len(ids)
+        for one, written, whose in zip(ids, table.column(text).to_pylist(), owners, strict=True):
+            try:
+                self.add(one, written, owner=whose)
+            except QueryError as error:
+                raise QueryError(
+                    f"query '{one}': {error.message}",
+                    text=error.text,
+                    start=error.start,
+                    end=error.end,
+                    hint=error.hint,
+                ) from None
+
+    def add_template(
+        self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None
+    ) -> None:
+        """Register one query for each row of a table of parameters, which fill `:name` in the template.
+
+        A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
+        """
+        table, ids = parameter_table(rows, id)
+        owners = None
+        if owner is not None:
+            owners = table.column(owner).to_pylist()
+            table = table.drop_columns([owner])
+        self._check_free(ids)
+        if self._layout is None:
+            self._waiting.append(("template", name, template, table, ids, owners))
+            return
+        self._register_template(name, template, table, ids, owners)
+
+    def remove(self, id: Any = None, *, owner: Any = None) -> int:
+        """Remove a query, or all queries of an owner; gives how many there were. What others share stays."""
+        if (id is None) == (owner is None):
+            raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
+        if id is not None:
+            return self._remove_one(id)
+        removed = 0
+        self._waiting = [
+            one for one in self._waiting if one[0] != "one" or one[3] != owner or self._forget_place(one[1])
+        ]
+        for group in self._groups:
+            rows = np.flatnonzero(group.alive & (group.owners == owner))
+            group.alive[rows] = False
+            removed += len(rows)
+        mine = [one for one, (_, whose, _) in self._alone.items() if whose == owner]
+        for one in mine:
+            del self._alone[one]
+        return removed + len(mine)
+
+    def _forget_place(self, id: Any) -> bool:
+        self._places.pop(id, None)
+        return False
+
+    def _remove_one(self, id: Any) -> int:
+        if id in self._alone:
+            del self._alone[id]
+            return 1
+        waiting = [one for one in self._waiting if one[0] == "one" and one[1] == id]
+        if waiting:
+            self._waiting.remove(waiting[0])
+            self._places.pop(id, None)
+            return 1
+        found = self._find(id)
+        if found is None:
+            raise InputError(f"there is no query {id!r} in the set")
+        group, row = found
+        group.alive[row] = False
+        self._places.pop(id, None)
+        return 1
+
+    def _find(self, id: Any) -> tuple[Group, int] | None:
+        place = self._places.get(id)
+        if place is not None and place is not _NOWHERE:
+            return place
+        for group in self._groups:
+            rows = np.flatnonzero((group.ids == id) & group.alive)
+            if len(rows):
+                return group, int(rows[0])
+        return None
+
+    def _check_free(self, ids: Sequence[Any]) -> None:
+        if len(ids) == 1:
+            if ids[0] in self._alone or ids[0] in self._places or self._find(ids[0]) is not None:
+                raise InputError(f"there is a query {ids[0]!r} in the set already; remove it first")
+            return
+        if len(set(np.asarray(ids).tolist())) < len(ids):
+            raise InputError("an id stands twice in the table of queries")
+        taken = set(self._places) | set(self._alone)
+        for group in self._groups:
+            taken |= set(group.ids[group.alive].tolist())
+        both = taken & set(np.asarray(ids).tolist())
+        if both:
+            raise InputError(f"there is a query {sorted(map(repr, both))[0]} in the set already; remove it first")
+
+    def __len__(self) -> int:
+        waiting = sum(1 if one[0] == "one" else len(one[4]) for one in self._waiting)
+        return waiting + len(self._alone) + sum(int(group.alive.sum()) for group in self._groups)
+
+    def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
+        prepared = _prepared(given, params)
+        expression = prepared.expression if isinstance(prepared, AlgebraQuery) else None
+        if expression is not None:
+            made = self._maker.single(id, expression, prepared.params, owner, self._watermark)
+            if made is not None:
+                group, is_new = made
+                if is_new:
+                    self._check_bounded(group)
+                    self._groups.append(group)
+                row = len(group.ids) - 1
+                self._places[id] = (group, row)
+                self._fresh.setdefault(self._groups.index(group), []).append(row)
+                return
+        assert self._layout is not None
+        self._places.pop(id, None)
+        program = make_program(
+            as_queries({"query": prepared}), self._layout.schema, **self._options, limits=self._limits,
+            streaming=not self._bounded,
+        )  # fmt: skip
+        session = Session(program)
+        session.advance(self._watermark)
+        self._alone[id] = (session, owner, str(id))
+
+    def _register_template(
+        self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
+    ) -> None:
+        group = self._maker.template(name, template, table, ids, owners, self._watermark)
+        if group is None:
+            whose = owners or [None] * len(ids)
+            for one, row, owner in zip(ids, table.to_pylist(), whose, strict=True):
+                self._register(one, AlgebraQuery(str(one), template, row), owner, {})
+            return
+        self._check_bounded(group)
+        self._groups.append(group)
+        self._fresh[len(self._groups) - 1] = list(range(len(ids)))
+
+    def _check_bounded(self, group: Group) -> None:
+        if self._bounded or not any(branch.hops for branch in group.stream.branches):
+            return
+        segment = _Segment([(group, np.arange(min(len(group.ids), 64)))], self._planner, self._limits, merge=False)
+        waiting = segment.automata.nodes[:-1, Node.FINAL] == 0
+        waiting[0] = False
+        if (segment.automata.life[waiting] == INT64_MAX).any():
+            raise QueryError(
+                "on a stream next(…) and fold(…) need an upper bound on DUR",
+                text=repr(group.stream.expression),
+                hint="add to theta, for example: AND DUR <= 30 min; or make the set with bounded=True",
+            )
+
+    # ── Events ─────────────────────────────────────────────────────────────────────────────────────
+
+    def push(self, events: Any) -> dict[Any, pa.Table]:
+        """Take a batch of events in; gives the answers that it completes, by template or by query, none left empty."""
+        self._must_be_open()
+        table = with_readable_time(as_table(events), self._options["time"])
+        if self._layout is None:
+            self._settle(table.schema)
+        assert self._layout is not None
+        table = conform(table, self._layout)
+        ticks = ticks_of(table, self._layout)
+        if not len(ticks):
+            return {}
+        newest = int(ticks.max())
+        on_time = ticks > self._watermark
+        if not on_time.all():
+            self.late += int((~on_time).sum())
+            table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
+        self._pending.append((table, ticks))
+        self._newest = max(self._newest, newest)
+        return self._advance(max(self._watermark, self._newest - self._delay_ticks - 1))
+
+    def advance(self, to: int) -> dict[Any, pa.Table]:
+        """Declare that everything at or before a tick has been seen, and give what that completes."""
+        self._must_be_open()
+        return self._advance(max(self._watermark, to)) if self._layout is not None else {}
+
+    def finish(self) -> dict[Any, pa.Table]:
+        """The stream has ended: give everything that waits."""
+        self._must_be_open()
+        self._finished = True
+        return self._advance(LATEST) if self._layout is not None else {}
+
+    def _must_be_open(self) -> None:
+        if self._finished:
+            raise InputError("this set of queries is finished; make a new one for another stream")
+
+    def _settle(self, schema: pa.Schema) -> None:
+        """The columns are known: everything that waited for them is registered."""
+        from ouzel.runtime.engine import duration_ticks
+
+        kind, time = self._options["type"], self._options["time"]
+        only = None
+        if kind is None:
+            only = next(iter(self._types_waiting()), "event")
+        layout = layout_of_table(schema, time=time, type=kind, only_type=only, order=self._options["order"])
+        catalog = catalog_of(layout, time_unit=self._options["time_unit"])
+        self._layout = layout
+        self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
+        self._planner = Planner(catalog.time.type, indexed=True, many_types=kind is not None)
+        self._type_codes = Coder()
+        self._maker = GroupMaker(catalog, time, kind, self._planner, self.texts, self._type_codes)
+        self._lane_maker = LaneMaker(self._planner.lanes, self.texts, self._type_codes)
+        self._payload = Payload()
+        self._pending: list[tuple[pa.Table, np.ndarray]] = []
+        self._events = new_events(0, 0, 0)
+        self._rows = np.empty(0, np.int64)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one[0] == "one":
+                _, id, given, owner, params = one
+                self._places.pop(id, None)
+                self._register(id, given, owner, params)
+            else:
+                self._register_template(*one[1:])
+
+    def _types_waiting(self) -> set[str]:
+        found: set[str] = set()
+        for one in self._waiting:
+            given = one[2]
+            if isinstance(given, str | Stream | Query | AlgebraQuery):
+                (prepared,) = as_queries(given).values()
+                found |= event_types(prepared)
+        return found
+
+    def _advance(self, until: int) -> dict[Any, pa.Table]:
+        self._watermark = until
+        answers: dict[Any, list[pa.Table]] = {}
+        ready = self._take_ready(until)
+        self._bring_up_to_date()
+        if ready is not None:
+            table, ticks = ready
+            for id, (session, _, _) in self._alone.items():
+                session.push(table)
+            if self._segments:
+                self._read(table, ticks, answers)
+        for id, (session, _, _) in self._alone.items():
+            (answer,) = session.advance(until).values()
+            if answer.num_rows:
+                tagged = answer.add_column(0, "query", _id_array([id] * answer.num_rows))
+                answers.setdefault(id, []).append(tagged)
+        self._forget(until)
+        return {name: pa.concat_tables(parts) for name, parts in answers.items()}
+
+    def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
+        """Pending events at or before a tick, in order of time."""
+        if not self._pending:
+            return None
+        table = pa.concat_tables([t for t, _ in self._pending]).combine_chunks()
+        ticks = np.concatenate([k for _, k in self._pending])
+        self._pending = []
+        later = ticks > until
+        if later.any():
+            self._pending = [(table.filter(pa.array(later)), ticks[later])]
+            table, ticks = table.filter(pa.array(~later)), ticks[~later]
+        if not len(ticks):
+            return None
+        if (np.diff(ticks) < 0).any():
+            order = np.argsort(ticks, kind="stable")
+            table, ticks = table.take(pa.array(order)), ticks[order]
+        return table, ticks
+
+    def _read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
+        assert self._layout is not None
+        numbers = np.arange(self._next_row, self._next_row + len(ticks))
+        self._next_row += len(ticks)
+        batch = Batch(table, ticks, ticks, ticks, fingerprints(numbers))
+        frame = RowFrame(batch, lambda name: name)
+        types = None
+        if self._layout.type is not None:
+            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
+        events = self._lane_maker.events(batch, None, frame, types)
+        base = self._payload.append(table, ticks)
+        first = len(self._rows)
+        self._events = joined_events([_with_lanes(self._events, events), events]) if first else events
+        self._rows = np.concatenate([self._rows, np.arange(base, base + len(ticks))])
+        self._lane_maker.rank(self._events)
+        for segment in self._segments:
+            segment.machine.events = self._events
+            results = segment.machine.read(first, len(self._rows), "of the set")
+            if results.count[0]:
+                self._collect(segment, results, answers)
+
+    def _collect(self, segment: _Segment, results: Results, answers: dict[Any, list[pa.Table]]) -> None:
+        places, tags = segment.expanded(results)
+        for number in np.unique(tags[:, 0]).tolist():
+            group, _ = segment.members[number]
+            mine = tags[:, 0] == number
+            rows, branches, where = tags[mine, 2], tags[mine, 1], places[mine]
+            # Merged nodes have instances from before a younger query was registered.
+            seen = group.alive[rows] & (results.times[where, Time.FIRST_END] > group.registered[rows])
+            rows, branches, where = rows[seen], branches[seen], where[seen]
+            if not len(rows):
+                continue
+            table = self._answer(group, results, where, rows, branches)
+            if group.is_template:
+                answers.setdefault(group.name, []).append(table)
+                continue
+            for id, part in _by_query(table):
+                answers.setdefault(id, []).append(part)
+
+    def _answer(
+        self, group: Group, results: Results, where: np.ndarray, rows: np.ndarray, branches: np.ndarray
+    ) -> pa.Table:
+        """The answers of a group's queries as one table."""
+        assert self._layout is not None
+        time = self._layout.schema.field(self._layout.time).type
+        parts = []
+        for branch in np.unique(branches).tolist():
+            mine = branches == branch
+            bound = group.stream.branches[branch]
+            frame = _TaggedFrame(self, bound, results, where[mine], group.table, rows[mine])
+            columns = {
+                name: frame.shown(value, output_type_of(bound, name, self._column_type), value.type)
+                for name, value in ((n, bound.columns[n]) for n in group.stream.columns)
+            }
+            times = results.times[where[mine]]
+            ids = _id_array(group.ids[rows[mine]])
+            made = {"query": ids, "start": ticks_to_time(times[:, Time.START].copy(), time)}
+            made["end"] = ticks_to_time(times[:, Time.END].copy(), time)
+            collision = set(made) & set(columns)
+            if collision:
+                raise QueryError(
+                    f"the answers have a column '{sorted(collision)[0]}' of their own, and the stream an attribute of "
+                    "that name",
+                    hint="rename it or project it away",
+                )
+            table = pa.table({**made, **columns})
+            if len(group.stream.branches) > 1:
+                parts.append((table, times, rows[mine]))
+            else:
+                return table
+        schema = parts[0][0].schema
+        whole = pa.concat_tables([t.cast(schema) for t, _, _ in parts]).combine_chunks()
+        times = np.concatenate([t for _, t, _ in parts])
+        # Two queries may have the same result: what is one, is one for each query.
+        marks = fingerprints(np.concatenate([r for _, _, r in parts]).astype(np.int64))
+        batch = Batch(whole, times[:, 0], times[:, 1], times[:, 2], times[:, Time.PRINT :] + marks)
+        return without_repetitions(batch).table
+
+    # ── Whom results ask for their events ──────────────────────────────────────────────────────────
+
+    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """A table that holds the rows of some events, and where in it they stand."""
+        table, _, rows = self._payload.fetch(self._rows[events])
+        return table, rows
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of that table that holds an attribute."""
+        return name
+
+    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
+        """When events began or ended."""
+        return self._events.times[events, Time.START if field is EventField.START else Time.END]
+
+    def _column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+        assert self._layout is not None
+        found = self._layout.schema.field(path[0]).type
+        for name in path[1:]:
+            found = found.field(name).type
+        return found
+
+    # ── Segments ───────────────────────────────────────────────────────────────────────────────────
+
+    def _bring_up_to_date(self) -> None:
+        """Put what was added into the delta, and the delta into the large segment where it has grown."""
+        self._shed()
+        if not self._fresh:
+            return
+        fresh = [(self._groups[number], np.array(rows)) for number, rows in self._fresh.items()]
+        self._fresh = {}
+        large = self._segments[0].size if self._segments else 0
+        delta = self._segments[1].size if len(self._segments) > 1 else 0
+        grown = delta + sum(len(rows) for _, rows in fresh)
+        if not self._segments or grown > max(_DELTA_MIN, _DELTA_SHARE * large):
+            self._segments = [self._rebuilt(self._segments, fresh)]
+        else:
+            self._segments = [self._segments[0], self._rebuilt(self._segments[1:], fresh)]
+
+    def _shed(self) -> None:
+        """Build anew, without them, where most queries of a segment were removed."""
+        for number, segment in enumerate(self._segments):
+            alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
+            if segment.size > 64 and 2 * alive < segment.size:
+                self._segments[number] = self._rebuilt([segment], [])
+
+    def _rebuilt(self, older: list[_Segment], fresh: Members) -> _Segment:
+        members: dict[int, tuple[Group, list[np.ndarray]]] = {}
+        for group, rows in [pair for segment in older for pair in segment.members] + fresh:
+            kept = rows[group.alive[rows]]
+            if len(kept):
+                members.setdefault(id(group), (group, []))[1].append(kept)
+        joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
+        segment = _Segment(joined, self._planner, self._limits, merge=self._merge)
+        segment.machine.events = _with_lanes(self._events, self._planner.lanes)
+        self._events = segment.machine.events
+        segment.inherit(older)
+        return segment
+
+    def _forget(self, until: int) -> None:
+        if not self._segments:
+            return
+        life = max(segment.life for segment in self._segments)
+        if life == INT64_MAX or until == LATEST:
+            return
+        dead_until = max(EARLIEST, until + 1 - life)
+        self._payload.forget(dead_until)
+        dead = int(np.searchsorted(self._events.end, dead_until, side="right"))
+        if dead > _COMPACT_MIN and 2 * dead > len(self._rows):
+            from ouzel.kernels import cayuga
+
+            for segment in self._segments:
+                cayuga.sweep(segment.automata, segment.machine.state, until + 1)
+                state = segment.machine.state
+                np.maximum(state.slots - dead, 0, out=state.slots)
+            self._events = chosen_events(self._events, slice(dead, None))
+            self._rows = self._rows[dead:].copy()
+            for segment in self._segments:
+                segment.machine.events = self._events
+
+    # ── What is there ──────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted, over all segments."""
+        total: dict[str, int] = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
+        for segment in self._segments:
+            for counter in Counter:
+                if counter not in (Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED):
+                    name = counter.name.lower()
+                    total[name] = total.get(name, 0) + int(segment.machine.state.counters[counter])
+            total["instances"] = total.get("instances", 0) + segment.machine.live
+            total["nodes"] = total.get("nodes", 0) + segment.automata.node_count
+            total["edges"] = total.get("edges", 0) + segment.automata.edge_count
+        return total
+
+    @property
+    def bytes(self) -> int:
+        """How much memory queries take: constants, automata and indexes, without events and instances."""
+        automata = [array for s in self._segments for array in s.automata if isinstance(array, np.ndarray)]
+        state = [s.machine.state.places for s in self._segments] + [s.machine.state.edge_stamps for s in self._segments]
+        tags = [array for s in self._segments for array in (s._tags, s._tag_first, s.since, *s._node_of)]
+        return sum(a.nbytes for a in (*automata, *state, *tags)) + sum(group.bytes for group in self._groups)
+
+    def explain(self) -> str:
+        """The indexes and how large they are."""
+        if self._layout is not None:
+            self._bring_up_to_date()
+        lines = [f"{len(self):,} queries"]
+        for number, segment in enumerate(self._segments):
+            automata = segment.automata
+            lines += ["", "large segment" if number == 0 else "delta, merged into the large segment when it has grown"]
+            patterns = sum(len(group.planned) for group, _ in segment.members)
+            separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)
+            dynamic = int((automata.nodes[:-1, Node.KEY_LANE] >= 0).sum())
+            lines += [
+                f"  {segment.size:,} queries of {patterns:,} shapes",
+                f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, for {separate:,} "
+                "nodes of single automata",
+                f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "
+                f"{int((automata.fr_keys != 0).sum()):,} keys",
+                f"  AN index over active nodes: {len(automata.an_entries):,} entries by {len(automata.an_lanes)} "
+                f"attributes, {int(segment.machine.state.counters[Counter.ACTIVE_NODES]):,} nodes active",
+                f"  AI index over instances: {dynamic:,} nodes by {len(automata.ai_lanes)} attributes, "
+                f"{segment.machine.live:,} instances",
+            ]
+        if self._alone:
+            lines += ["", f"{len(self._alone):,} queries that share nothing run one by one"]
+        return "\n".join(lines)
+
+
+_NOWHERE: Any = object()
+
+
+class _TaggedFrame(ResultFrame):
+    """Results of a template's queries: their parameters can be shown too."""
+
+    def __init__(
+        self, host: QuerySet, branch: Any, results: Results, places: np.ndarray, table: pa.Table, rows: np.ndarray
+    ) -> None:
+        super().__init__(host, branch, results, places)
+        self._parameters = table
+        self._rows = rows
+
+    def attribute(self, reference: Attribute) -> pa.Array:
+        if reference.component == PARAMETERS:
+            return to_engine(self._parameters.column(reference.path[0]).take(pa.array(self._rows)), reference.type)
+        return super().attribute(reference)
+
+    def raw(self, reference: Attribute) -> pa.Array:
+        if reference.component == PARAMETERS:
+            return one_array(self._parameters.column(reference.path[0]).take(pa.array(self._rows)))
+        return super().raw(reference)
+
+
+def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
+    if isinstance(given, str):
+        return query(given, params=params)
+    (prepared,) = as_queries(given).values()
+    if params and isinstance(prepared, AlgebraQuery):
+        return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
+    return prepared
+
+
+def _id_array(ids: Iterable[Any]) -> pa.Array:
+    values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([str(value) for value in values])
+
+
+def _by_query(table: pa.Table) -> Iterable[tuple[Any, pa.Table]]:
+    """A table of several queries' answers, apart."""
+    column = table.column("query")
+    for value in pc.unique(column).to_pylist():
+        yield value, table.filter(pc.equal(column, value))
+
+
+def _with_lanes(events: Any, like: Any) -> Any:
+    """Events with as many lanes as others have; lanes that they did not have are null."""
+    ints, floats = (
+        (len(like.ints), len(like.floats)) if hasattr(like, "number") else (like.ints.shape[0], like.floats.shape[0])
+    )
+    if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
+        return events
+    wider = new_events(len(events.times), ints, floats)
+    wider.times[:] = events.times
+    wider.int_nulls[:], wider.float_nulls[:] = 1, 1
+    for name in ("ints", "floats", "int_nulls", "float_nulls"):
+        array = getattr(events, name)
+        getattr(wider, name)[: array.shape[0]] = array
+    return wider
