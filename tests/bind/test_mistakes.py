@@ -198,7 +198,7 @@ TYPES = [
         "cannot compare a date with a timestamp",
         "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'",
     ),
-    (AB + "WHERE «a.tags» = b.n", "a list or map cannot be compared, only returned", None),
+    (AB + "WHERE «a.tags» = b.n", "a list, map or time of day cannot be compared, only returned", None),
     (AB + "WHERE «a.address» = a.address", "a struct cannot be compared", "name one of its fields: city, zip"),
     (
         AB + "WHERE «a.huge» > 3",
@@ -301,7 +301,7 @@ CLAUSES = [
         "an event with a null satisfies no equivalence test",
     ),
     (AB + "WHERE «[n = 'x']»", "cannot compare an integer with a string", None),
-    ("PATTERN Shelf WHERE «[tags]»", "a list or map cannot be compared, only returned", None),
+    ("PATTERN Shelf WHERE «[tags]»", "a list, map or time of day cannot be compared, only returned", None),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE «partition_contiguity(a, b)» { [tag] }",
         "partition_contiguity needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
@@ -463,6 +463,12 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
         {"p": 0},
         "a window must be positive",
         "the smallest window is 1, which holds matches of one event",
+    ),
+    (
+        "WITHIN «:p»",
+        {"p": 2**63 - 1},
+        "no two events lie as far apart as this window is long",
+        "leave WITHIN out",
     ),
     (
         "WITHIN «:p»",

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from ouzel.bind.conjuncts import lacking_positive
 from ouzel.bind.expressions import Expressions, readable_name
+from ouzel.bind.literals import INT64_MAX
 from ouzel.bind.mistakes import Source, quoted
 from ouzel.bind.model import (
     DURATION,
@@ -78,6 +79,8 @@ def _check_positive(value: int, span: Span, source: Source) -> None:
     if value <= 0:
         hint = "the smallest window is 1, which holds matches of one event"
         raise source.mistake("a window must be positive", span, hint)
+    if value >= INT64_MAX:
+        raise source.mistake("no two events lie as far apart as this window is long", span, "leave WITHIN out")
 
 
 def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:

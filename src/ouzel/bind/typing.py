@@ -276,7 +276,7 @@ class Typing:
                 "a struct cannot be compared", span, f"name one of its fields: {names}" if names else None
             )
         if kind.kind is Kind.OTHER:
-            raise self.source.mistake("a list or map cannot be compared, only returned", span)
+            raise self.source.mistake("a list, map or time of day cannot be compared, only returned", span)
         if kind.kind is Kind.DECIMAL and kind.precision > DECIMAL_DIGITS_MAX:
             self.check_digits([Constant(None, type=kind, span=span)])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import (
     BOOL,
     FLOAT,
@@ -228,6 +229,8 @@ def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
     if operator == "in":
         tests = [_compare("=", operands[0], item, lanes) for item in operands[1:]]
         return _chain(tests, Instruction(Opcode.OR))
+    if operator == "/":
+        return [*_as_float(operands[0], lanes), *_as_float(operands[1], lanes), _DIVIDE]
     codes = [_instructions(operand, lanes) for operand in operands]
     if operator in ("and", "or"):
         return _chain(codes, Instruction(Opcode.AND if operator == "and" else Opcode.OR))
@@ -238,8 +241,6 @@ def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
     if expression.type.kind is Kind.DECIMAL:
         return _decimal(expression, codes)
     floating = _domain(expression.type if operator != "is_null" else operands[0].type) is Domain.FLOAT
-    if operator == "/":
-        return [*codes[0], *_cast(operands[0].type, FLOAT), *codes[1], *_cast(operands[1].type, FLOAT), _DIVIDE]
     if operator in ("least", "greatest", "coalesce"):
         opcode = _PLAIN.get((operator, floating))
         assert opcode is not None
@@ -307,6 +308,13 @@ def _case(codes: list[list[Instruction]]) -> list[Instruction]:
     return result
 
 
+def _as_float(operand: Bound, lanes: Lanes) -> list[Instruction]:
+    """A double; the lane of a decimal is made one before the kernel, where every digit counts."""
+    if operand.type.kind is Kind.DECIMAL and _of_one_event(operand):
+        return _instructions(Operation("cast", (operand,), type=FLOAT), lanes)
+    return [*_instructions(operand, lanes), *_cast(operand.type, FLOAT)]
+
+
 def _cast(source: Type, target: Type) -> list[Instruction]:
     if source.kind is Kind.NULL or source == target:
         return []
@@ -321,9 +329,10 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
     if target.kind is Kind.DECIMAL and source.kind in (Kind.INT, Kind.DECIMAL):
         shift = target.scale - (source.scale if source.kind is Kind.DECIMAL else 0)
         if shift == 0:
-            return []
+            return _null_beyond_digits(target) if source.kind is Kind.INT else []
         if shift > 0:
-            return [Instruction(Opcode.INT, constant=10**shift), Instruction(Opcode.MULTIPLY_INT)]
+            scaled = [Instruction(Opcode.INT, constant=10**shift), Instruction(Opcode.MULTIPLY_INT)]
+            return [*scaled, *_null_beyond_digits(target)]
     raise Inexpressible
 
 
@@ -333,11 +342,27 @@ def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Inst
     if operator == "*":
         if sum(operand.type.scale for operand in operands) != expression.type.scale:
             raise Inexpressible
-        return [*codes[0], *codes[1], Instruction(Opcode.MULTIPLY_INT)]
+        return [*codes[0], *codes[1], Instruction(Opcode.MULTIPLY_INT), *_null_beyond_digits(expression.type)]
     opcode = _PLAIN.get((operator, False))
     if opcode is None:
         raise Inexpressible
     aligned = [[*code, *_cast(operand.type, expression.type)] for code, operand in zip(codes, operands, strict=True)]
     if operator in ("least", "greatest", "coalesce"):
         return _chain(aligned, Instruction(opcode))
-    return [*(step for code in aligned for step in code), Instruction(opcode)]
+    result = [*(step for code in aligned for step in code), Instruction(opcode)]
+    return [*result, *_null_beyond_digits(expression.type)] if operator in ("+", "-") else result
+
+
+def _null_beyond_digits(type_: Type) -> list[Instruction]:
+    """Null where a decimal needs more digits than there are: its limit is moved to that of int64, where overflow is
+    null, and back. Below the largest precision nothing can need more."""
+    if type_.precision < DECIMAL_DIGITS_MAX:
+        return []
+    above, below = 2**63 - 10**DECIMAL_DIGITS_MAX, 2**63 - 10**DECIMAL_DIGITS_MAX + 1
+    moves = (
+        (above, Opcode.ADD_INT),
+        (above, Opcode.SUBTRACT_INT),
+        (below, Opcode.SUBTRACT_INT),
+        (below, Opcode.ADD_INT),
+    )
+    return [step for by, opcode in moves for step in (Instruction(Opcode.INT, constant=by), Instruction(opcode))]

@@ -231,7 +231,11 @@ class _Feed:
     def table(self, events: Any) -> pa.Table:
         """A batch as a wide table. The first one settles what later ones must look like."""
         if not isinstance(events, Mapping):
-            table = with_readable_time(as_table(events), self._time)
+            table = as_table(events)
+            if not table.column_names and self._program is not None:
+                # A batch of no dictionaries has no columns either.
+                return self._program.layout.schema.empty_table()
+            table = with_readable_time(table, self._time)
             if self._program is None:
                 self._settle(table.schema, table)
             return table

@@ -126,7 +126,13 @@ def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(time):
         unit = "ns" if time.unit == "ns" else "us"
         return plain.view(pa.timestamp(unit, time.tz)).cast(time, safe=False)
-    return plain.cast(time)
+    try:
+        return plain.cast(time)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"a match ends, by its window, at a time that does not fit the time column's type {time}: {error}. "
+            "Give the times as int64"
+        ) from None
 
 
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from functools import cache
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Kind, Type
-from ouzel.runtime.values import Column, compare, engine_type, join, split
+from ouzel.runtime.values import EXACT, Column, compare, engine_type, join, split, to_float
 
 _Function = Callable[[list[Column], list[Type], Type], Column]
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -81,14 +81,14 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
     if target.kind is Kind.FLOAT:
         if source.kind is Kind.BOOL:
             operand = pc.cast(operand, pa.int8())
-        return pc.cast(operand, pa.float64(), safe=False)
+        return to_float(operand)
     if target.kind is Kind.INT and source.kind is Kind.FLOAT:
         return _float_to_int(operand, np.trunc)
     if target.kind is Kind.INT and source.kind is Kind.DECIMAL:
         return _per_value(operand, int, pa.int64())
     if target.kind is Kind.DECIMAL:
-        limit = Decimal(10) ** (target.precision - target.scale)
-        quantum = Decimal(1).scaleb(-target.scale)
+        limit = Decimal(10 ** (target.precision - target.scale))
+        quantum = Decimal((0, (1,), -target.scale))
         if source.kind is Kind.INT and target.scale == 0:
             values, valid = split(operand, np.int64)
             fits = (values < int(limit)) & (values > -int(limit))
@@ -98,8 +98,8 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
             exact = Decimal(value)
             if not exact.is_finite():
                 return None
-            rounded = exact.quantize(quantum, rounding=ROUND_HALF_UP)
-            return rounded if abs(rounded) < limit else None
+            rounded = exact.quantize(quantum, context=EXACT)
+            return rounded if rounded.copy_abs() < limit else None
 
         return _per_value(operand, to_decimal, wanted)
     if target.kind is Kind.TIMESTAMP:
@@ -201,7 +201,7 @@ def _whole(rounding: Callable[[np.ndarray], np.ndarray], decimal_rounding: str) 
         if pa.types.is_decimal(operands[0].type):
             one = Decimal(1)
             return _per_value(
-                operands[0], lambda value: value.quantize(one, rounding=decimal_rounding), engine_type(result)
+                operands[0], lambda value: value.quantize(one, decimal_rounding, EXACT), engine_type(result)
             )
         return _float_to_int(operands[0], rounding)
 
@@ -212,7 +212,7 @@ def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
     digits = operands[1][0].as_py() if len(operands) > 1 and len(operands[1]) else 0
     if digits is None:
         return pa.nulls(len(operands[0]), engine_type(result))
-    quantum = Decimal(1).scaleb(-int(digits))
+    quantum = Decimal((0, (1,), -int(digits)))
 
     def round_one(value: int | float | Decimal) -> object:
         # As Spark: by the shortest decimal form of a double, halves away from zero.
@@ -222,7 +222,7 @@ def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
         if exact.as_tuple().exponent >= -int(digits):  # type: ignore[operator]
             rounded = exact
         else:
-            rounded = exact.quantize(quantum, rounding=ROUND_HALF_UP)
+            rounded = exact.quantize(quantum, context=EXACT)
         if isinstance(value, float):
             return float(rounded)
         if isinstance(value, int):

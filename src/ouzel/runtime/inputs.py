@@ -32,6 +32,42 @@ def as_table(events: Any) -> pa.Table:
     >>> as_table([{"type": "A", "ts": 1}, {"type": "B", "ts": 2, "x": 7}]).column_names
     ['type', 'ts', 'x']
     """
+    table = _table_of(events)
+    for number, field in enumerate(table.schema):
+        plain = _plain_type(field.type)
+        if plain != field.type:
+            table = table.set_column(number, field.name, _in_plain_type(table.column(number), plain))
+    return table
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which rows can be taken from a column. Arrow cannot take them from views, which polars gives."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type), kind.keys_sorted)
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return kind
+
+
+def _in_plain_type(column: pa.ChunkedArray, plain: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_run_end_encoded(column.type):
+        column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+    return pc.cast(column, plain)
+
+
+def _table_of(events: Any) -> pa.Table:
     if isinstance(events, pa.Table):
         return events
     if isinstance(events, pa.RecordBatch):
@@ -100,6 +136,9 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
         if not isinstance(row, Mapping):
             raise InputError(f"event {number} is a {type(row).__name__}, not a dictionary")
         names.update(dict.fromkeys(row))
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"the name of a column must be text, not {name!r}")
     columns = {}
     for name in names:
         try:
@@ -111,6 +150,10 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
 
 def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     """The table with its time column as an integer or a timestamp; strings are read as ISO 8601, dates as midnights."""
+    if not table.column_names:
+        raise InputError("the input has no columns; an empty one is a table with columns and no rows")
+    if table.column_names.count(time) > 1:
+        raise InputError(f"the column '{time}' stands twice in the input; give each its own name")
     if time not in table.column_names:
         raise InputError(
             f"there is no time column '{time}'; the columns are {', '.join(map(repr, table.column_names))}. "

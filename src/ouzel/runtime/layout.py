@@ -18,6 +18,8 @@ from ouzel.runtime.arrays import numbers
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import one_array
 
+# A watermark of this tick has seen nothing, so no event can stand there.
+NEVER = -(2**63)
 # The column that says which of several inputs a row came from.
 INPUT_TYPE = "event type"
 
@@ -63,6 +65,8 @@ def layout_of_table(
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         raise InputError(f"the column '{sorted(repeated)[0]}' stands twice in the input; give each its own name")
+    if type is not None and pa.types.is_nested(schema.field(type).type):
+        raise InputError(f"the type column '{type}' is of type {schema.field(type).type}; it must be text")
     return Layout(schema, time, type, only_type, tuple(order))
 
 
@@ -178,4 +182,10 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
             array = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else pc.cast(array, pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(f"a time in column '{layout.time}' does not fit 64 bits: {error}") from None
-    return numbers(array)
+    ticks = numbers(array)
+    if len(ticks) and ticks.min() == NEVER:
+        raise InputError(
+            f"a time in column '{layout.time}' is the smallest number of 64 bits, which stands for no time at all; "
+            "filter such events out"
+        )
+    return ticks

@@ -15,7 +15,7 @@ from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.transform import output_schema, returned, struct_column
-from ouzel.runtime.values import Column, engine_type, join, split
+from ouzel.runtime.values import EXACT, Column, engine_type, join, split
 from ouzel.runtime.vectors import cast, evaluate
 
 
@@ -149,8 +149,8 @@ def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -
         for value in listed[first:last]:
             if value is None:
                 continue
-            total = value if total is None else total + value
-            if abs(total) >= limit:
+            total = value if total is None else EXACT.add(total, value)
+            if total.copy_abs() >= limit:
                 total = None
                 break
         sums.append(total)

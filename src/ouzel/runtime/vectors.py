@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Aggregation, Attribute, Bound, Constant, Intrinsic, Kind, Length, Operation, Type
 from ouzel.runtime import functions
 from ouzel.runtime.arrays import repeated, truths
-from ouzel.runtime.values import COMPARISONS, Column, compare, engine_type, join, split
+from ouzel.runtime.values import COMPARISONS, EXACT, Column, compare, engine_type, join, split, to_float
 
 
 class Frame(Protocol):
@@ -135,8 +135,8 @@ def arithmetic(operator: str, left: Column, right: Column, type_: Type) -> Colum
 
 
 def _float_arithmetic(operator: str, left: Column, right: Column) -> Column:
-    x, x_valid = split(_to_float(left), np.float64)
-    y, y_valid = split(_to_float(right), np.float64)
+    x, x_valid = split(to_float(left), np.float64)
+    y, y_valid = split(to_float(right), np.float64)
     valid = x_valid & y_valid
     with np.errstate(all="ignore"):
         if operator in ("/", "%"):
@@ -145,10 +145,6 @@ def _float_arithmetic(operator: str, left: Column, right: Column) -> Column:
         else:
             values = {"+": np.add, "-": np.subtract, "*": np.multiply}[operator](x, y)
     return join(values, valid, pa.float64())
-
-
-def _to_float(column: Column) -> Column:
-    return column if pa.types.is_float64(column.type) else pc.cast(column, pa.float64(), safe=False)
 
 
 def _int_arithmetic(operator: str, left: Column, right: Column) -> Column:
@@ -181,10 +177,10 @@ def _multiplication_overflows(x: np.ndarray, y: np.ndarray, product: np.ndarray)
 
 
 _DECIMAL_OPERATORS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
-    "+": Decimal.__add__,
-    "-": Decimal.__sub__,
-    "*": Decimal.__mul__,
-    "%": Decimal.__mod__,
+    "+": EXACT.add,
+    "-": EXACT.subtract,
+    "*": EXACT.multiply,
+    "%": EXACT.remainder,
 }
 
 
@@ -192,15 +188,15 @@ def _decimal_arithmetic(operator: str, left: Column, right: Column, type_: Type)
     """Exact decimals of at most 18 digits: Python's own, since they are rare in predicates and must be right."""
     if type_.kind is not Kind.DECIMAL:
         return _float_arithmetic(operator, left, right)
-    limit = Decimal(10) ** (type_.precision - type_.scale)
-    quantum = Decimal(1).scaleb(-type_.scale)
+    limit = Decimal(10 ** (type_.precision - type_.scale))
+    quantum = Decimal((0, (1,), -type_.scale))
     out: list[Decimal | None] = []
     for x, y in zip(left.to_pylist(), right.to_pylist(), strict=True):
         if x is None or y is None or (operator == "%" and y == 0):
             out.append(None)
             continue
         value = _DECIMAL_OPERATORS[operator](x, y)
-        out.append(value.quantize(quantum) if abs(value) < limit else None)
+        out.append(value.quantize(quantum, context=EXACT) if value.copy_abs() < limit else None)
     return pa.array(out, engine_type(type_))
 
 

@@ -1,0 +1,169 @@
+"""The edges of inputs and values: the ends of 64 bits, all digits of decimals, view types, batches of nothing."""
+
+from __future__ import annotations
+
+import decimal
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import ouzel
+from tests.oracle import oracle
+from tests.oracle.events import Event
+
+INT64_MAX = 2**63 - 1
+TEXTS = [
+    {"type": "A", "ts": 1, "id": "x", "note": {"by": "me"}},
+    {"type": "B", "ts": 2, "id": "x", "note": {"by": "you"}},
+    {"type": "B", "ts": 3, "id": None, "note": None},
+]
+DECIMALS = pa.table(
+    {
+        "type": ["A", "A", "B", "B", "B"],
+        "ts": [1, 2, 3, 4, 5],
+        "d": pa.array([Decimal(v) for v in ("1.10", "9" * 16 + ".99", "1.10", "-" + "9" * 16 + ".99", "0.01")]).cast(
+            pa.decimal128(18, 2)
+        ),
+        "e": pa.array([Decimal(v) for v in ("1.1", "0", "1.1", "99999.99999", "3")]).cast(pa.decimal128(10, 5)),
+        "tiny": pa.array([Decimal("0.000000000000000003")] * 5, pa.decimal128(18, 18)),
+        "i": [1, INT64_MAX, INT64_MAX, 1, 10**16],
+    }
+)
+
+
+def in_oracle(table: pa.Table, text: str) -> list[Any]:
+    events = [Event(row["type"], row["ts"], row["ts"], row) for row in table.to_pylist()]
+    ((_, results),) = oracle.answer(text, events).items()
+    return sorted([result.row for result in results], key=repr)
+
+
+def in_engine(table: pa.Table, text: str) -> list[Any]:
+    return sorted(ouzel.match(table, text).to_pylist(), key=repr)
+
+
+def view_types(table: pa.Table) -> dict[str, pa.Table]:
+    views = table.set_column(2, "id", table["id"].cast(pa.string_view()))
+    inner = pa.struct({"by": pa.string_view()})
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 0, None]), pa.array(["x"]).cast(pa.string_view()))
+    runs = pc.run_end_encode(table["id"].combine_chunks())
+    return {
+        "view": views.set_column(0, "type", table["type"].cast(pa.string_view())),
+        "view in a struct": table.set_column(3, "note", table["note"].cast(inner)),
+        "view in a dictionary": table.set_column(2, "id", coded),
+        "run ends": table.set_column(2, "id", runs),
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10",
+        "PATTERN SEQ(A a, B b) WHERE a.id = b.id AND a.note.by < b.note.by WITHIN 10 RETURN R(a.id AS id, b.note AS n)",
+    ],
+)
+def test_text_in_every_form(query: str) -> None:
+    import polars as pl
+
+    table = pa.Table.from_pylist(TEXTS)
+    wanted = ouzel.match(table, query).to_pylist()
+    assert len(wanted) == 1
+    frame = pl.DataFrame(TEXTS)
+    codes = frame.with_columns(pl.col("type").cast(pl.Categorical), pl.col("id").cast(pl.Categorical))
+    for name, events in {"polars": frame, "categories": codes, **view_types(table)}.items():
+        assert ouzel.match(events, query).to_pylist() == wanted, name
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([], "the input has no columns"),
+        ([{"type": "A", "ts": 1, 5: 2}], "the name of a column must be text, not 5"),
+        ([{"type": ["A"], "ts": 1}], "the type column 'type' is of type list"),
+        (pa.table([[1], [2], ["A"]], names=["ts", "ts", "type"]), "the column 'ts' stands twice"),
+        ([{"type": "A", "ts": -INT64_MAX - 1}], "is the smallest number of 64 bits"),
+    ],
+)
+def test_inputs_that_cannot_be_read(events: Any, words: str) -> None:
+    with pytest.raises(ouzel.InputError, match=words):
+        ouzel.match(events, "PATTERN SEQ(A a, B b) WITHIN 10")
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    engine = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 10 RETURN R(b.ts AS b)")
+    engine.push([{"type": "A", "ts": 1}])
+    assert engine.push([])["query"].num_rows == 0
+    assert engine.push([{"type": "B", "ts": 2}])["query"].num_rows == 0
+    assert engine.finish()["query"].to_pylist() == [{"start": 1, "end": 2, "b": 2}]
+
+
+def test_the_ends_of_time() -> None:
+    first, last = -INT64_MAX, INT64_MAX
+    events = [{"type": "A", "ts": first}, {"type": "B", "ts": first + 9}, {"type": "B", "ts": first + 10}]
+    events += [{"type": "A", "ts": last - 3}, {"type": "B", "ts": last}]
+    answer = ouzel.match(events, "PATTERN SEQ(A a, B b) WITHIN 10")
+    assert sorted(answer["end"].to_pylist()) == [first + 9, last]
+    assert ouzel.match(events, f"PATTERN SEQ(A a, B b) WITHIN {INT64_MAX - 1}").num_rows == 3
+    with pytest.raises(ouzel.QueryError, match="as far apart as this window is long"):
+        ouzel.match(events, f"PATTERN SEQ(A a, B b) WITHIN {INT64_MAX}")
+
+
+def test_a_window_that_ends_outside_the_type_of_the_times() -> None:
+    table = pa.table({"type": ["A"], "ts": pa.array([100], pa.int8())})
+    with pytest.raises(ouzel.InputError, match="does not fit the time column's type int8"):
+        ouzel.match(table, "PATTERN SEQ(A a, !(B b)) WITHIN 100")
+
+
+@pytest.mark.parametrize("column", ["tags", "clock", "place", "large"])
+def test_what_is_never_compared_is_tested_for_null(column: str) -> None:
+    table = pa.table(
+        {
+            "type": ["A", "A"],
+            "ts": [1, 2],
+            "tags": [["x"], None],
+            "clock": pa.array([1, None], pa.time64("us")),
+            "place": [{"x": 1}, None],
+            "large": pa.array([Decimal(10**30), None], pa.decimal128(38, 0)),
+        }
+    )
+    for rules_off in ((), ("predicates_into_roles",)):
+        answer = ouzel.match(table, f"PATTERN A a WHERE a.{column} IS NULL RETURN R(a.ts AS t)", rules_off=rules_off)
+        assert answer["t"].to_pylist() == [2]
+
+
+# "Decimals up to 18 digits (exact)"; "overflow inside an expression gives null".
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a.d + b.d > 0",
+        "a.d - b.d > 0",
+        "a.d + b.d IS NULL",
+        "a.d * b.d IS NULL",
+        "(a.d + b.d) * 1 > 0",
+        "a.d + b.i > 0",
+        "a.d + b.e > a.e",
+        "a.i * b.e > 0",
+        "a.d / b.e > 100000000009.99999",
+        "a.d / b.e = 1",
+        "a.tiny % b.tiny = 0",
+        "a.e % b.e > 0",
+    ],
+)
+@pytest.mark.parametrize("precision", [28, 5])
+def test_all_digits_of_decimals(condition: str, precision: int) -> None:
+    text = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10 RETURN R(a.ts AS a, b.ts AS b)"
+    wanted = in_oracle(DECIMALS, text)
+    with decimal.localcontext() as users_own:
+        users_own.prec = precision
+        assert in_engine(DECIMALS, text) == wanted
+
+
+def test_decimals_that_are_returned() -> None:
+    text = """PATTERN SEQ(A a, B b) WITHIN 10
+    RETURN R(a.d + b.d AS s, a.d - b.e AS m, a.d * b.e AS p, a.d / b.e AS q, a.e % b.e AS r, round(a.d, 1) AS o)"""
+    with decimal.localcontext() as users_own:
+        users_own.prec = 5
+        answer = in_engine(DECIMALS, text)
+    assert answer == in_oracle(DECIMALS, text)
