@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel import datasets, spark
+    from ouzel import algebra, datasets, spark
     from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.runtime.engine import Engine, match
+    from ouzel.runtime.queryset import QuerySet
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ _HOMES = {
     "LimitError": "ouzel.errors",
     "OuzelError": "ouzel.errors",
     "Query": "ouzel.prepared",
+    "QuerySet": "ouzel.runtime.queryset",
     "QueryError": "ouzel.errors",
     "StateError": "ouzel.errors",
     "explain": "ouzel.prepared",
@@ -29,7 +31,7 @@ _HOMES = {
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
 }
-_ROOMS = ("datasets", "spark")
+_ROOMS = ("algebra", "datasets", "spark")
 
 __all__ = [
     "Engine",
@@ -38,7 +40,9 @@ __all__ = [
     "OuzelError",
     "Query",
     "QueryError",
+    "QuerySet",
     "StateError",
+    "algebra",
     "datasets",
     "explain",
     "match",

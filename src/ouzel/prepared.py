@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
 from ouzel.bind import bind, bind_script, catalog_for, parameter_names
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
@@ -13,6 +15,7 @@ from ouzel.bind.script import Member, bind_together
 from ouzel.lang import parse, parse_script, syntax
 from ouzel.plan import Statistics, make_plan
 from ouzel.plan.explain import explanation, render_explanation
+from ouzel.plan.linear_explain import explain_algebra
 from ouzel.plan.support import require_runnable
 
 
@@ -79,7 +82,8 @@ def bind_all(
 
     `catalog` gives what is known of the primary stream for a query.
     """
-    members = [Member(q.tree, q.text, name, catalog(q), Parameters(q.params)) for name, q in queries.items()]
+    patterns = {name: query for name, query in queries.items() if not isinstance(query, AlgebraQuery)}
+    members = [Member(q.tree, q.text, name, catalog(q), Parameters(q.params)) for name, q in patterns.items()]
     bound = bind_together(members, streaming=streaming)
     for member in members:
         member.parameters.check_all_used(member.text)
@@ -87,7 +91,7 @@ def bind_all(
 
 
 def explain(
-    query: Query | str,
+    query: Query | str | Stream | AlgebraQuery,
     format: str = "text",
     *,
     types: Mapping[str, Any] | None = None,
@@ -102,6 +106,8 @@ def explain(
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
     """
+    if isinstance(query, Stream | AlgebraQuery):
+        return explain_algebra(as_queries(query), format, _catalog(types))
     made = globals()["query"](query, types) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
     require_runnable(bound)
@@ -109,15 +115,15 @@ def explain(
     return render_explanation(explanation(plan), format)
 
 
-def as_queries(given: Query | str | Iterable[Query | str] | Mapping[str, Query | str]) -> dict[str, Query]:
-    """One query or several, as texts or prepared, by name."""
-    if isinstance(given, Query | str):
+def as_queries(given: Any) -> dict[str, Any]:
+    """One query or several, as texts, prepared, or expressions of the algebra, by name."""
+    if isinstance(given, Query | str | Stream | AlgebraQuery):
         given = [given]
     if isinstance(given, Mapping):
         return {name: _named(one, name) for name, one in given.items()}
     made: dict[str, Query] = {}
     for one in given:
-        prepared = query(one) if isinstance(one, str) else one
+        prepared = _prepared(one, "query")
         name = prepared.name
         number = 2
         while name in made:
@@ -126,10 +132,17 @@ def as_queries(given: Query | str | Iterable[Query | str] | Mapping[str, Query |
     return made
 
 
-def _named(one: Query | str, name: str) -> Query:
+def _prepared(one: Any, name: str) -> Any:
+    if isinstance(one, str):
+        return query(one)
+    return AlgebraQuery(name, one) if isinstance(one, Stream) else one
+
+
+def _named(one: Any, name: str) -> Any:
     if isinstance(one, str):
         return query(one, name=name)
-    return one if one.name == name else Query(name, one.text, one.tree, one.types, one.params)
+    prepared = _prepared(one, name)
+    return prepared if prepared.name == name else replace(prepared, name=name)
 
 
 def _catalog(types: Mapping[str, Any] | None) -> Catalog:

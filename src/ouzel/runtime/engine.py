@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, QueryError
@@ -58,7 +60,7 @@ def match(
     session = Session(feed.program)
     session.push(wide, keep_whole=True)
     answers = session.finish()
-    if isinstance(query, Query | str):
+    if isinstance(query, Query | str | Stream | AlgebraQuery):
         (answer,) = answers.values()
         return answer
     return answers
@@ -190,7 +192,7 @@ class Engine:
     def _opened(self) -> Session:
         if self._session is None:
             program = self._feed.program
-            self._delay_ticks = duration_ticks(self._max_delay, program.queries[0].catalog, "max_delay")
+            self._delay_ticks = duration_ticks(self._max_delay, program.catalog, "max_delay")
             self._session = Session(program, keep_late=self._keep_late)
         return self._session
 

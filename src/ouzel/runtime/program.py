@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ouzel.algebra.model import BoundAlgebra
+from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.errors import InputError
@@ -25,6 +27,7 @@ from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.automaton import require_bounded
 from ouzel.runtime.needs import needed_columns
 from ouzel.runtime.transform import output_schema
 
@@ -41,6 +44,13 @@ class Program:
     limits: Limits = field(default_factory=Limits)
     rules_off: tuple[str, ...] = ()
     statistics: Statistics = field(default_factory=Statistics)
+    # Expressions of the algebra, which stand beside the queries.
+    algebra: tuple[BoundAlgebra, ...] = ()
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the binder knew of the input."""
+        return (self.queries or self.algebra)[0].catalog
 
     def plans(self) -> dict[str, Plan]:
         return {q.name: make_plan(q, self.statistics, off=self.rules_off) for q in self.queries}
@@ -73,21 +83,36 @@ def make_program(
     def catalog(query: Query) -> Catalog:
         return catalog_of(layout, schemas=schemas, declared=query.types, time_unit=time_unit)
 
+    algebra = tuple(
+        query.bind(catalog_of(layout, schemas=schemas, time_unit=time_unit), time=time, type=layout.type)
+        for query in queries.values()
+        if isinstance(query, AlgebraQuery)
+    )
+    if streaming:
+        for expression in algebra:
+            require_bounded(expression)
     bound = bind_all(queries, catalog, streaming=streaming)
     for query in bound:
         require_runnable(query)
-    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics())
+    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra)
 
 
 def _only_type(queries: Mapping[str, Query]) -> str:
     """The one event type that queries name, for an input without a type column."""
-    names = {t.name for q in queries.values() for c in q.tree.pattern.components for t in c.types}
+    names = set().union(*(event_types(query) for query in queries.values()))
     if len(names) > 1:
         raise InputError(
             f"the queries name several event types ({', '.join(sorted(names))}), and type=None says that the input "
             "has no type column; name the column with type=, or give one input for each type"
         )
     return next(iter(names), "event")
+
+
+def event_types(query: Query | AlgebraQuery) -> set[str]:
+    """The event types that a query names."""
+    if isinstance(query, AlgebraQuery):
+        return query.event_types
+    return {t.name for c in query.tree.pattern.components for t in c.types}
 
 
 def compile_program(queries: Any, schema: pa.Schema | Mapping[str, pa.Schema], **options: Any) -> bytes:
@@ -125,7 +150,7 @@ def describe(program: bytes | Program) -> Description:
         key_columns=tuple(common),
         output_schemas={q.name: output_schema(q, found[q.name]) for q in loaded.queries},
         window_ticks=None if None in windows else max(w for w in windows if w is not None),
-        tick_ns=loaded.queries[0].catalog.time.tick_ns,
+        tick_ns=loaded.catalog.time.tick_ns,
     )
 
 
@@ -146,6 +171,9 @@ def dump(program: Program) -> bytes:
     body = json.dumps(
         {
             "queries": [encode(query) for query in program.queries],
+            "algebra": [
+                [AlgebraQuery(q.name, q.expression, q.params).encoded(), encode(q.catalog)] for q in program.algebra
+            ],
             "layout": {
                 "schema": base64.b64encode(layout.schema.serialize().to_pybytes()).decode("ascii"),
                 "time": layout.time,
@@ -168,6 +196,10 @@ def load(blob: bytes) -> Program:
     """The program that `dump` wrote; StateError where the bytes are damaged or from a newer version."""
     data = json.loads(bytes(unseal(MAGIC, VERSION, blob, "program")))
     layout = data["layout"]
+    algebra = [
+        AlgebraQuery.decoded(query).bind(decode(catalog), time=layout["time"], type=layout["type"])
+        for query, catalog in data.get("algebra", ())
+    ]
     return Program(
         queries=tuple(decode(query) for query in data["queries"]),
         layout=Layout(
@@ -178,6 +210,7 @@ def load(blob: bytes) -> Program:
             order=tuple(layout["order"]),
             physical={(event_type, name): wide for event_type, name, wide in layout["physical"]},
         ),
+        algebra=tuple(algebra),
         limits=Limits(**data["limits"]),
         rules_off=tuple(data["rules_off"]),
         statistics=Statistics(data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None),

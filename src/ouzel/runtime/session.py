@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import StateError
+from ouzel.runtime.automaton import AlgebraRunner
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.program import Program, dump, load
@@ -34,6 +35,8 @@ class Session:
         self._runners = {
             name: runner_for(plan, self._layouts[name], program.limits) for name, plan in program.plans().items()
         }
+        for expression in program.algebra:
+            self._runners[expression.name] = AlgebraRunner(expression, program.layout, program.limits)
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
@@ -99,6 +102,8 @@ class Session:
                 self._runners[query.name].stage(wide, ticks, keep_whole=keep_whole)
             elif reads_input(query):
                 self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
+        for expression in self._program.algebra:
+            self._runners[expression.name].stage(table, ticks, keep_whole=keep_whole)
 
     def advance(self, watermark: int) -> dict[str, pa.Table]:
         """Nothing at or before this tick can come any more. A tick that has passed already changes nothing."""
@@ -110,6 +115,8 @@ class Session:
             runner = self._runners[query.name]
             answers[query.name] = runner.advance(self._watermark)
             self._hand_on(query, answers[query.name], runner.moments)
+        for expression in self._program.algebra:
+            answers[expression.name] = self._runners[expression.name].advance(self._watermark)
         return answers
 
     def _hand_on(self, producer: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
