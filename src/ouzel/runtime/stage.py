@@ -90,15 +90,18 @@ class Stager:
             remaining = rows
             frame = EventFrame(self._query, self._layout, table, ticks, lambda component: remaining, len(rows))
         places, signed = expand(roles)
+        as_they_are = len(places) == len(rows)
         component = signed.view(np.uint8)
         key = self._key(frame, self._first_key, self.keys, places, component)
         second = self._key(frame, self._second_key, self.second_keys, places, component)
         if (key.size and key.min() < 0) or (second.size and second.min() < 0):
             # A null in a written equality: the event can neither match nor forbid.
             kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
+            # As many instances as rows may then be others than one of each row.
+            as_they_are = False
             places, component, key = places[kept], component[kept], key[kept]
             second = second[kept] if self._second_key else second
-        instance_rows = rows if len(places) == len(rows) else rows[places]
+        instance_rows = rows if as_they_are else rows[places]
         end = gather(ticks, instance_rows)
         start = end
         if self._layout.start is not None:
