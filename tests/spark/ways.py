@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,14 +14,13 @@ from ouzel.errors import InputError
 from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.buckets import bucket_names
-from ouzel.spark.dataframes import PACKED
 from ouzel.spark.packing import from_payload, to_payload
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.shipping import bucket_processor
-from ouzel.spark.worker import Clock, Share, StreamJob
-from tests.golden.answers import Answer, Answers
-from tests.golden.embedded import Embedded, _windowed, batches_of_one, options, prepared
+from ouzel.spark.worker import PACKED, Clock, Share, StreamJob
+from tests.golden.answers import Answers
+from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
 from tests.golden.format import Case
 from tests.spark.clocks import BATCH_MS, CaseClock
 from tests.spark.streams import FileStream
@@ -62,9 +60,9 @@ class SparkBatch:
         queries = prepared(case) if case.is_script else prepared(case)["query"]
         found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
         if not case.is_script:
-            return {"query": Answer.of_rows(found.toArrow().to_pylist())}
+            return {"query": answer_of(case, "query", [found.toArrow()])}
         with found:
-            return {name: Answer.of_rows(frame.toArrow().to_pylist()) for name, frame in found.items()}
+            return {name: answer_of(case, name, [frame.toArrow()]) for name, frame in found.items()}
 
 
 class SparkStream:
@@ -83,7 +81,7 @@ class SparkStream:
             if self.gap(case) is None:
                 self._add(case)
         self._job = StreamJob(tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))))
-        self._found: dict[str, dict[str, list[Any]]] = {}
+        self._found: dict[str, dict[str, list[pa.Table]]] = {}
         self._failure: Exception | None = None
         try:
             with ouzel.spark.clear_errors():
@@ -99,7 +97,7 @@ class SparkStream:
     def run(self, case: Case) -> Answers:
         if self._failure is not None:
             raise self._failure
-        return {name: Answer.of_rows(rows) for name, rows in self._found[case.identity].items()}
+        return {name: answer_of(case, name, tables) for name, tables in self._found[case.identity].items()}
 
     def _add(self, case: Case) -> None:
         tables = case.inputs
@@ -117,7 +115,7 @@ class SparkStream:
                     self._batches.append([])
                 self._batches[place].append((number, to_payload(part.share.events(table))))
 
-    def _run_all(self, spark: SparkSession, folder: Path, restarted: bool) -> dict[str, dict[str, list[Any]]]:
+    def _run_all(self, spark: SparkSession, folder: Path, restarted: bool) -> dict[str, dict[str, list[pa.Table]]]:
         tables = list(self._tables())
         stream = FileStream(spark, folder, tables[0].schema)
         half = len(tables) // 2 if restarted else 0
@@ -126,12 +124,12 @@ class SparkStream:
             stream.run(self._step)
         stream.add(tables[half:])
         stream.run(self._step)
-        found: dict[str, dict[str, list[Any]]] = {}
+        found: dict[str, dict[str, list[pa.Table]]] = {}
         for case, name in self._owners:
             found.setdefault(case.identity, {})[name] = []
         for row in stream.answers():
             case, name = self._owners[row["query"]]
-            found[case.identity][name] += from_payload(row["payload"]).to_pylist()
+            found[case.identity][name].append(from_payload(row["payload"]))
         return found
 
     def _tables(self) -> Iterator[pa.Table]:

@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel.spark.dataframes import Matches, match, matching
+    from ouzel.spark.batch import Matches
+    from ouzel.spark.dataframes import match, matching
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
 
 _HOMES = {
-    "Matches": "ouzel.spark.dataframes",
+    "Matches": "ouzel.spark.batch",
     "clear_errors": "ouzel.spark.failures",
     "match": "ouzel.spark.dataframes",
     "matching": "ouzel.spark.dataframes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from ouzel.prepared import Query
 from ouzel.runtime.engine import duration_ticks, limits_of
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.program import Program, make_program
-from ouzel.spark.schema import arrow_schema, spark_type
+from ouzel.spark.schema import arrow_schema, quoted, spark_type
 from ouzel.spark.worker import NANOSECONDS_PER_MILLISECOND, Clock
 
 # Spark marks the column of a watermark with this.
@@ -149,6 +149,6 @@ def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
     return F.timestamp_micros(whole.cast("long") if per_microsecond > 1 else ticks)
 
 
-def quoted(name: str) -> str:
-    """A column's name as Spark's column expressions take it, dots and all."""
-    return "`" + name.replace("`", "``") + "`"
+def key_column(path: Sequence[str]) -> Column:
+    """A column, or a field inside one."""
+    return F.col(".".join(map(quoted, path)))

@@ -101,3 +101,12 @@ def _arrow_field(field: spark.StructField, path: str) -> pa.Field:
 
 def _spark_field(field: pa.Field) -> spark.StructField:
     return spark.StructField(field.name, spark_type(field.type), field.nullable)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's column expressions take it, dots and all.
+
+    >>> quoted("odd.name")
+    '`odd.name`'
+    """
+    return "`" + name.replace("`", "``") + "`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -27,25 +27,34 @@ class SharePlan:
     columns: tuple[str, ...]
     types: frozenset[str] | None  # the only event types that can change an answer; None: all may
     outputs: dict[str, pa.Schema]
+    # The plans whose roles say which events matter; None: all of them do.
+    plans: tuple[Plan, ...] | None = None
 
 
-def plan_shares(program: Program, clock: Clock) -> list[SharePlan]:
-    """Split a program so that each part can be spread by its own key."""
+def plan_shares(
+    program: Program, clock: Clock, apart: Callable[[Plan], Hashable] = lambda plan: None
+) -> list[SharePlan]:
+    """Split a program so that each part can be spread by its own key.
+
+    Queries for which `apart` gives different values are never put together.
+    """
     if program.algebra or any(is_composed(query) for query in program.queries):
         # What one query finds another reads, wherever in the stream that was.
         return [_share(program, clock, keys=(), types=None)]
     plans = program.plans()
-    groups: dict[tuple[KeyPath, ...], list[BoundQuery]] = {}
+    groups: dict[tuple[tuple[KeyPath, ...], Hashable], list[BoundQuery]] = {}
     for query in program.queries:
-        groups.setdefault(_keys(plans[query.name], program.layout), []).append(query)
+        plan = plans[query.name]
+        groups.setdefault((_keys(plan, program.layout), apart(plan)), []).append(query)
     shares = []
     first_query = 0
-    for keys, queries in groups.items():
+    for (keys, _), queries in groups.items():
         part = replace(program, queries=tuple(queries))
         needed = describe(part).needed_columns
         narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
         part = replace(part, layout=replace(program.layout, schema=narrow))
-        shares.append(_share(part, clock, keys=keys, types=_types(queries), first_query=first_query))
+        share = _share(part, clock, keys=keys, types=_types(queries), first_query=first_query)
+        shares.append(replace(share, plans=tuple(plans[query.name] for query in queries)))
         first_query += len(queries)
     return shares
 

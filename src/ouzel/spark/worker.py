@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ouzel.errors import InputError, OuzelError, StateError
+from ouzel.errors import InputError, LimitError, OuzelError, StateError
 from ouzel.runtime.framing import seal, unseal
+from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.session import Session
 from ouzel.spark.packing import from_payload, gather, payloads_of, split_by
 
@@ -83,27 +84,117 @@ def message_alone() -> Iterator[None]:
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
 
 
-def match_partition(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+PART_COLUMN = "ouzel part"
+
+# Events of one partition that are held in memory whole, unless Spark is asked to sort them.
+PARTITION_BYTES_MAX = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Time cut into slices of `ticks`, at which `parts` take turns: slice k is the matter of part k mod parts.
+
+    A part has every event that a match starting in one of its slices can depend on, so those matches are right; others
+    that it finds may be wrong, and belong to another part.
+    """
+
+    ticks: int
+    parts: int
+
+    def owned(self, matches: pa.Table, part: int) -> pa.Table:
+        """The matches that start in a slice of the part.
+
+        >>> Slices(10, 2).owned(pa.table({"start": [-1, 5, 12, 25]}), part=0)["start"].to_pylist()
+        [5, 25]
+        """
+        start = matches.column("start").combine_chunks()
+        ticks = start.view(pa.int64()) if pa.types.is_timestamp(start.type) else start.cast(pa.int64())
+        return matches.filter(pa.array(ticks.to_numpy() // self.ticks % self.parts == part))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """How the partitions of a bounded input are to be read."""
+
+    slices: Slices | None = None
+    # How many bytes of events to hold at a time; Spark has then sorted them. None: all of them, in any order.
+    memory_limit: int | None = None
+
+
+def match_partition(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All matches of the one query of `share` in a partition."""
-    for _, table in _answers(share, batches):
+    for _, table in _answers(share, job, batches):
         yield from table.to_batches()
 
 
-def match_partition_packed(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def match_partition_packed(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of several queries in a partition, as (number of the query, payload)."""
-    for number, table in _answers(share, batches):
+    for number, table in _answers(share, job, batches):
         for payload in payloads_of(table):
             yield packed_batch([number], [payload])
 
 
-def _answers(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    pieces = [batch for batch in batches if batch.num_rows]
+def _answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    found = (
+        _answers_of_whole(share, job, batches) if job.memory_limit is None else _answers_in_order(share, job, batches)
+    )
+    for part, answer in found:
+        for number, table in _numbered(share, answer):
+            owned = table if job.slices is None else job.slices.owned(table, part)
+            if owned.num_rows:
+                yield number, owned
+
+
+def _answers_of_whole(
+    share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+    pieces = []
+    held_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            pieces.append(batch)
+            held_bytes += batch.nbytes
+        if held_bytes > PARTITION_BYTES_MAX:
+            raise LimitError(
+                f"the events of one partition take more than {PARTITION_BYTES_MAX:,} bytes; give memory_limit=, "
+                "for example 1 << 30, to have Spark sort them on disk, or more of spark.sql.shuffle.partitions"
+            )
     if not pieces:
         return
-    session = Session.open(share.program)
-    session.push(share.events(pa.Table.from_batches(pieces)), keep_whole=True)
-    del pieces
-    yield from _numbered(share, session.finish())
+    for part, events in _parts(share, job, pa.Table.from_batches(pieces)):
+        session = Session.open(share.program)
+        session.push(events, keep_whole=True)
+        yield part, session.finish()
+
+
+def _answers_in_order(
+    share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+    """Events come part by part, each in order of time; what no later one can change is let go at once."""
+    assert job.memory_limit is not None
+    session: Session | None = None
+    current = 0
+    # A piece is held as it came, as what kernels read, and as the rows behind that.
+    for table in gather(batches, bytes_max=max(1, job.memory_limit // 4)):
+        for part, events in _parts(share, job, table):
+            if session is not None and part != current:
+                yield current, session.finish()
+                session = None
+            if session is None:
+                session, current = Session.open(share.program), part
+            session.push(events)
+            # Events at the newest moment may still come.
+            yield part, session.advance(int(ticks_of(events, session.program.layout).max()) - 1)
+    if session is not None:
+        yield current, session.finish()
+
+
+def _parts(share: Share, job: BatchJob, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    if job.slices is None:
+        yield 0, share.events(table)
+        return
+    events = share.events(table)
+    yield from split_by(events.append_column(PART_COLUMN, table[PART_COLUMN]), PART_COLUMN)
 
 
 def _numbered(share: Share, answer: dict[str, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
@@ -116,6 +207,7 @@ def _numbered(share: Share, answer: dict[str, pa.Table]) -> Iterator[tuple[int, 
 
 PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
+PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
 
 
 def packed_batch(numbers: Sequence[int], payloads: Sequence[bytes]) -> pa.RecordBatch:

@@ -1,0 +1,171 @@
+"""Queries over bounded DataFrames: filter by roles, spread by key or by time, one session for each partition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ouzel.errors import InputError
+from ouzel.plan.model import Plan
+from ouzel.runtime.engine import duration_ticks
+from ouzel.spark.catalyst import wanted
+from ouzel.spark.events import Events, key_column
+from ouzel.spark.schema import quoted, spark_schema
+from ouzel.spark.shares import SharePlan, plan_shares
+from ouzel.spark.shipping import on_workers
+from ouzel.spark.slices import Cut, cannot_be_cut, cut
+from ouzel.spark.worker import PACKED, PART_COLUMN, BatchJob
+
+log = logging.getLogger("ouzel.spark")
+
+# The length of a slice; "auto": look at the data; False: never cut; None: cut what has no key.
+SliceHint = int | str | timedelta | bool | None
+
+# A key with this many times its even share of the events keeps one task busy while the others have nothing to do.
+HOT_KEY_FACTOR = 2
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A share and how its events are spread."""
+
+    part: SharePlan
+    cut: Cut | None = None
+    # Why all events go to one task, where they do.
+    reason: str | None = None
+
+    def describe(self) -> str:
+        """One sentence for EXPLAIN."""
+        names = ", ".join(self.part.share.queries)
+        if self.cut is not None:
+            slices = self.cut.slices
+            behind = f", look-behind {self.cut.behind_ticks:,}" if self.cut.behind_ticks else ""
+            return (
+                f"{names}: cut into time slices of {slices.ticks:,} ticks, "
+                f"look-ahead {self.cut.ahead_ticks:,}{behind}; "
+                f"{slices.parts} tasks take turns at them, and a match counts where it starts"
+            )
+        if self.part.keys:
+            return f"{names}: spread by {', '.join('.'.join(path) for path in self.part.keys)}"
+        return f"{names}: a single task sees all events, because {self.reason}"
+
+
+class Matches(dict[str, DataFrame]):
+    """The DataFrames of several queries, by name. They share one computation, which Spark keeps until `release`."""
+
+    def __init__(self, frames: Mapping[str, DataFrame], shared: Sequence[DataFrame]) -> None:
+        super().__init__(frames)
+        self._shared = list(shared)
+
+    def release(self) -> None:
+        """Let Spark forget the computed matches; the DataFrames stay usable and are computed anew."""
+        for frame in self._shared:
+            frame.unpersist()
+
+    def __enter__(self) -> Matches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def match_one(events: Events, placements: Sequence[Placement], memory_limit: int | None) -> DataFrame:
+    """The matches of the one query."""
+    (placement,) = placements
+    (schema,) = placement.part.outputs.values()
+    run = on_workers("match_partition", placement.part.share, _job(placement, memory_limit))
+    return _placed(events, placement, memory_limit).mapInArrow(run, spark_schema(schema))
+
+
+def match_several(
+    events: Events, placements: Sequence[Placement], names: Sequence[str], memory_limit: int | None
+) -> Matches:
+    """The matches of several queries, which are computed together for each share."""
+    frames: dict[str, DataFrame] = {}
+    shared = []
+    for placement in placements:
+        part = placement.part
+        run = on_workers("match_partition_packed", part.share, _job(placement, memory_limit))
+        packed = _placed(events, placement, memory_limit).mapInArrow(run, PACKED).persist()
+        shared.append(packed)
+        for number, (name, schema) in enumerate(part.outputs.items(), start=part.share.first_query):
+            frames[name] = packed.mapInArrow(on_workers("unpack", number), spark_schema(schema))
+    return Matches({name: frames[name] for name in names}, shared)
+
+
+def _job(placement: Placement, memory_limit: int | None) -> BatchJob:
+    return BatchJob(None if placement.cut is None else placement.cut.slices, memory_limit)
+
+
+# ── Spreading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
+    """How the queries are put together and their events spread."""
+    parts = plan_shares(events.program, events.clock, apart=lambda plan: cannot_be_cut(plan) is None)
+    found = [_placement(events, part, slices) for part in parts]
+    for placement in found:
+        if placement.reason is not None:
+            log.warning(
+                "a single task has to see all events of %s, because %s; an equivalence test, such as [id], would keep "
+                "them apart",
+                ", ".join(placement.part.share.queries),
+                placement.reason,
+            )
+    return found
+
+
+def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
+    plans = part.plans
+    if plans is None:
+        return Placement(part, reason="its queries read what others find")
+    uncut = next(filter(None, map(cannot_be_cut, plans)), None)
+    if part.keys and (hint is None or hint is False or uncut is not None):
+        if uncut is not None and hint not in (None, False, "auto"):
+            log.warning("%s cannot be cut into time slices, because %s", ", ".join(part.share.queries), uncut)
+        return Placement(part)
+    if uncut is not None or hint is False:
+        return Placement(part, reason=f"no equivalence test keeps them apart, and {uncut or 'slices=False'}")
+    partitions = int(str(events.frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+    if hint == "auto" and part.keys and not _is_hot(events, part, plans, partitions):
+        return Placement(part)
+    length = None if hint in (None, True, "auto") else duration_ticks(hint, events.program.catalog, "slices")
+    return Placement(part, cut(plans, partitions, length))
+
+
+def _is_hot(events: Events, part: SharePlan, plans: Sequence[Plan], partitions: int) -> bool:
+    """Whether one key has so many events that its task would be the last by far. Reads the key columns once."""
+    keys = [key_column(path) for path in part.keys]
+    counted = _filtered(events, plans).groupBy(F.hash(*keys).alias("key")).count()
+    row = counted.agg(F.max("count").alias("largest"), F.sum("count").alias("total")).first()
+    if row is None or not row["total"]:
+        return False
+    return bool(row["largest"] * partitions > HOT_KEY_FACTOR * row["total"])
+
+
+def _placed(events: Events, placement: Placement, memory_limit: int | None) -> DataFrame:
+    """Only what the queries look at, with all events that can be in one match in one partition."""
+    part = placement.part
+    rows = _filtered(events, part.plans).select(*(quoted(column) for column in part.columns))
+    if placement.cut is not None:
+        placed = placement.cut.place(rows, events.layout)
+    else:
+        placed = rows.repartition(*map(key_column, part.keys)) if part.keys else rows.repartition(1)
+    if memory_limit is None:
+        return placed
+    if memory_limit <= 0:
+        raise InputError(f"memory_limit={memory_limit} is not a number of bytes")
+    order = [events.layout.time] if placement.cut is None else [PART_COLUMN, events.layout.time]
+    return placed.sortWithinPartitions(*map(quoted, order))
+
+
+def _filtered(events: Events, plans: Sequence[Plan] | None) -> DataFrame:
+    rows = events.frame
+    for condition in wanted(plans, events.layout, events.layout.time):
+        rows = rows.where(condition)
+    return rows
