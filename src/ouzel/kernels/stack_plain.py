@@ -1,6 +1,8 @@
-"""The stack kernel for the plainest queries: types, one key, order and window decide, and events are points.
+"""The stack kernel for plain queries: types, one key, order, window and negatives decide, and events are points.
 
-It does what `stacks.py` does for every query, in a small function that loads and runs faster.
+It does what `stacks.py` does for every query, in a small function that loads and runs faster. Instances are taken in
+blocks: all of a block are put on their stacks, in a loop without branches that depend on the data, and then those that
+may complete a match are searched from. Links never change, so a search finds the same later as at once.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from ouzel.kernels.stack_checks import NEVER, oldest_alive
-from ouzel.kernels.stack_tables import ByComponent, Counter, Link, Status
+from ouzel.kernels.stack_tables import ByComponent, Counter, Link, Mark, Status
 
 _DONE = int(Status.DONE)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
@@ -24,12 +26,19 @@ _CONSTRUCTIONS = int(Counter.CONSTRUCTIONS)
 _EDGES = int(Counter.EDGES)
 _SEQUENCES = int(Counter.SEQUENCES)
 _MATCHES = int(Counter.MATCHES)
+_STACKED = int(Counter.STACKED)
 
 _POSITION = int(ByComponent.POSITION)
 _BEFORE = int(ByComponent.BEFORE)
 _BELOW = int(Link.BELOW)
 _SKIP = int(Link.SKIP)
 _PREVIOUS_TOP = int(Link.PREVIOUS_TOP)
+_COMPLETING = int(Link.COMPLETING)
+_GUARDED_BY = int(ByComponent.GUARDED_BY)
+_GUARD = int(Mark.GUARD)
+
+# Few enough to stay in the first-level cache between the two loops.
+_BLOCK_SLOTS = 256
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -64,81 +73,66 @@ def scan_plain(tables, state, instances, first, last, output):
     Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
     """
     end = instances.end
-    key = instances.key
-    component_of = instances.component
-    head = state.head
     below = state.links[_BELOW]
-    skip = state.links[_SKIP]
     previous_top = state.links[_PREVIOUS_TOP]
+    completing = state.links[_COMPLETING]
     counters = state.counters
     by_component = tables.by_component
-    components = tables.components
     window = tables.window
     last_position = tables.length - 1
+    guards = state.marks[_GUARD]
+    guarded = guards.size > 0
     capacity = output.match_end.size
     written = output.written[0]
     oldest = counters[_OLDEST]
-    tick_start = first_of_tick(end, first, last)
-    tick = end[tick_start] if first < last else NEVER
-    check_oldest_at = first
-    pushed = 0
+    stacked = max(counters[_STACKED], first)
     constructions = 0
     edges = 0
     matches = 0
     status = _DONE
-    position = last
-    for slot in range(first, last):
-        now = end[slot]
-        tick_start = tick_start if now == tick else slot
-        tick = now
-        if slot >= check_oldest_at:
-            # Not at every instance: the length of this loop is hard to predict.
+    position = first
+    while position < last and status == _DONE:
+        block_end = min(position + _BLOCK_SLOTS, last)
+        oldest = first_alive(end, oldest, oldest_alive(end[position], window))
+        found = 0
+        if position < stacked:
+            # On the stacks already: the last call ended in the midst of a block, for want of room.
+            block_end = min(block_end, stacked)
+            for slot in range(position, block_end):
+                if by_component[instances.component[slot], _POSITION] == last_position:
+                    completing[position + found] = slot
+                    found += 1
+        else:
+            found = _stack(tables, state, instances, position, block_end, oldest)
+            stacked = block_end
+        for entry in range(position, position + found):
+            slot = completing[entry]
+            now = end[slot]
             oldest = first_alive(end, oldest, oldest_alive(now, window))
-            check_oldest_at = slot + 32
-        # No branch from here on depends on the data: which component comes and whether it is filtered is a matter of
-        # chance, and a wrong guess of the processor costs more than all of this.
-        component = component_of[slot]
-        place = by_component[component, _POSITION]
-        base = np.int64(key[slot]) * components
-        own = base + component
-        under = head[own]
-        top = head[base + by_component[component, _BEFORE]]
-        if top >= tick_start:
-            top = last_before(end, skip, top, now)
-        # Transition filtering: whatever lies below the top is older still.
-        alive = (place == 0) | (top >= oldest)
-        enters = alive & (place < last_position)
-        below[slot] = under
-        skip[slot] = under
-        if under >= tick_start:
-            skip[slot] = skip[under]
-        previous_top[slot] = top
-        head[own] = slot if enters else under
-        pushed += enters
-        if not (alive & (place == last_position)):
-            continue
-
-        oldest = first_alive(end, oldest, oldest_alive(now, window))
-        room = tables.max_matches_per_moment
-        if counters[_MOMENT] == now:
-            room -= counters[_AT_MOMENT]
-        room = min(capacity, written + max(room, 0))
-        reached, seen = _search(below, previous_top, state.cursor, slot, now, oldest, written, room, output)
-        if reached < 0:
-            status = _OUTPUT_FULL if room == capacity else _MATCH_LIMIT
-            position = slot
-            break
-        constructions += 1
-        edges += seen
-        matches += reached - written
-        if reached > written:
-            counters[_AT_MOMENT] = reached - written + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
-            counters[_MOMENT] = now
-            written = reached
+            room = tables.max_matches_per_moment
+            if counters[_MOMENT] == now:
+                room -= counters[_AT_MOMENT]
+            room = min(capacity, written + max(room, 0))
+            reached, seen = _search(
+                end, below, previous_top, guards, guarded, state.cursor, slot, now, oldest, written, room, output
+            )
+            if reached < 0:
+                status = _OUTPUT_FULL if room == capacity else _MATCH_LIMIT
+                position = slot
+                break
+            constructions += 1
+            edges += seen
+            matches += reached - written
+            if reached > written:
+                counters[_AT_MOMENT] = reached - written + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
+                counters[_MOMENT] = now
+                written = reached
+        if status == _DONE:
+            position = block_end
     output.written[0] = written
     counters[_OLDEST] = oldest
+    counters[_STACKED] = stacked
     counters[_INSTANCES] += position - first
-    counters[_PUSHED] += pushed
     counters[_CONSTRUCTIONS] += constructions
     counters[_EDGES] += edges
     counters[_SEQUENCES] += matches
@@ -147,10 +141,73 @@ def scan_plain(tables, state, instances, first, last, output):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _search(below, previous_top, cursor, slot, now, oldest, written, room, output):
+def _stack(tables, state, instances, first, last, oldest):
+    """Put a block of instances on their stacks; how many may complete a match, listed from `first` on.
+
+    No branch depends on the data but for simultaneous events: which component comes and whether it is filtered is a
+    matter of chance, and a wrong guess of the processor costs more than all of this.
+    """
+    end = instances.end
+    key = instances.key
+    component_of = instances.component
+    head = state.head
+    below = state.links[_BELOW]
+    skip = state.links[_SKIP]
+    previous_top = state.links[_PREVIOUS_TOP]
+    completing = state.links[_COMPLETING]
+    guards = state.marks[_GUARD]
+    guarded = guards.size > 0
+    by_component = tables.by_component
+    components = tables.components
+    last_position = tables.length - 1
+    tick_start = first_of_tick(end, first, last)
+    tick = end[tick_start]
+    found = 0
+    pushed = 0
+    for slot in range(first, last):
+        now = end[slot]
+        tick_start = tick_start if now == tick else slot
+        tick = now
+        component = component_of[slot]
+        place = by_component[component, _POSITION]
+        base = np.int64(key[slot]) * components
+        own = base + component
+        under = head[own]
+        top = head[base + by_component[component, _BEFORE]]
+        skip[slot] = under
+        if tick_start < slot:
+            if top >= tick_start:
+                top = last_before(end, skip, top, now)
+            if under >= tick_start:
+                skip[slot] = skip[under]
+        # Transition filtering: whatever lies below the top is older still.
+        alive = (place <= 0) | (top >= oldest)
+        if guarded:
+            guard_component = by_component[component, _GUARDED_BY]
+            negative = head[base + guard_component]
+            if tick_start < slot and negative >= tick_start:
+                negative = last_before(end, skip, negative, now)
+            has_guard = (guard_component != component) & (negative >= 0)
+            guard = end[max(negative, 0)] if has_guard else NEVER
+            guards[slot] = guard
+            alive = alive & ((place <= 0) | (end[max(top, 0)] >= guard))
+        enters = alive & (place < last_position)
+        below[slot] = under
+        previous_top[slot] = top
+        head[own] = slot if enters else under
+        pushed += enters
+        completing[first + found] = slot
+        found += alive & (place == last_position)
+    state.counters[_PUSHED] += pushed
+    return found
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest, written, room, output):
     """(matches written, candidates looked at) for the matches that `slot` completes; -1 matches if there is no room.
 
-    The two lowest positions are loops of their own, those above them go by `cursor`.
+    The two lowest positions are loops of their own, those above them go by `cursor`. A stack is in order of end, so
+    what lies below an instance that is too old, or older than a guard, is so too.
     """
     slots = output.slots
     match_end = output.match_end
@@ -167,10 +224,12 @@ def _search(below, previous_top, cursor, slot, now, oldest, written, room, outpu
         else:
             # With two components it stands at position 1 itself, alone.
             second = slot if last_position == 1 else previous_top[cursor[2]]
-            while second >= oldest:
+            second_guard = guards[cursor[2]] if guarded and last_position > 1 else NEVER
+            while second >= oldest and not (guarded and end[second] < second_guard):
                 seen += 1
                 lowest = previous_top[second]
-                while lowest >= oldest:
+                guard = guards[second] if guarded else NEVER
+                while lowest >= oldest and not (guarded and end[lowest] < guard):
                     if written == room:
                         return -1, seen
                     slots[0, written] = lowest
@@ -181,11 +240,12 @@ def _search(below, previous_top, cursor, slot, now, oldest, written, room, outpu
                     written += 1
                     seen += 1
                     lowest = below[lowest]
-                second = below[second]
-            node = below[cursor[level]]
-        while node < oldest:
+                # The completing instance is on no stack.
+                second = below[second] if last_position > 1 else -1
+            node = below[cursor[level]] if level < last_position else -1
+        while node < oldest or (guarded and end[node] < guards[cursor[level + 1]]):
             level += 1
-            if level > last_position:
+            if level >= last_position:
                 return written, seen
             node = below[cursor[level]]
         seen += 1

@@ -61,6 +61,7 @@ class Counter(IntEnum):
     EDGES = 10  # candidates looked at in these searches
     SEQUENCES = 11  # complete sequences, before the tests that are made on complete ones
     MATCHES = 12  # found, waiting ones included
+    STACKED = 13  # of the plain kernel: slots before this one are on their stacks
 
 
 class Instances(NamedTuple):
@@ -111,6 +112,7 @@ class ByComponent(IntEnum):
 
     POSITION = 0  # among the positive components; -1 if negative
     BEFORE = 1  # the positive component before it; itself if there is none
+    GUARDED_BY = 2  # the last of the negative components directly before it; itself if there is none
 
 
 class ByStage(IntEnum):
@@ -146,7 +148,9 @@ class StackTables(NamedTuple):
     max_matches_per_moment: int
     max_waiting: int
     drop: int  # 1: drop and count what passes a limit; 0: stop with a status
-    plain: int  # 1: nothing but types, key, order and window: a smaller kernel will do where events are points
+    # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
+    # events are points.
+    plain: int
     by_component: NDArray[np.int32]  # [component, ByComponent]
     by_stage: NDArray[np.int32]  # [stage, ByStage], one row more than stages
     by_negative: NDArray[np.int32]  # [negative, ByNegative], one row more than negatives
@@ -239,13 +243,22 @@ def build_tables(
         max_waiting=max_waiting,
         drop=int(drop),
         plain=int(
-            length == len(negated)
-            and length > 1
-            and not (conjuncts or prune or second_equivalence or drop)
+            length > 1
+            and not (conjuncts or prune or second_equivalence or drop or everywhere)
+            and all(position in range(1, length) for position in place.values())
+            and len(set(place.values())) == len(negatives)
+            and (not negatives or Push.NEGATION in push)
             and (window is None or Push.WINDOW_INTO_SCAN | Push.WINDOW_INTO_CONSTRUCTION in push)
         ),
         by_component=np.array(
-            [(position_of.get(c, -1), max((p for p in positives if p < c), default=c)) for c in range(len(negated))],
+            [
+                (
+                    position_of.get(c, -1),
+                    max((p for p in positives if p < c), default=c),
+                    c - 1 if c > 0 and negated[c - 1] and not negated[c] else c,
+                )
+                for c in range(len(negated))
+            ],
             np.int32,
         ),
         by_stage=by_stage,
@@ -272,6 +285,7 @@ class Link(IntEnum):
     SKIP = 1
     PREVIOUS_TOP = 2  # RIP in SASE 4.1
     SECOND_BELOW = 3  # the next older instance of the same stack in the second PAIS
+    COMPLETING = 3  # of the plain kernel: a list of instances to search from
 
 
 class Mark(IntEnum):

@@ -9,6 +9,7 @@ from ouzel.kernels.stack_tables import Counter
 
 _HEAP = int(Counter.HEAP)
 _OLDEST = int(Counter.OLDEST)
+_STACKED = int(Counter.STACKED)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -28,6 +29,7 @@ def rebase(state, shift, used):
             for slot in range(left):
                 marks[mark, slot] = marks[mark, slot + shift]
     state.counters[_OLDEST] = max(state.counters[_OLDEST] - shift, 0)
+    state.counters[_STACKED] = max(state.counters[_STACKED] - shift, 0)
     _lower(state.head, shift)
     _lower(state.second_head, shift)
     _lower(state.waiting_heap[: state.counters[_HEAP]], shift)
