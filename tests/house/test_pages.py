@@ -158,3 +158,13 @@ def test_the_checks_see_what_they_should(tmp_path: Path) -> None:
     assert list(links(page)) == ["other.md#top"]
     assert anchors(page) == {"a-title-here"}
     assert [(block.words, block.text) for block in blocks(page)] == [(("python",), ">>> 1 + 1\n2\n")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_query_shown_is_well_formed(page: Path) -> None:
+    """Blocks marked ```query hold one query, blocks marked ```script several."""
+    for block in blocks(page):
+        if block.words[:1] == ("query",):
+            ouzel.query(block.text)
+        elif block.words[:1] == ("script",):
+            ouzel.queries(block.text)
