@@ -139,7 +139,7 @@ def _measured(query: Query, instances: CounterInstances, measure: Measure, stand
 def reported(query: Query, output: CounterOutput) -> list[Row]:
     """The rows of a kernel's output."""
     told = []
-    for row in range(int(output.count[0])):
+    for row in range(int(output.written[0])):
         words = [int(word) for word in output.words[row]]
         values: list[int | float | None] = []
         for number, measure in enumerate(query.measures):

@@ -91,7 +91,6 @@ def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> Matr
     is_wide = int(counters[Counter.WIDE])
     columns = tables.columns
     word_width, real_width = words_per_column(tables, is_wide), reals_per_column(tables, is_wide)
-    links = [np.empty(0, np.int32) for _ in range(6)]
     return MatrixState(
         np.zeros(0, np.uint64),
         np.zeros(0, np.float64),
@@ -100,7 +99,12 @@ def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> Matr
         np.zeros(0, np.int32),
         np.zeros(0, np.int32),
         np.zeros((0, 2 + 2 * len(tables.by_measure)), np.uint64),
-        *links,
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
         np.zeros((0, word_width * columns), np.uint64),
         np.zeros((0, real_width * columns), np.float64),
         np.zeros(0, np.int32),
@@ -191,7 +195,7 @@ def scan_matrix(
     >>> instances.component[:] = 0, 1, 1
     >>> state = reserve_matrix(tables, new_matrix_state(tables), 3, 1)
     >>> found = scan_matrix(tables, state, instances, 0, 3, 11, new_counter_output(tables))
-    >>> found.output.tick[: found.output.count[0]].tolist(), found.output.words[0].tolist()
+    >>> found.output.tick[: found.output.written[0]].tolist(), found.output.words[0].tolist()
     ([2], [1, 0])
     """
     position = first
@@ -268,6 +272,46 @@ def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
             array[used - dead :] = -1
     for array in (state.below, state.next_start, state.newest, state.oldest_start, state.newest_start):
         np.copyto(array, np.where(array >= dead, array - dead, -1))
+
+
+def rekey_matrix(
+    tables: CounterTables, state: MatrixState, live: NDArray[np.int32], key_group: NDArray[np.int32]
+) -> MatrixState:
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten; `key_group` tells the groups of the new."""
+    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
+    keys = len(old)
+    known = old < len(state.is_open)
+    wide = int(state.counters[Counter.WIDE])
+    fresh = new_matrix_state(tables, wide=bool(wide))
+    fresh.way[0] = state.way[0]
+    fresh = reserve_matrix(tables, fresh, len(state.below), keys, key_group)
+    block = rows_of(tables) * tables.columns
+    _copy_blocks(state.words, fresh.words, words_per_column(tables, wide) * block, old, known)
+    _copy_blocks(state.reals, fresh.reals, reals_per_column(tables, wide) * block, old, known)
+    for name in ("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"):
+        getattr(fresh, name)[:keys][known] = getattr(state, name)[old[known]]
+    for key in np.flatnonzero(fresh.is_open):
+        group = fresh.key_group[key]
+        fresh.next_of_group[key] = fresh.groups.first_cell[group]
+        fresh.groups.first_cell[group] = key
+    fresh.counters[:] = state.counters
+    fresh = fresh._replace(
+        below=state.below,
+        next_start=state.next_start,
+        older_row=state.older_row,
+        older_words=state.older_words,
+        older_reals=state.older_reals,
+        free_rows=state.free_rows,
+        free_count=state.free_count,
+    )
+    _recount_totals(tables, fresh)
+    return fresh
+
+
+def _copy_blocks(source: NDArray, target: NDArray, size: int, old: NDArray, known: NDArray) -> None:  # type: ignore[type-arg]
+    if size:
+        kept = target.reshape(-1, size)[: len(old)]
+        kept[known] = source.reshape(-1, size)[old[known]]
 
 
 _COMPONENT_KIND = int(ByComponent.KIND)
@@ -365,6 +409,18 @@ def _add_to_total(tables, state, key, sign):
         state.total[group, place], state.total[group, place + 1] = add_wide(
             state.total[group, place], state.total[group, place + 1], low, high
         )
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _recount_totals(tables, state):
+    for key in range(state.is_open.size):
+        group = state.key_group[key]
+        if (
+            state.is_open[key]
+            and _keeps_totals(tables, state)
+            and state.next_of_group[state.groups.first_cell[group]] >= 0
+        ):
+            _add_to_total(tables, state, key, 1)
 
 
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────

@@ -62,8 +62,7 @@ def emit(tables, groups, counters, scratch, output):
         place = counters[_EMITTED] // 2
         group = groups.touched[place]
         if counters[_EMITTED] % 2 == 0:
-            written = output.count[0]
-            if written == output.tick.size:
+            if output.written[0] == output.tick.size:
                 return FULL
             if groups.mark[group] != 2 and not tables.on_change:
                 groups.mark[group] = 0
@@ -78,7 +77,7 @@ def emit(tables, groups, counters, scratch, output):
             told = _differs(tables, groups.before_words[place], groups.before_reals[place], scratch)
         groups.mark[group] = 0
         if told:
-            written = output.count[0]
+            written = output.written[0]
             output.tick[written] = counters[_MOMENT]
             output.group[written] = group
             output.completed[written] = completed
@@ -90,7 +89,7 @@ def emit(tables, groups, counters, scratch, output):
                 output.reals[written, real] = scratch.reals[real]
                 if tables.on_change:
                     output.before_reals[written, real] = groups.before_reals[place, real]
-            output.count[0] += 1
+            output.written[0] += 1
             counters[_ROWS] += 1
     counters[_TOUCHED] = 0
     counters[_EMITTED] = 0

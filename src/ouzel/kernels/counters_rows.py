@@ -30,6 +30,7 @@ from ouzel.kernels.counters_columns import (
 )
 from ouzel.kernels.counters_report import complete, emit, next_moment, touch
 from ouzel.kernels.counters_tables import (
+    NO_WINDOW,
     ByComponent,
     ByMeasure,
     Counter,
@@ -85,6 +86,11 @@ class RowState(NamedTuple):
     groups: Groups
     counters: NDArray[np.int64]
     scratch: Scratch
+
+    def live_keys(self) -> NDArray[np.int64]:
+        """The keys that have rows."""
+        cells = self.cells[: self.cell_count[0]]
+        return np.unique(cells[cells[:, Cell.LAST] > cells[:, Cell.FIRST], Cell.KEY])
 
 
 def new_row_state(tables: CounterTables, keys: int = 1, groups: int = 1, rows: int = 64) -> RowState:
@@ -148,7 +154,7 @@ def scan_rows(
     >>> instances.tick[:] = 1, 2, 11
     >>> instances.component[:] = 0, 1, 1
     >>> found = scan_rows(tables, new_row_state(tables), instances, 0, 3, 11, new_counter_output(tables))
-    >>> found.output.tick[: found.output.count[0]].tolist(), found.output.words[0].tolist()
+    >>> found.output.tick[: found.output.written[0]].tolist(), found.output.words[0].tolist()
     ([2], [1, 0])
     """
     position = first
@@ -176,6 +182,31 @@ def with_room(tables: CounterTables, state: RowState) -> RowState:
     return _rebuilt(tables, state, 8 * live + 64, wide=int(state.counters[Counter.WIDE]))
 
 
+def rekey_rows(
+    tables: CounterTables,
+    state: RowState,
+    renamed: NDArray[np.int32],
+    key_group: NDArray[np.int32],
+    renamed_groups: NDArray[np.int32],
+) -> RowState:
+    """Keys and groups have new numbers; those of keys without rows, but key 0, are forgotten."""
+    state = with_room(tables, state)
+    used = state.cells[: state.cell_count[0]]
+    used[:, Cell.KEY] = renamed[used[:, Cell.KEY]]
+    grouped = used[:, Cell.GROUP] >= 0
+    used[grouped, Cell.GROUP] = renamed_groups[used[grouped, Cell.GROUP]]
+    keys = len(key_group)
+    old = np.flatnonzero(renamed[: len(state.last_negative)] >= 0)
+    last_negative = np.full(keys, NEVER, np.int64)
+    last_negative[renamed[old]] = state.last_negative[old]
+    first_cell = np.full(keys, -1, np.int32)
+    heads = np.flatnonzero(state.first_cell >= 0)
+    first_cell[renamed[heads]] = state.first_cell[heads]
+    groups = new_groups(tables, max(1, len(renamed_groups)))
+    _link_cells(state.cells, len(used), first_cell.copy(), groups.first_cell, np.arange(len(used)), first_cell)
+    return state._replace(first_cell=first_cell, key_group=key_group.copy(), last_negative=last_negative, groups=groups)
+
+
 def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> RowState:
     """Live cells and rows only, in new arenas."""
     count = int(state.cell_count[0])
@@ -201,7 +232,7 @@ def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> Ro
     _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release)
     first_cell = np.full_like(state.first_cell, -1)
     group_cell = np.full_like(state.groups.first_cell, -1)
-    _link_cells(new_cells, len(kept), first_cell, group_cell, number, cells, state.first_cell)
+    _link_cells(new_cells, len(kept), first_cell, group_cell, number, state.first_cell)
     counters = state.counters
     oldest, queued = int(counters[Counter.OLDEST]), int(counters[Counter.QUEUED])
     waiting = queued - oldest
@@ -313,7 +344,7 @@ def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, ro
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _link_cells(cells, count, first_cell, group_cell, number, old_cells, old_first):
+def _link_cells(cells, count, first_cell, group_cell, number, old_first):
     """Lists of cells by key and by group. The first cell of a key stays its first."""
     for key in range(old_first.size):
         if old_first[key] >= 0:
@@ -607,7 +638,9 @@ def _push(tables, state, cell, component, times, key, moment):
     if is_final:
         _touch(tables, state, group)
     newest = row[_LAST] - 1
-    if newest < row[_FIRST] or state.row_tick[row[_BASE] + newest] != moment:
+    # Without a window all first events share a row.
+    shared = newest >= row[_FIRST] and (state.row_tick[row[_BASE] + newest] == moment or tables.window == NO_WINDOW)
+    if not shared:
         state.queue_tick[counters[_QUEUED]] = moment
         state.queue_cell[counters[_QUEUED]] = cell
         counters[_QUEUED] += 1

@@ -207,7 +207,7 @@ def reals_per_column(tables: CounterTables, wide: int) -> int:
 
 
 class CounterOutput(NamedTuple):
-    """Rows: a moment, a group and what was counted. Take what is there, set count[0] to 0, use it again."""
+    """Rows: a moment, a group and what was counted. Take what is there, set written[0] to 0, use it again."""
 
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
@@ -217,7 +217,7 @@ class CounterOutput(NamedTuple):
     completed: NDArray[np.uint8]  # [row]: 0 if the row tells of expiry only
     before_words: NDArray[np.uint64]  # [row, word]: as things stood before the moment; only for EMIT ON CHANGE
     before_reals: NDArray[np.float64]
-    count: NDArray[np.int64]  # of length 1
+    written: NDArray[np.int64]  # of length 1: how many rows
 
 
 def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOutput:
@@ -237,13 +237,13 @@ def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOu
 
 def larger_counter_output(output: CounterOutput) -> CounterOutput:
     """Twice the room, with the rows that are there."""
-    count, room = int(output.count[0]), 2 * max(len(output.tick), 512)
-    grown = []
+    count, room = int(output.written[0]), 2 * max(len(output.tick), 512)
+    grown: list[NDArray] = []  # type: ignore[type-arg]
     for array in output[:-1]:
         larger = np.zeros((room if len(array) else 0, *array.shape[1:]), array.dtype)
         larger[:count] = array[:count]
         grown.append(larger)
-    return CounterOutput(*grown, output.count)
+    return CounterOutput._make([*grown, output.written])
 
 
 class Counter(IntEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ouzel.bind.model import BoundQuery
+from ouzel.plan.aggregate import plan_aggregate
 from ouzel.plan.build import build
 from ouzel.plan.kleene import build_runs, needs_runs
 from ouzel.plan.model import Plan, Statistics
@@ -13,6 +14,8 @@ from ouzel.plan.rules import optimize
 
 def make_plan(query: BoundQuery, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
     """The plan of a query, without the rules named in `off`."""
+    if query.aggregates:
+        return plan_aggregate(query, statistics, off, make_plan)
     reason = needs_runs(query)
     if reason is not None:
         return build_runs(query, reason)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 
 from ouzel.bind.model import EventWindow
 from ouzel.lang.syntax import OutputForm
+from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
 from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyWay, Plan
@@ -50,6 +52,8 @@ def explanation(plan: Plan) -> Explanation:
 
 def kernel_of(plan: Plan) -> tuple[str, str]:
     """Which kernel runs a plan, and why."""
+    if isinstance(plan, AggregatePlan):
+        return counting_kernel(plan, None if plan.inner is None else kernel_of(plan.inner)[0])
     if isinstance(plan, RunPlan):
         return "runs", plan.reason
     reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
@@ -57,6 +61,8 @@ def kernel_of(plan: Plan) -> tuple[str, str]:
 
 
 def _operators(plan: Plan) -> list[OperatorLine]:
+    if isinstance(plan, AggregatePlan):
+        return _counting_operators(plan)
     if isinstance(plan, RunPlan):
         return _run_operators(plan)
     query = plan.query
@@ -84,6 +90,17 @@ def _operators(plan: Plan) -> list[OperatorLine]:
         lines.append(OperatorLine("negation", tuple(_negation(plan))))
     lines.append(OperatorLine("transformation", (_transformation(plan),)))
     return lines
+
+
+def _counting_operators(plan: AggregatePlan) -> list[OperatorLine]:
+    """Counters in the place of stacks and runs; or matches as they are built, and then added up."""
+    if plan.inner is not None:
+        lines = _operators(plan.inner)[:-1]
+    else:
+        lines = [OperatorLine("roles", tuple(_roles(plan))), OperatorLine("counters", counting_lines(plan))]
+        if plan.negatives:
+            lines.append(OperatorLine("negation", tuple(_negation(plan)[: len(plan.negatives)])))
+    return [*lines, OperatorLine("aggregation", aggregation_lines(plan))]
 
 
 def _run_operators(plan: RunPlan) -> list[OperatorLine]:

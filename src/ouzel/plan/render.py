@@ -14,6 +14,7 @@ from ouzel.bind.model import (
     Kind,
     Length,
     Operation,
+    ResultColumn,
     Scope,
 )
 
@@ -51,6 +52,8 @@ def render(query: BoundQuery, expression: Bound) -> str:
             if isinstance(expression.operand, Attribute):
                 over += "." + ".".join(expression.operand.path)
             return f"{expression.function}({over})"
+        case ResultColumn():
+            return expression.name
         case Operation():
             return _operation(query, expression)
     raise AssertionError(f"{type(expression).__name__} is not an expression")

@@ -237,6 +237,11 @@ def _chosen_as_a_whole(plan: Plan, statistics: Statistics) -> Plan:
     return plan
 
 
+def upper_bounds(plan: Plan, statistics: Statistics) -> Plan:
+    """Only queries with THRESHOLD have scores to bound, and their plan is made in `incomplete`."""
+    return plan
+
+
 RULES: tuple[Rule, ...] = (
     Rule("predicates_into_roles", "single-event predicates decide an event's roles", predicates_into_roles),
     Rule("equivalence_into_key", "equivalence tests partition the stacks (SASE 4.2.1)", equivalence_into_key),
@@ -246,6 +251,7 @@ RULES: tuple[Rule, ...] = (
     Rule("window_into_scan", "the window filters transitions (SASE 4.3)", window_into_scan),
     Rule("window_into_construction", "the window bounds the backward search (SASE 4.3)", window_into_construction),
     Rule("negation_into_construction", "negation is checked during construction", negation_into_construction),
+    Rule("upper_bounds", "what cannot reach the threshold is not followed (AYAC 5.1)", upper_bounds),
     Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)", _chosen_as_a_whole),
     Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse", _chosen_as_a_whole),
     Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks", _chosen_as_a_whole),

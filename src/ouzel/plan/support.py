@@ -9,8 +9,6 @@ from ouzel.lang.syntax import Notation, OutputForm
 
 def missing_support(query: BoundQuery) -> str | None:
     """What this version cannot run yet in a query, in one sentence; None where it can run all of it."""
-    if query.aggregates or query.group_by or query.having is not None:
-        return "aggregates over matches (AGG) cannot be run yet"
     if query.threshold is not None or query.notation is Notation.SEQUENCE:
         return "incomplete streams (SEQUENCE, THRESHOLD) cannot be run yet"
     if query.output.form is OutputForm.COMPRESSED:

@@ -31,6 +31,10 @@ def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]
 def output_columns(plan: Plan, layout: Layout) -> set[str]:
     """The columns that must be kept for the output and for predicates that are tested on finished matches."""
     query = plan.query
+    if query.aggregates:
+        named = [column.argument for column in query.aggregates if column.argument is not None]
+        named += [key.expression for key in query.group_by if key.expression is not None]
+        return columns_read(query, layout, named)
     if query.returns is None:
         return set(layout.schema.names)
     expressions = [column.expression for column in query.returns]

@@ -20,6 +20,7 @@ from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.errors import InputError
 from ouzel.plan import Plan, Statistics, make_plan
+from ouzel.plan.aggregate import require_streamable
 from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
@@ -94,6 +95,8 @@ def make_program(
     bound = bind_all(queries, catalog, streaming=streaming)
     for query in bound:
         require_runnable(query)
+        if streaming:
+            require_streamable(query)
     return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra)
 
 
@@ -157,10 +160,13 @@ def describe(program: bytes | Program) -> Description:
 def _shared_columns(plan: Plan) -> list[str]:
     """Columns of the input that are equal for all events of a match, negative ones included."""
     found = []
+    # The rows of a total over all keys, or of groups that cross keys, can only be told in one place.
+    grouped = {key.path for key in plan.query.group_by} if plan.query.aggregates else None
     for part in plan.key:
         attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]
         names = {a.path[0] for a in attributes}
-        if len(attributes) == len(plan.query.components) and len(names) == 1:
+        alike = len(attributes) == len(plan.query.components) and len(names) == 1
+        if alike and (grouped is None or all((name,) in grouped for name in names)):
             found += sorted(names)
     return found
 

@@ -7,8 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
+from ouzel.runtime.aggregate import AggregateRunner
+from ouzel.runtime.aggregate_matches import MatchesRunner
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.runs import RunsRunner
@@ -54,6 +57,10 @@ class Runner(Protocol):
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
     """The runner of a plan, before its first event."""
+    if isinstance(plan, AggregatePlan):
+        if plan.way is None:
+            return MatchesRunner(plan, layout, limits, runner_for)
+        return AggregateRunner(plan, layout, limits)
     if isinstance(plan, RunPlan):
         return RunsRunner(plan, layout, limits)
     return SequenceRunner(plan, layout, limits)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
+from ouzel.runtime.aggregate_answer import aggregate_schema
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
@@ -19,6 +20,8 @@ from ouzel.runtime.vectors import Frame, evaluate
 
 def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     """The columns of the answer, known before any event is seen."""
+    if query.aggregates:
+        return aggregate_schema(query, layout, _attribute_type)
     time = _time_type(layout)
     fields = [pa.field("start", time), pa.field("end", time)]
     if query.returns is None:

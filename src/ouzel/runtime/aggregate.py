@@ -1,0 +1,416 @@
+"""Running aggregates over matches without the matches: events are put in order, counted, and let go.
+
+Between calls the runner holds what is pending, the counters, and, where events leave the window one by one, the live
+instances in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.errors import LimitError
+from ouzel.kernels.counters_matrix import (
+    MatrixState,
+    new_matrix_state,
+    rebase_matrix,
+    rekey_matrix,
+    reserve_matrix,
+    scan_matrix,
+)
+from ouzel.kernels.counters_rows import RowState, new_row_state, rekey_rows, reserve_rows, scan_rows
+from ouzel.kernels.counters_tables import (
+    Counter,
+    CounterInstances,
+    Measure,
+    MeasureKind,
+    Way,
+    build_counter_tables,
+    new_counter_instances,
+    new_counter_output,
+)
+from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.stack_tables import EVERY_KEY, Instances
+from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.lower import Domain, Lanes, LaneSpec
+from ouzel.runtime.aggregate_answer import answer
+from ouzel.runtime.aggregate_groups import GroupBook
+from ouzel.runtime.aggregate_values import columns_of, measured
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.stage import Stager
+from ouzel.runtime.transform import output_schema
+
+LATEST = 2**63 - 1
+# Below this many the front of the buffer is not worth moving, nor keys worth renaming.
+_COMPACT_MIN = 4096
+
+
+class AggregateRunner:
+    """The state of one query. `stage` takes events in, `advance` moves time on and gives the rows."""
+
+    def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> None:
+        assert plan.way is not None
+        self._plan = plan
+        self._query = plan.query
+        self._layout = layout
+        self._limits = limits
+        self._lanes = Lanes()
+        self._sources = [
+            self._lanes.lane(
+                measure.component,
+                LaneSpec(measure.expression, Domain.FLOAT if measure.floating else Domain.INT),
+            )
+            for measure in plan.measures
+        ]
+        self._stager = Stager(plan, self._lanes, layout)
+        self.schema = output_schema(self._query, layout)
+        self._groups = GroupBook(plan, layout, self.schema)
+        self._tables = build_counter_tables(
+            [c.negated for c in self._query.components],
+            [c.kleene for c in self._query.components],
+            plan.window_ticks,
+            self._measures(),
+            way=plan.way,
+            on_change=self._query.emit_on_change,
+            split=plan.split,
+        )
+        self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
+        self._floats = len(plan.measures) - self._integers
+        # The largest absolute value that each measure has seen.
+        self._largest = np.ones(len(plan.measures), np.float64)
+        self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS)
+        self._pending: list[CounterInstances] = []
+        self._live = self._room(0)
+        self._live_count = 0
+        self._rows_state = new_row_state(self._tables)
+        self._matrix_state = new_matrix_state(self._tables)
+        self._output = new_counter_output(self._tables)
+        self._ticks = np.empty(0, np.int64)
+
+    def _measures(self) -> list[Measure]:
+        made = []
+        lanes = {MeasureKind.FLOAT: 0, MeasureKind.INTEGER: 0}
+        for measure in self._plan.measures:
+            store = MeasureKind.FLOAT if measure.kind is MeasureKind.FLOAT else MeasureKind.INTEGER
+            made.append(Measure(measure.kind, measure.component, lanes[store], measure.over))
+            lanes[store] += 1
+        return made
+
+    def _room(self, capacity: int) -> CounterInstances:
+        return new_counter_instances(capacity, self._integers, self._floats, grouped=self._plan.split is not None)
+
+    @property
+    def _state(self) -> MatrixState | RowState:
+        return self._rows_state if self._plan.way is Way.PER_START else self._matrix_state
+
+    # ── Taking events in ───────────────────────────────────────────────────────────────────────────
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order."""
+        rows, block = self._stager.stage(table, ticks)
+        if not block.count:
+            return
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
+        instances = block.instances
+        self._groups.note_keys(frame, block.rows, instances, max(1, self._stager.keys.count))
+        groups = np.empty(0, np.int32)
+        if self._plan.split is not None:
+            groups = self._groups.of_events(frame, block.rows, instances)
+        ints, floats = self._measured(instances)
+        self._pending.append(CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats))
+        held = self.held_events
+        if held > self._limits.max_buffered_events:
+            raise LimitError(
+                f"query '{self._query.name}' holds {held:,} events, more than "
+                f"max_buffered_events={self._limits.max_buffered_events:,}; "
+                "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
+            )
+
+    def _measured(self, instances: Instances) -> tuple[np.ndarray, np.ndarray]:
+        """What each instance adds to each measure."""
+        count = len(instances.end)
+        ints, floats = np.zeros((self._integers, count), np.int64), np.zeros((self._floats, count), np.float64)
+        next_int = next_float = 0
+        for number, (measure, lane) in enumerate(zip(self._plan.measures, self._sources, strict=True)):
+            values = (instances.float_lanes if lane.floating else instances.int_lanes)[lane.lane]
+            flags = instances.lane_flags[lane.lane + (instances.int_lanes.shape[0] if lane.floating else 0)]
+            present = (flags == LaneFlag.VALUE) & (instances.component == measure.component)
+            made = measured(measure, values, present)
+            if measure.kind is MeasureKind.FLOAT:
+                floats[next_float] = made
+                next_float += 1
+            else:
+                ints[next_int] = made
+                next_int += 1
+            if measure.kind is MeasureKind.INTEGER and count:
+                # In floating point, since the smallest int64 has no absolute value.
+                self._largest[number] = max(self._largest[number], float(np.abs(made.astype(np.float64)).max()))
+        return ints, floats
+
+    # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: count what is ready and tell what has changed."""
+        ready = self._take_ready(until)
+        if self._plan.way is Way.PER_START:
+            self._count_in_rows(ready, until)
+        else:
+            self._count_in_matrices(ready, until)
+        table = self._collect()
+        self._forget()
+        return table
+
+    def _take_ready(self, until: int) -> CounterInstances:
+        """What is pending at or before a tick, in the order that counters want."""
+        if not self._pending:
+            return self._room(0)
+        block = self._pending[0] if len(self._pending) == 1 else _joined(self._pending)
+        self._pending = []
+        if until < LATEST and len(block.tick) and block.tick.max() > until:
+            self._pending = [_chosen(block, np.flatnonzero(block.tick > until))]
+            block = _chosen(block, np.flatnonzero(block.tick <= until))
+        if first_disorder(block.tick) >= 0:
+            block = _chosen(block, stable_order(block.tick))
+        tied = ties(block.tick)
+        if len(tied.positions):
+            # Within a moment the last component comes first, so that nothing is lengthened by its own moment.
+            component = block.component[tied.positions].astype(np.int16)
+            inner = np.lexsort((block.key[tied.positions], -component, tied.groups))
+            order = np.arange(len(block.tick))
+            order[tied.positions] = tied.positions[inner]
+            block = _chosen(block, order)
+        return block
+
+    @property
+    def _largest_weight(self) -> float:
+        return float(self._largest.max(initial=1.0))
+
+    def _count_in_rows(self, ready: CounterInstances, until: int) -> None:
+        groups = self._groups
+        state = reserve_rows(self._tables, self._rows_state, len(groups.key_group), groups.count)
+        state.key_group[: len(groups.key_group)] = groups.key_group
+        self._rows_state, self._output = scan_rows(
+            self._tables, state, ready, 0, len(ready.tick), until, self._output, self._largest_weight
+        )
+
+    def _count_in_matrices(self, ready: CounterInstances, until: int) -> None:
+        first = self._live_count
+        if self._keeps_events:
+            self._append(ready)
+        else:
+            self._live, self._live_count, first = ready, len(ready.tick), 0
+        groups = self._groups
+        state = reserve_matrix(
+            self._tables, self._matrix_state, len(self._live.tick), len(groups.key_group), groups.key_group
+        )
+        self._matrix_state, self._output = scan_matrix(
+            self._tables, state, self._live, first, self._live_count, until, self._output, self._largest_weight
+        )
+        if not self._keeps_events:
+            self._live, self._live_count = self._room(0), 0
+
+    def _append(self, block: CounterInstances) -> None:
+        if not self._live_count:
+            self._live, self._live_count = block, len(block.tick)
+            return
+        total = self._live_count + len(block.tick)
+        if total > len(self._live.tick):
+            grown = self._room(max(total, 2 * self._live_count))
+            _copy(self._live, 0, self._live_count, grown, 0)
+            self._live = grown
+        _copy(block, 0, len(block.tick), self._live, self._live_count)
+        self._live_count = total
+
+    # ── Telling ────────────────────────────────────────────────────────────────────────────────────
+
+    def _collect(self) -> pa.Table:
+        output = self._output
+        count = int(output.written[0])
+        output.written[0] = 0
+        told = np.arange(count)
+        values = self._columns(output.words[:count], output.reals[:count])
+        if self._query.emit_on_change and count:
+            told = self._really_changed(values, count)
+            places = pa.array(told)
+            values = {name: column.take(places) for name, column in values.items()}
+        table, self._ticks = answer(
+            self._query, self.schema, output.tick[told], self._groups.show(output.group[told]), values
+        )
+        return table
+
+    def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
+        # Over a component with + one match may hold many values.
+        several = 2.0**32 if any(c.kleene for c in self._query.components) else 1.0
+        return columns_of(
+            self._query, self._plan.measures, words, reals, [float(most) * several for most in self._largest]
+        )
+
+    def _really_changed(self, values: dict[str, pa.Array], count: int) -> np.ndarray:
+        """Rows of completion, and of expiry where it changed what users see."""
+        output = self._output
+        expiry = np.flatnonzero(output.completed[:count] == 0)
+        if not len(expiry):
+            return np.arange(count)
+        before = self._columns(output.before_words[expiry], output.before_reals[expiry])
+        changed = np.zeros(len(expiry), bool)
+        for column in self._query.aggregates:
+            if not column.hidden:
+                now = values[column.name].take(pa.array(expiry)).to_pylist()
+                then = before[column.name].to_pylist()
+                changed |= np.array([repr(a) != repr(b) and a != b for a, b in zip(now, then, strict=True)], bool)
+        kept = output.completed[:count] != 0
+        kept[expiry[changed]] = True
+        return np.flatnonzero(kept)
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """The moments of the rows that the last `advance` gave."""
+        return self._ticks, self._ticks
+
+    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+
+    def _forget(self) -> None:
+        if self._plan.window_ticks is None:
+            return
+        if self._keeps_events:
+            dead = int(self._matrix_state.counters[Counter.OLDEST])
+            if (dead == self._live_count and dead) or dead > max(_COMPACT_MIN, self._live_count - dead):
+                rebase_matrix(self._matrix_state, dead, self._live_count)
+                kept = self._room(self._live_count - dead)
+                _copy(self._live, dead, self._live_count - dead, kept, 0)
+                self._live, self._live_count = kept, self._live_count - dead
+        self._forget_keys()
+
+    def _forget_keys(self) -> None:
+        """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
+        if self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+            return
+        blocks = list(self._pending)
+        live: list[np.ndarray] = [block.key for block in blocks]
+        if self._keeps_events:
+            blocks.append(_cut(self._live, self._live_count))
+            live.append(blocks[-1].key)
+        else:
+            live.append(self._rows_state.live_keys())
+        keys = np.unique(np.concatenate(live))
+        keys = keys[keys > EVERY_KEY]
+        renamed = self._stager.keys.compact(keys)
+        for block in blocks:
+            block.key[:] = renamed[block.key]
+        groups = self._groups
+        renamed_groups = np.arange(groups.count, dtype=np.int32)
+        if self._plan.split is None and self._query.group_by:
+            renamed_groups = groups.rename(np.unique(groups.key_group[keys]))
+        groups.key_group = np.concatenate(
+            [np.zeros(EVERY_KEY + 1, np.int32), renamed_groups[groups.key_group[keys]]]
+        ).astype(np.int32)
+        if self._keeps_events:
+            self._matrix_state = rekey_matrix(self._tables, self._matrix_state, keys, groups.key_group)
+        else:
+            self._rows_state = rekey_rows(self._tables, self._rows_state, renamed, groups.key_group, renamed_groups)
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        ticks = [int(block.tick.min()) for block in self._pending if len(block.tick)]
+        window = self._plan.window_ticks
+        if self._query.emit_on_change and window is not None:
+            oldest = self._oldest_tick()
+            if oldest is not None:
+                ticks.append(min(LATEST, oldest + window))
+        return min(ticks, default=None)
+
+    def _oldest_tick(self) -> int | None:
+        counters = self._state.counters
+        oldest = int(counters[Counter.OLDEST])
+        if self._keeps_events:
+            return int(self._live.tick[oldest]) if oldest < self._live_count else None
+        waiting = oldest < int(counters[Counter.QUEUED])
+        return int(self._rows_state.queue_tick[oldest]) if waiting else None
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending, or are live in any form."""
+        pending = sum(len(block.tick) for block in self._pending)
+        counters = self._state.counters
+        if self._plan.way is Way.PER_START:
+            return pending + int(counters[Counter.QUEUED] - counters[Counter.OLDEST])
+        return pending + self._live_count
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted."""
+        shown = (Counter.INSTANCES, Counter.STARTS, Counter.EXPIRED, Counter.FLIPS, Counter.ROWS, Counter.WIDE)
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in shown}
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        return {
+            "state": _dump_arrays(self._state, writer),
+            "live": _dump_arrays(_cut(self._live, self._live_count), writer),
+            "pending": [_dump_arrays(block, writer) for block in self._pending],
+            "groups": self._groups.dump(writer),
+            "largest": [float(value) for value in self._largest],
+            "coders": [
+                [is_text, [writer.add_array(array) for array in arrays]]
+                for is_text, arrays in (coder.dump() for coder in self._stager.coders)
+            ],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        if self._plan.way is Way.PER_START:
+            self._rows_state = _load_arrays(self._rows_state, head["state"], reader)
+        else:
+            self._matrix_state = _load_arrays(self._matrix_state, head["state"], reader)
+        self._live = _load_arrays(self._live, head["live"], reader)
+        self._live_count = len(self._live.tick)
+        self._pending = [_load_arrays(self._room(0), block, reader) for block in head["pending"]]
+        self._groups.load(reader, head["groups"])
+        self._largest = np.array(head["largest"], np.float64)
+        self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
+
+
+def _dump_arrays(state: Any, writer: Writer) -> list[Any]:
+    """The arrays of a named tuple, and of those inside it, in order."""
+    return [_dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
+
+
+def _load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
+    loaded = [
+        _load_arrays(one, number, reader) if isinstance(one, tuple) else reader.array(number)
+        for one, number in zip(like, stored, strict=True)
+    ]
+    return type(like)(*loaded)
+
+
+def _chosen(block: CounterInstances, places: np.ndarray) -> CounterInstances:
+    return CounterInstances._make(
+        np.ascontiguousarray(array[..., places]) if array.shape[-1] else array for array in block
+    )
+
+
+def _joined(blocks: list[CounterInstances]) -> CounterInstances:
+    return CounterInstances._make(np.concatenate(arrays, axis=-1) for arrays in zip(*blocks, strict=True))
+
+
+def _cut(block: CounterInstances, count: int) -> CounterInstances:
+    """The first instances, as views."""
+    return CounterInstances._make(array[..., :count] for array in block)
+
+
+def _copy(source: CounterInstances, first: int, count: int, target: CounterInstances, at: int) -> None:
+    arrays: Any = zip(source, target, strict=True)
+    for read, written in arrays:
+        if written.shape[-1]:
+            written[..., at : at + count] = read[..., first : first + count]
