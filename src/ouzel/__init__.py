@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.runtime.engine import Engine, match
+    from ouzel.runtime.expand import expand
     from ouzel.runtime.queryset import QuerySet
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ _HOMES = {
     "QuerySet": "ouzel.runtime.queryset",
     "QueryError": "ouzel.errors",
     "StateError": "ouzel.errors",
+    "expand": "ouzel.runtime.expand",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
     "queries": "ouzel.prepared",
@@ -44,6 +46,7 @@ __all__ = [
     "StateError",
     "algebra",
     "datasets",
+    "expand",
     "explain",
     "match",
     "queries",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -72,7 +72,18 @@ class Embedded:
     def run(self, case: Case) -> Answers:
         events = case.inputs.get(None, case.inputs)
         tables = ouzel.match(events, prepared(case), rules_off=self.rules_off, **options(case))
-        return {name: Answer.of_rows(table.to_pylist()) for name, table in tables.items()}
+        return {name: answer_of(case, name, [table]) for name, table in tables.items()}
+
+
+def answer_of(case: Case, name: str, tables: Sequence[pa.Table]) -> Answer:
+    """What a query answered, in any number of tables; compressed rows with the matches that their graphs hold."""
+    rows = [row for table in tables for row in table.to_pylist()]
+    if not tables or "graph" not in tables[0].column_names:
+        return Answer.of_rows(rows)
+    whole = pa.concat_tables([table.cast(tables[0].schema) for table in tables])
+    read_as = {key: value for key, value in options(case).items() if key != "model"}
+    listed = ouzel.expand(whole, prepared(case)[name], **read_as)
+    return Answer([{key: row[key] for key in row if key != "graph"} for row in rows], listed.to_pylist())
 
 
 class OneByOne(Embedded):
@@ -85,18 +96,18 @@ class OneByOne(Embedded):
     def run(self, case: Case) -> Answers:
         engine = ouzel.Engine({name: _windowed(query) for name, query in prepared(case).items()}, **options(case))
         batches = list(batches_of_one(case))
-        rows: dict[str, list[Any]] = {}
+        found: dict[str, list[pa.Table]] = {}
         for number, batch in enumerate(batches):
             if self.restored and number and number == len(batches) // 2:
                 engine = ouzel.Engine.restore(engine.snapshot())
-            self._collect(rows, engine.push(batch))
-        self._collect(rows, engine.finish())
-        return {name: Answer.of_rows(found) for name, found in rows.items()}
+            self._collect(found, engine.push(batch))
+        self._collect(found, engine.finish())
+        return {name: answer_of(case, name, tables) for name, tables in found.items()}
 
     @staticmethod
-    def _collect(rows: dict[str, list[Any]], tables: dict[str, pa.Table]) -> None:
+    def _collect(found: dict[str, list[pa.Table]], tables: dict[str, pa.Table]) -> None:
         for name, table in tables.items():
-            rows.setdefault(name, []).extend(table.to_pylist())
+            found.setdefault(name, []).append(table)
 
 
 def embedded_ways() -> tuple[Embedded, ...]:

@@ -23,6 +23,7 @@ EXPORTED = [
     "StateError",
     "algebra",
     "datasets",
+    "expand",
     "explain",
     "match",
     "queries",

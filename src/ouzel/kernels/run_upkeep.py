@@ -80,7 +80,7 @@ def _mark(renamed, parent, node):
 
 
 @njit(cache=True, nogil=True)
-def sweep(tables, state, events, oldest_start, position_counts):
+def sweep(tables, state, oldest_start, position_counts):
     """Drop runs that nothing can complete any more; the oldest slot that a run or waiting match still needs, or -1.
 
     A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by

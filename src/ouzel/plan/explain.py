@@ -55,7 +55,7 @@ def kernel_of(plan: Plan) -> tuple[str, str]:
     if isinstance(plan, AggregatePlan):
         return counting_kernel(plan, None if plan.inner is None else kernel_of(plan.inner)[0])
     if isinstance(plan, RunPlan):
-        return "runs", plan.reason
+        return plan.kernel.value, plan.reason
     reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
     return "stacks", reason
 

@@ -6,19 +6,33 @@ partition because a type lacks the attribute, and which kernel was chosen and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from ouzel.bind.model import (
+    Aggregation,
+    At,
+    Attribute,
     BoundQuery,
+    Component,
     Conjunct,
     Edge,
     EquivalenceTest,
     EventWindow,
+    Intrinsic,
+    Length,
 )
 from ouzel.lang.syntax import OutputForm, Strategy
-from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null
+from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
 from ouzel.plan.model import KeyPart, Note, Plan
+
+
+class RunKernel(Enum):
+    """How partial matches are kept."""
+
+    RUNS = "runs"  # each one by itself
+    GRAPH = "graph"  # all of them in one graph of events
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,7 @@ class RunPlan(Plan):
 
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
+    kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
     # [attr] tests of which some component's type lacks the attribute: compared event by event.
     coded: tuple[EquivalenceTest, ...] = ()
     reason: str = ""
@@ -97,6 +112,11 @@ def build_runs(query: BoundQuery, reason: str) -> RunPlan:
     notes = []
     if key:
         notes.append(Note("equivalence_into_key", f"runs are partitioned by {', '.join(part.label for part in key)}"))
+    obstacle = "types lack attributes that [attr] tests name" if coded else _obstacle_to_graph(query, on_edges)
+    if obstacle is None:
+        reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"
+    elif query.strategy is Strategy.SKIP_TILL_ANY_MATCH:
+        reason += f"; every choice is a run of its own, since {obstacle}"
     return RunPlan(
         query=query,
         roles={position: tuple(conjuncts) for position, conjuncts in roles.items()},
@@ -108,5 +128,44 @@ def build_runs(query: BoundQuery, reason: str) -> RunPlan:
         window_in_scan=True,
         window_in_construction=True,
         notes=tuple(notes),
+        kernel=RunKernel.GRAPH if obstacle is None else RunKernel.RUNS,
         reason=reason,
     )
+
+
+def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str | None:
+    """Why the choices of skip_till_any_match cannot share a graph; None where they can."""
+    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:
+        return f"{query.strategy.value} decides for each run by itself"
+    if query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED):
+        return f"OUTPUT {query.output.form.value.replace('_', ' ')} drops some of them"
+    if query.negatives:
+        return "negation is checked on each finished match"
+    positions = [component.position for component in query.positives]
+    for conjunct in conjuncts:
+        place = positions.index(conjunct.tested_at)
+        before = query.positives[place - 1] if place else None
+        for comparison in conjunct.comparisons:
+            for part in walk(comparison):
+                if isinstance(part, Length | Aggregation):
+                    variable = query.components[part.component].variable
+                    return f"a predicate depends on all events of {variable}[]"
+                if isinstance(part, Attribute | Intrinsic) and not _is_neighbour(part, conjunct, before):
+                    return "a predicate compares events that need not be neighbours"
+    return None
+
+
+def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Component | None) -> bool:
+    """Whether a test names the event that is read, or the one bound just before it."""
+    if part.component == conjunct.tested_at:
+        return (
+            part.at
+            in {
+                Edge.BEGIN: (At.SINGLE, At.FIRST),
+                Edge.TAKE: (At.CURRENT, At.PREVIOUS),
+                Edge.PROCEED: (At.LAST,),
+            }[conjunct.edge]
+        )
+    if conjunct.edge is not Edge.BEGIN or before is None or part.component != before.position:
+        return False
+    return part.at is (At.LAST if before.kleene else At.SINGLE)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Aggregation, Attribute, BoundQuery, EventField, Intrinsic, Length
+from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
 from ouzel.errors import InputError
 from ouzel.kernels.order import gather
 from ouzel.runtime.arrays import arrow, truths
@@ -99,9 +99,6 @@ class EventFrame:
         if reference.present_in is None:
             return None
         return ~self._is_one_of(reference.component, sorted(reference.present_in))
-
-    def aggregate(self, expression: Length | Aggregation) -> Column:
-        raise AssertionError("a row of events has one event of each component")
 
     def _types(self, component: int) -> Column:
         if self._layout.type is None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Aggregation, Attribute, Bound, Conjunct, EquivalenceTest, Intrinsic, Kind, Length, Type
+from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Intrinsic, Kind, Type
 from ouzel.kernels.order import gather
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.run_tables import RunEvents
@@ -254,9 +254,6 @@ class _NullFrame:
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         return None
-
-    def aggregate(self, expression: Length | Aggregation) -> Column:
-        raise AssertionError("an aggregate is no matter of one event")
 
 
 def _is_decimal(spec: LaneSpec) -> bool:

@@ -10,16 +10,15 @@ import pyarrow as pa
 from ouzel.bind.model import EventWindow
 from ouzel.errors import LimitError
 from ouzel.kernels.order import gather
-from ouzel.kernels.run_matches import expand_matches
-from ouzel.kernels.run_state import Arena, Counter, Runs, Status, Waiting, new_run_output, new_run_state, reserve
+from ouzel.kernels.run_state import Status
 from ouzel.kernels.run_tables import Form, RunEvents, RunTables, Selection, build_run_tables
-from ouzel.kernels.run_upkeep import number_events, rebase, reclaim_nodes, rekey, sweep
-from ouzel.kernels.runs import release, scan
+from ouzel.kernels.run_upkeep import number_events
 from ouzel.kernels.stack_tables import EVERY_KEY, NO_LIMIT
 from ouzel.lang.syntax import OutputForm, Strategy
-from ouzel.plan.kleene import RunPlan
+from ouzel.plan.kleene import RunKernel, RunPlan
 from ouzel.plan.lower import Domain
 from ouzel.plan.run_lowering import RunLowered, lower_runs
+from ouzel.runtime.compressed import compressed_schema, compressed_table
 from ouzel.runtime.frames import take
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -27,6 +26,7 @@ from ouzel.runtime.match_transform import Matches, transform_matches
 from ouzel.runtime.needs import output_columns
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.run_blocks import Buffer, chosen, dump_block, joined, load_block
+from ouzel.runtime.run_kernels import GraphKernel, Kernel, RunsKernel
 from ouzel.runtime.run_stage import RunBlock, RunStager
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
@@ -51,6 +51,7 @@ _FORMS = {
     OutputForm.FIRST: Form.FIRST,
     OutputForm.SKIP_TO_FIRST: Form.SKIP_TO_FIRST,
     OutputForm.SKIP_TO_LAST: Form.SKIP_TO_LAST,
+    OutputForm.COMPRESSED: Form.ALL,
 }
 
 
@@ -82,15 +83,20 @@ class RunsRunner:
         self._live.events.int_lanes[:, 0] = ints
         self._live.events.float_lanes[:, 0] = floats
         self._live.events.lane_flags[:, 0] = flags
-        self._state = new_run_state(
-            self._tables, len(self._lowered.number_slots), 1, 1, number_slots=self._lowered.number_slots
-        )
-        self._output = new_run_output()
+        self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
+        self._kernel: Kernel
+        if plan.kernel is RunKernel.GRAPH:
+            references = len(self._lowered.number_slots)
+            self._kernel = GraphKernel(self._tables, references, listed=not self._is_compressed)
+        else:
+            self._kernel = RunsKernel(self._tables, self._lowered.number_slots)
         # How many events each partition has had, and how many the whole stream.
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
         self._swept_at = _COMPACT_MIN
         self.schema = output_schema(self._query, layout)
+        if self._is_compressed:
+            self.schema = compressed_schema(plan, layout)
         self.moments = _NO_MOMENTS
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
@@ -126,10 +132,9 @@ class RunsRunner:
         first = self._live.count
         if ready is not None:
             self._live.append(self._numbered(ready))
-        self._scan(first)
-        if self._tables.at_end:
-            self._follow(release(self._tables, self._state, self._kernel_events(), until, self._output))
-        table = self._collect()
+            self._check(self._kernel.read(self._kernel_events(), first, self._live.count, self._stager.keys.count))
+        self._kernel.release(self._kernel_events(), until)
+        table = self._collect_compressed() if self._is_compressed else self._collect()
         self._forget(until)
         return table
 
@@ -176,28 +181,21 @@ class RunsRunner:
         block = RunBlock(block.rows, numbered, block.deciding, block.deciding_rows)
         return chosen(block, np.flatnonzero(numbered.roles))
 
-    def _scan(self, first: int) -> None:
-        if first == self._live.count:
-            return
-        self._state = reserve(self._tables, self._state, len(self._live.rows), self._stager.keys.count)
-        self._follow(scan(self._tables, self._state, self._kernel_events(), first, self._live.count, self._output))
-
-    def _follow(self, progress: Any) -> None:
-        self._state, self._output = progress.state, progress.output
-        if progress.status is Status.MATCH_LIMIT:
+    def _check(self, status: Status) -> None:
+        if status is Status.MATCH_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' found more than "
                 f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
                 "ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, give a smaller WITHIN window or a "
                 "more selective WHERE, or raise the limit"
             )
-        if progress.status is Status.RUN_LIMIT:
+        if status is Status.RUN_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' has more than max_partial_matches={self._limits.max_partial_matches:,} "
                 "partial matches at once; use skip_till_next_match, give a smaller WITHIN window or a more selective "
                 "WHERE, or raise the limit"
             )
-        assert progress.status is Status.DONE
+        assert status is Status.DONE
 
     def _kernel_events(self) -> RunEvents:
         """The live events as the kernel reads them: texts that are ordered by rank get their rank of today."""
@@ -214,19 +212,24 @@ class RunsRunner:
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> pa.Table:
-        count = int(self._output.written[0])
-        if not count:
+        found = self._kernel.take()
+        if found is None:
             self.moments = _NO_MOMENTS
             return self.schema.empty_table()
-        lengths, slots = expand_matches(self._tables, self._state, self._output)
-        ends = self._output.end[:count].copy()
-        self._output.written[0] = 0
-        self._state.counters[Counter.SETTLED] = 0
-        table, ticks, rows = self._payload.fetch(self._live.rows[slots])
-        offsets = np.cumsum([0, *lengths.sum(axis=1)])
-        starts = self._live.events.start[slots[offsets[:-1]]]
-        self.moments = (starts, ends)
-        return transform_matches(self._query, self._layout, Matches(table, ticks, lengths, rows, starts, ends))
+        table, ticks, rows = self._payload.fetch(self._live.rows[found.slots])
+        firsts = np.cumsum([0, *found.lengths.sum(axis=1)[:-1]])
+        starts = self._live.events.start[found.slots[firsts]]
+        self.moments = (starts, found.ends)
+        matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
+        return transform_matches(self._query, self._layout, matches)
+
+    def _collect_compressed(self) -> pa.Table:
+        found = self._kernel.take_compressed(self._kernel_events())
+        self.moments = _NO_MOMENTS
+        if found is None:
+            return self.schema.empty_table()
+        table, _, rows = self._payload.fetch(self._live.rows[found.graph.event_slot])
+        return compressed_table(self._plan, self._layout, self.schema, found, table, rows)
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
@@ -239,11 +242,11 @@ class RunsRunner:
             dead = int(np.searchsorted(ends, dead_until, side="right"))
             if not ((dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead)):
                 return
-            sweep(self._tables, self._state, self._live.events, dead_until + 1, self._counts)
+            self._kernel.sweep(self._live.events, dead_until + 1, self._counts)
         elif self._tables.in_events:
             if self._live.live < self._swept_at:
                 return
-            oldest = sweep(self._tables, self._state, self._live.events, _EARLIEST, self._counts)
+            oldest = self._kernel.sweep(self._live.events, _EARLIEST, self._counts)
             dead = self._live.live if oldest < 0 else oldest - self._tables.reserved
             self._swept_at = 2 * max(_COMPACT_MIN, self._live.live - dead)
             dead_until = int(self._live.events.end[self._tables.reserved + dead - 1]) if dead else _EARLIEST
@@ -252,8 +255,7 @@ class RunsRunner:
                 dead_until = min(dead_until, int(self._live.events.end[self._tables.reserved + dead]) - 1)
         else:
             return
-        reclaim_nodes(self._state, self._output)
-        rebase(self._tables, self._state, dead, self._live.count)
+        self._kernel.drop_front(dead, self._live.count)
         self._live.drop_front(dead)
         self._payload.forget(dead_until)
         self._forget_codes(dead_until)
@@ -266,10 +268,10 @@ class RunsRunner:
             keys = [self._live.events.key[live], *(block.events.key for block in self._pending)]
             if self._layout.start is not None and self._tables.form == Form.NON_OVERLAPPING:
                 # An event to come that lasts may have started before the last match ended.
-                keys.append(np.flatnonzero(self._state.key_mark > dead_until).astype(np.int32))
+                keys.append(self._kernel.marked_keys(dead_until).astype(np.int32))
             used = np.unique(np.concatenate(keys))
             renamed = self._stager.keys.compact(used[used > EVERY_KEY])
-            rekey(self._state, renamed)
+            self._kernel.rekey(renamed)
             self._live.events.key[live] = renamed[self._live.events.key[live]]
             for block in self._pending:
                 known = block.events.key >= 0
@@ -293,8 +295,8 @@ class RunsRunner:
     def next_deadline(self) -> int | None:
         """The earliest tick at which something that is held could lead to an answer by time alone."""
         ticks = [int(block.events.end.min()) for block in self._pending if block.count]
-        if self._state.counters[Counter.WAITING]:
-            ticks.append(int(self._state.waiting.deadline[0]))
+        if self._kernel.deadline is not None:
+            ticks.append(self._kernel.deadline)
         return min(ticks, default=None)
 
     @property
@@ -304,23 +306,17 @@ class RunsRunner:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted, by the names of `Counter`."""
-        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+        """What the kernel counted."""
+        return self._kernel.statistics
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; gives what `load` needs to find it again."""
         following, bases, chunks = self._payload.dump()
-        nodes = reclaim_nodes(self._state, self._output)
-        waiting = int(self._state.counters[Counter.WAITING])
-        plain = {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN}
         return {
             "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
-            "state": plain,
-            "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
-            "runs": [writer.add_array(array) for array in self._state.runs],
-            "waiting": [writer.add_array(array[:waiting]) for array in self._state.waiting],
+            "kernel": self._kernel.dump(writer),
             "live": self._live.dump(writer),
             "pending": [dump_block(block, writer) for block in self._pending],
             "counts": [writer.add_array(self._counts), writer.add_array(self._total)],
@@ -339,17 +335,7 @@ class RunsRunner:
         self._pending = [load_block(block, reader) for block in head["pending"]]
         self._counts, self._total = reader.arrays(head["counts"])
         self._stager.load_all_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
-        plain: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
-        state = self._state._replace(
-            **plain,
-            arena=Arena(*reader.arrays(head["arena"])),
-            runs=Runs(*reader.arrays(head["runs"])),
-            waiting=Waiting(*reader.arrays(head["waiting"])),
-        )
-        self._state = reserve(self._tables, state, len(self._live.rows), self._stager.keys.count)
-
-
-_PLAIN = ("key_head", "key_runs", "key_mark", "started", "negative_head", "links", "marks", "counters")
+        self._kernel.load(reader, head["kernel"], len(self._live.rows), self._stager.keys.count)
 
 
 def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +34,13 @@ class Frame(Protocol):
         """Rows whose event's type does not have the attribute; None where there are none."""
         ...
 
+
+@runtime_checkable
+class AggregatingFrame(Protocol):
+    """A frame whose rows have several events of one component."""
+
     def aggregate(self, expression: Length | Aggregation) -> Column:
-        """A number of events or an aggregate over them, where a row has several."""
+        """How many events there are, or an aggregate over them."""
         ...
 
 
@@ -76,7 +81,7 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
         return frame.attribute(expression)
     if isinstance(expression, Intrinsic):
         return frame.intrinsic(expression)
-    if isinstance(expression, Length | Aggregation):
+    if isinstance(expression, Length | Aggregation) and isinstance(frame, AggregatingFrame):
         return frame.aggregate(expression)
     assert isinstance(expression, Operation), f"{type(expression).__name__} has no value for a single row"
     operands = [evaluate(operand, frame) for operand in expression.operands]

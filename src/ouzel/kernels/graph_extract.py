@@ -1,0 +1,248 @@
+"""OUTPUT COMPRESSED: the part of a graph, or of the runs' arena, that holds the matches of a moment, as arrays.
+
+Each row stands for itself: its events, its cells (an event at a place), the links by which cells follow each other, and
+the roots, cells that complete a match. `begin` and `take` of a cell name the first of a list of links to the cells that
+it may follow at the place before or at its own; STARTS says that it begins the match. Lists share their ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.graph import is_tested, may_follow
+from ouzel.kernels.graph_state import STARTS, GraphState
+from ouzel.kernels.run_state import RunState
+from ouzel.kernels.run_tables import RunEvents, RunTables
+
+_STARTS = np.int32(STARTS)
+
+
+class Compressed(NamedTuple):
+    """Rows side by side. Bounds have one entry more than rows; numbers of events, cells and links count within a
+    row."""
+
+    event_bounds: NDArray[np.int64]
+    event_slot: NDArray[np.int32]
+    cell_bounds: NDArray[np.int64]
+    cell_event: NDArray[np.int32]
+    cell_place: NDArray[np.int32]
+    cell_begin: NDArray[np.int32]
+    cell_take: NDArray[np.int32]
+    link_bounds: NDArray[np.int64]
+    link_cell: NDArray[np.int32]
+    link_next: NDArray[np.int32]
+    root_bounds: NDArray[np.int64]
+    root_cell: NDArray[np.int32]
+
+
+def compress_graph(
+    tables: RunTables,
+    state: GraphState,
+    events: RunEvents,
+    row_bounds: NDArray[np.int64],
+    roots: NDArray[np.int32],
+    oldest: NDArray[np.int64],
+) -> Compressed:
+    """The graph below the roots of each row; `oldest` is the earliest start within the window, by row."""
+    return _joined([_graph_row(tables, state, events, roots[a:b], since) for a, b, since in _rows(row_bounds, oldest)])
+
+
+def compress_runs(state: RunState, row_bounds: NDArray[np.int64], nodes: NDArray[np.int32]) -> Compressed:
+    """The same for matches that runs have found, one by one."""
+    arena = state.arena
+    return _joined(
+        [
+            _runs_row(arena.event, arena.parent, arena.first, arena.place, nodes[a:b])
+            for a, b, _ in _rows(row_bounds, row_bounds)
+        ]
+    )
+
+
+def _rows(bounds: NDArray[np.int64], values: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    return [(int(bounds[row]), int(bounds[row + 1]), int(values[row])) for row in range(len(bounds) - 1)]
+
+
+def _joined(rows: list[tuple[NDArray[np.int32], ...]]) -> Compressed:
+    """Rows of (event slots; cells' events, places, begins, takes; links' cells, nexts; roots)."""
+    slots, events, places, begins, takes, cells, nexts, roots = (
+        np.concatenate(parts) for parts in zip(*rows, strict=True)
+    )
+    bounds = [np.cumsum([0, *(len(row[column]) for row in rows)]) for column in (0, 1, 5, 7)]
+    return Compressed(
+        bounds[0], slots, bounds[1], events, places, begins, takes, bounds[2], cells, nexts, bounds[3], roots
+    )
+
+
+@njit(cache=True, nogil=True)
+def _graph_row(tables, state, events, roots, oldest):
+    cells = state.cells
+    reachable = _reachable(tables, state, events, roots, oldest)
+    count = reachable.size
+    lowest = reachable[0]
+    number = np.full(reachable[-1] - lowest + 1, -1, np.int32)
+    for place in range(count):
+        number[reachable[place] - lowest] = place
+    event_slot = np.empty(count, np.int32)
+    cell_event = np.empty(count, np.int32)
+    cell_place = np.empty(count, np.int32)
+    cell_begin = np.empty(count, np.int32)
+    cell_take = np.empty(count, np.int32)
+    link_cell = np.empty(count, np.int32)
+    link_next = np.empty(count, np.int32)
+    slots = 0
+    links = count
+    for place in range(count):
+        cell = reachable[place]
+        slot = cells.event[cell]
+        if slots == 0 or event_slot[slots - 1] != slot:
+            event_slot[slots] = slot
+            slots += 1
+        cell_event[place] = slots - 1
+        cell_place[place] = cells.place[cell]
+        # The link of the same number leads to this cell and on to the next one of its chain.
+        link_cell[place] = place
+        link_next[place] = _next_live(cells, number, lowest, cells.below[cell], oldest)
+        since = events.position[slot] if tables.in_events else events.start[slot]
+        for begins in (False, True):
+            top = cells.begin[cell] if begins else cells.take[cell]
+            first = np.int32(-1)
+            if top == _STARTS:
+                first = _STARTS if since >= oldest else np.int32(-1)
+            elif top >= 0 and not is_tested(tables, cells.place[cell], begins):
+                first = _next_live(cells, number, lowest, top, oldest)
+            elif top >= 0:
+                # Not all of the chain may precede this cell: a list of its own.
+                while top >= 0 and cells.reach[top] >= oldest:
+                    if cells.newest[top] >= oldest and may_follow(
+                        tables, state, events, top, slot, cells.place[cell], begins
+                    ):
+                        if links == link_cell.size:
+                            link_cell = np.append(link_cell, np.empty(links, np.int32))
+                            link_next = np.append(link_next, np.empty(links, np.int32))
+                        link_cell[links] = number[top - lowest]
+                        link_next[links] = -1
+                        if first < 0:
+                            first = np.int32(links)
+                        else:
+                            link_next[links - 1] = links
+                        links += 1
+                    top = cells.below[top]
+            if begins:
+                cell_begin[place] = first
+            else:
+                cell_take[place] = first
+    root_cell = np.empty(roots.size, np.int32)
+    for place in range(roots.size):
+        root_cell[place] = number[roots[place] - lowest]
+    return (
+        event_slot[:slots],
+        cell_event,
+        cell_place,
+        cell_begin,
+        cell_take,
+        link_cell[:links],
+        link_next[:links],
+        root_cell,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _reachable(tables, state, events, roots, oldest):
+    """The cells on some path from a root to a start within the window, in stream order."""
+    cells = state.cells
+    highest = 0
+    for root in roots:
+        highest = max(highest, root)
+    is_in = np.zeros(highest + 1, np.bool_)
+    is_linked = np.zeros(highest + 1, np.bool_)
+    waiting = np.empty(highest + 1, np.int32)
+    count = 0
+    for root in roots:
+        is_in[root] = True
+        waiting[count] = root
+        count += 1
+    done = 0
+    while done < count:
+        cell = waiting[done]
+        done += 1
+        for begins in (False, True):
+            link = cells.begin[cell] if begins else cells.take[cell]
+            tested = is_tested(tables, cells.place[cell], begins)
+            while link >= 0 and cells.reach[link] >= oldest and (tested or not is_linked[link]):
+                if not tested:
+                    is_linked[link] = True
+                if (
+                    cells.newest[link] >= oldest
+                    and not is_in[link]
+                    and (
+                        not tested
+                        or may_follow(tables, state, events, link, cells.event[cell], cells.place[cell], begins)
+                    )
+                ):
+                    is_in[link] = True
+                    waiting[count] = link
+                    count += 1
+                link = cells.below[link]
+    return np.sort(waiting[:count])
+
+
+@njit(cache=True, nogil=True)
+def _next_live(cells, number, lowest, link, oldest):
+    """The first cell from one down its chain that is in the row, by its number there; -1 if there is none."""
+    while link >= lowest and cells.reach[link] >= oldest:
+        if number[link - lowest] >= 0 and cells.newest[link] >= oldest:
+            return number[link - lowest]
+        link = cells.below[link]
+    return np.int32(-1)
+
+
+@njit(cache=True, nogil=True)
+def _runs_row(node_event, node_parent, node_first, node_place, matches):
+    highest = 0
+    for node in matches:
+        highest = max(highest, node)
+    is_in = np.zeros(highest + 1, np.bool_)
+    for node in matches:
+        while node >= 0 and not is_in[node]:
+            is_in[node] = True
+            node = node_parent[node]
+    number = np.full(highest + 1, -1, np.int32)
+    count = 0
+    for node in range(highest + 1):
+        if is_in[node]:
+            number[node] = count
+            count += 1
+    event_slot = np.empty(count, np.int32)
+    cell_event = np.empty(count, np.int32)
+    cell_place = np.empty(count, np.int32)
+    cell_begin = np.full(count, -1, np.int32)
+    cell_take = np.full(count, -1, np.int32)
+    link_cell = np.full(count, -1, np.int32)
+    link_next = np.full(count, -1, np.int32)
+    slots = 0
+    for node in range(highest + 1):
+        cell = number[node]
+        if cell < 0:
+            continue
+        if slots == 0 or event_slot[slots - 1] != node_event[node]:
+            event_slot[slots] = node_event[node]
+            slots += 1
+        cell_event[cell] = slots - 1
+        cell_place[cell] = node_place[node]
+        # The link of the same number leads to the one cell before this one.
+        if node_parent[node] < 0:
+            cell_begin[cell] = _STARTS
+        else:
+            link_cell[cell] = number[node_parent[node]]
+            if node_first[node] == node:
+                cell_begin[cell] = cell
+            else:
+                cell_take[cell] = cell
+    root_cell = np.empty(matches.size, np.int32)
+    for place in range(matches.size):
+        root_cell[place] = number[matches[place]]
+    return event_slot[:slots], cell_event, cell_place, cell_begin, cell_take, link_cell, link_next, root_cell

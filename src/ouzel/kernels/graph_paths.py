@@ -1,0 +1,190 @@
+"""What can be done with a compressed row: count its matches, and list them in order. See `graph_extract`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.graph_state import STARTS
+
+_STARTS = np.int32(STARTS)
+_LARGEST = np.uint64(2**64 - 1)
+
+
+class Row(NamedTuple):
+    """One compressed row."""
+
+    cell_event: NDArray[np.int32]
+    cell_place: NDArray[np.int32]
+    cell_begin: NDArray[np.int32]
+    cell_take: NDArray[np.int32]
+    link_cell: NDArray[np.int32]
+    link_next: NDArray[np.int32]
+    root_cell: NDArray[np.int32]
+
+
+def paths_to_cells(row: Row) -> list[int]:
+    """For each cell how many ways there are to come to it from a start. Exact, whatever their number.
+
+    >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
+    >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
+    >>> paths_to_cells(row)
+    [1, 1]
+    """
+    counts, fits = _count(row)
+    if fits:
+        return [int(count) for count in counts]
+    exact: list[int] = []
+    sums: dict[int, int] = {-1: 0}
+    begin, take = row.cell_begin.tolist(), row.cell_take.tolist()
+    link_cell, link_next = row.link_cell.tolist(), row.link_next.tolist()
+    for cell in range(len(begin)):
+        total = 1 if begin[cell] == STARTS else 0
+        for first in (begin[cell], take[cell]):
+            if first >= 0:
+                passed = []
+                link = first
+                while link not in sums:
+                    passed.append(link)
+                    link = link_next[link]
+                running = sums[link]
+                for link in reversed(passed):
+                    running += exact[link_cell[link]]
+                    sums[link] = running
+                total += sums[first]
+        exact.append(total)
+    return exact
+
+
+def count_matches(row: Row) -> int:
+    """How many matches a row holds."""
+    counts = paths_to_cells(row)
+    return sum(counts[root] for root in row.root_cell.tolist())
+
+
+@njit(cache=True, nogil=True)
+def _count(row):
+    """(counts by cell, whether they and their sums fit 64 bits)."""
+    cells = row.cell_begin.size
+    counts = np.zeros(cells, np.uint64)
+    sums = np.zeros(row.link_cell.size, np.uint64)
+    is_known = np.zeros(row.link_cell.size, np.bool_)
+    passed = np.empty(row.link_cell.size, np.int32)
+    for cell in range(cells):
+        total = np.uint64(1) if row.cell_begin[cell] == _STARTS else np.uint64(0)
+        for take in (False, True):
+            first = row.cell_take[cell] if take else row.cell_begin[cell]
+            if first < 0:
+                continue
+            depth = 0
+            link = first
+            while link >= 0 and not is_known[link]:
+                passed[depth] = link
+                depth += 1
+                link = row.link_next[link]
+            running = sums[link] if link >= 0 else np.uint64(0)
+            while depth > 0:
+                depth -= 1
+                link = passed[depth]
+                added = counts[row.link_cell[link]]
+                if running > _LARGEST - added:
+                    return counts, False
+                running += added
+                sums[link] = running
+                is_known[link] = True
+            if total > _LARGEST - sums[first]:
+                return counts, False
+            total += sums[first]
+        counts[cell] = total
+    return counts, True
+
+
+class Listed(NamedTuple):
+    """Matches as cells: `bounds` says where each one's begin."""
+
+    bounds: NDArray[np.int64]
+    cells: NDArray[np.int32]
+
+
+def list_paths(row: Row, starts: NDArray[np.int64], limit: int) -> Listed:
+    """The first matches of a row, ordered by the start of their first event (`starts`, by event), then by their
+    events from the first to the last."""
+    begins = np.flatnonzero(row.cell_begin == STARTS).astype(np.int32)
+    order = np.lexsort((begins, starts[row.cell_event[begins]]))
+    capacity = 1024
+    while True:
+        bounds, cells, complete = _list(row, begins[order], limit, capacity)
+        if complete:
+            return Listed(bounds, cells)
+        capacity *= 4
+
+
+@njit(cache=True, nogil=True)
+def _list(row, begins, limit, capacity):
+    """(bounds, cells, whether the room was enough): a walk forward, along which every step leads to a root."""
+    first_follower, followers = _followers(row)
+    count = row.cell_begin.size
+    is_root = np.zeros(count, np.bool_)
+    for root in row.root_cell:
+        is_root[root] = True
+    bounds = np.zeros(capacity + 1, np.int64)
+    cells = np.empty(16 * capacity, np.int32)
+    path = np.empty(count, np.int32)
+    cursor = np.empty(count, np.int64)
+    found = 0
+    used = 0
+    for begin in begins:
+        depth = 0
+        path[0] = begin
+        cursor[0] = -1
+        while depth >= 0:
+            cell = path[depth]
+            if cursor[depth] < 0:
+                cursor[depth] = first_follower[cell]
+                if is_root[cell]:
+                    if found == limit:
+                        return bounds[: found + 1], cells[:used], True
+                    if found == capacity or used + depth + 1 > cells.size:
+                        return bounds, cells, False
+                    for place in range(depth + 1):
+                        cells[used + place] = path[place]
+                    used += depth + 1
+                    found += 1
+                    bounds[found] = used
+            if cursor[depth] < first_follower[cell + 1]:
+                following = followers[cursor[depth]]
+                cursor[depth] += 1
+                depth += 1
+                path[depth] = following
+                cursor[depth] = -1
+            else:
+                depth -= 1
+    return bounds[: found + 1], cells[:used], True
+
+
+@njit(cache=True, nogil=True)
+def _followers(row):
+    """The cells that may come next after each cell, in order."""
+    count = row.cell_begin.size
+    first = np.zeros(count + 1, np.int64)
+    for round in range(2):
+        if round == 1:
+            for cell in range(count):
+                first[cell + 1] += first[cell]
+            followers = np.empty(first[count], np.int32)
+            next_place = first[:count].copy()
+        for cell in range(count):
+            for take in (False, True):
+                link = row.cell_take[cell] if take else row.cell_begin[cell]
+                while link >= 0:
+                    before = row.link_cell[link]
+                    if round == 0:
+                        first[before + 1] += 1
+                    else:
+                        followers[next_place[before]] = cell
+                        next_place[before] += 1
+                    link = row.link_next[link]
+    return first, followers

@@ -1,0 +1,267 @@
+"""The two kernels behind one door: runs one by one, and the graph that shares them. The runner feeds either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ouzel.kernels.graph import scan_graph
+from ouzel.kernels.graph_extract import Compressed, compress_graph, compress_runs
+from ouzel.kernels.graph_state import (
+    Cells,
+    GraphCounter,
+    new_graph_output,
+    new_graph_state,
+    reserve_cells,
+    reserve_heads,
+)
+from ouzel.kernels.graph_upkeep import drop_cells, oldest_needed, rekey_chains
+from ouzel.kernels.run_matches import expand_matches
+from ouzel.kernels.run_state import (
+    Arena,
+    Counter,
+    Runs,
+    Status,
+    Waiting,
+    new_run_output,
+    new_run_state,
+    reserve,
+)
+from ouzel.kernels.run_tables import RunEvents, RunTables
+from ouzel.kernels.run_upkeep import rebase, reclaim_nodes, rekey, sweep
+from ouzel.kernels.runs import release, scan
+from ouzel.runtime.snapshot import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Matches by the slots of their events: how many each place has, and all of them one behind the other."""
+
+    ends: np.ndarray
+    keys: np.ndarray
+    lengths: np.ndarray
+    slots: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCompressed:
+    """Rows of OUTPUT COMPRESSED: a moment and partition each."""
+
+    ends: np.ndarray
+    keys: np.ndarray
+    graph: Compressed
+
+
+class Kernel(Protocol):
+    """What a runner asks of a kernel."""
+
+    @property
+    def deadline(self) -> int | None:
+        """The tick after which a match that waits may be given out."""
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What was counted."""
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        """Read the events in slots first to last - 1, whose keys are below `keys`."""
+
+    def release(self, events: RunEvents, until: int) -> None:
+        """Nothing at or before a tick can come any more."""
+
+    def take(self) -> Found | None:
+        """The matches since the last call."""
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
+        """The matches since the last call, compressed."""
+
+    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+        """Let go of partial matches that have left the window; the oldest slot that is still needed, or -1."""
+
+    def drop_front(self, dead: int, used: int) -> None:
+        """The oldest events are gone; all others have moved down by so many slots."""
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        """Keys have new codes."""
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        """Keys for which something is remembered of a match that ended after a tick."""
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything."""
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        """Take back what `dump` stored."""
+
+
+class RunsKernel:
+    """Runs one by one (NFA^b)."""
+
+    def __init__(self, tables: RunTables, number_slots: tuple[int, ...]) -> None:
+        self._tables = tables
+        self._state = new_run_state(tables, len(number_slots), 1, 1, number_slots=number_slots)
+        self._output = new_run_output()
+
+    @property
+    def deadline(self) -> int | None:
+        return int(self._state.waiting.deadline[0]) if self._state.counters[Counter.WAITING] else None
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        self._state = reserve(self._tables, self._state, len(events.end), keys)
+        progress = scan(self._tables, self._state, events, first, last, self._output)
+        self._state, self._output = progress.state, progress.output
+        return progress.status
+
+    def release(self, events: RunEvents, until: int) -> None:
+        if self._tables.at_end:
+            progress = release(self._tables, self._state, events, until, self._output)
+            self._state, self._output = progress.state, progress.output
+
+    def take(self) -> Found | None:
+        count = int(self._output.written[0])
+        if not count:
+            return None
+        lengths, slots = expand_matches(self._tables, self._state, self._output)
+        ends, keys = self._output.end[:count].copy(), self._output.key[:count].copy()
+        self._forget_output()
+        return Found(ends, keys, lengths, slots)
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
+        count = int(self._output.written[0])
+        if not count:
+            return None
+        ends, keys, order, bounds = _grouped(self._output.end[:count], self._output.key[:count])
+        graph = compress_runs(self._state, bounds, self._output.node[:count][order])
+        self._forget_output()
+        return FoundCompressed(ends, keys, graph)
+
+    def _forget_output(self) -> None:
+        self._output.written[0] = 0
+        self._state.counters[Counter.SETTLED] = 0
+
+    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+        oldest = int(sweep(self._tables, self._state, oldest_start, counts))
+        reclaim_nodes(self._state, self._output)
+        return oldest
+
+    def drop_front(self, dead: int, used: int) -> None:
+        rebase(self._tables, self._state, dead, used)
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        rekey(self._state, renamed)
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        return np.flatnonzero(self._state.key_mark > after)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        nodes = reclaim_nodes(self._state, self._output)
+        waiting = int(self._state.counters[Counter.WAITING])
+        return {
+            "plain": {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN},
+            "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
+            "runs": [writer.add_array(array) for array in self._state.runs],
+            "waiting": [writer.add_array(array[:waiting]) for array in self._state.waiting],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        plain: dict[str, Any] = {name: reader.array(number) for name, number in head["plain"].items()}
+        state = self._state._replace(
+            **plain,
+            arena=Arena(*reader.arrays(head["arena"])),
+            runs=Runs(*reader.arrays(head["runs"])),
+            waiting=Waiting(*reader.arrays(head["waiting"])),
+        )
+        self._state = reserve(self._tables, state, slots, keys)
+
+
+_PLAIN = ("key_head", "key_runs", "key_mark", "started", "negative_head", "links", "marks", "counters")
+
+
+class GraphKernel:
+    """All partial matches in one graph."""
+
+    def __init__(self, tables: RunTables, references: int, *, listed: bool) -> None:
+        self._tables = tables
+        self._listed = listed
+        self._state = new_graph_state(tables, references)
+        self._output = new_graph_output(tables)
+
+    @property
+    def deadline(self) -> int | None:
+        return None
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in GraphCounter}
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        self._state = reserve_heads(self._tables, self._state, keys)
+        progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
+        self._state, self._output = progress.state, progress.output
+        return progress.status
+
+    def release(self, events: RunEvents, until: int) -> None:
+        """Nothing waits here."""
+
+    def take(self) -> Found | None:
+        rows, used = self._output.found.tolist()
+        if not rows:
+            return None
+        output = self._output
+        found = Found(output.end[:rows], output.key[:rows], output.lengths[:rows], output.slots[:used])
+        # What is handed out is not written to again.
+        self._output = new_graph_output(self._tables, min(len(output.end), 1 << 16), min(len(output.slots), 1 << 19))
+        return found
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
+        rows = int(self._output.found[0])
+        if not rows:
+            return None
+        ends, keys, order, bounds = _grouped(self._output.end[:rows], self._output.key[:rows])
+        oldest = self._output.oldest[:rows][order][bounds[:-1]]
+        graph = compress_graph(self._tables, self._state, events, bounds, self._output.root[:rows][order], oldest)
+        self._output.found[:] = 0
+        return FoundCompressed(ends, keys, graph)
+
+    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+        return int(oldest_needed(self._tables, self._state, oldest_start, counts))
+
+    def drop_front(self, dead: int, used: int) -> None:
+        drop_cells(self._tables, self._state, dead)
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        rekey_chains(self._state.head, self._tables.length, renamed)
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        return np.empty(0, np.int64)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        count = int(self._state.counters[GraphCounter.CELLS])
+        return {
+            "cells": [writer.add_array(array[:count]) for array in self._state.cells],
+            "head": writer.add_array(self._state.head),
+            "counters": writer.add_array(self._state.counters),
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        cells = Cells(*reader.arrays(head["cells"]))
+        state = self._state._replace(
+            cells=cells, head=reader.array(head["head"]), counters=reader.array(head["counters"])
+        )
+        self._state = reserve_heads(self._tables, reserve_cells(state, len(cells.event) + 256), keys)
+
+
+def _grouped(ends: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(ends, keys, order, bounds): matches put together by moment and partition."""
+    order = np.lexsort((keys, ends))
+    ends, keys = ends[order], keys[order]
+    is_new = np.ones(len(ends), bool)
+    is_new[1:] = (ends[1:] != ends[:-1]) | (keys[1:] != keys[:-1])
+    firsts = np.flatnonzero(is_new)
+    return ends[firsts], keys[firsts], order, np.append(firsts, len(ends))
