@@ -195,6 +195,13 @@ list(pickle.loads(pathlib.Path({str(tmp_path / "function")!r}).read_bytes())([])
     assert message in last_line
 
 
+def test_a_hundred_queries_are_small_enough_to_be_sent() -> None:
+    """Spark's stateful steps cannot start from functions of more than a megabyte."""
+    query = "PATTERN SEQ(A a, !(C c), B b) WHERE [id] AND a.x < b.x AND a.place != 'nowhere' WITHIN {}"
+    parts = shares([query.format(number) for number in range(1, 101)])
+    assert len(cloudpickle.dumps(on_workers("match_partition_packed", parts[0].share))) < 200_000
+
+
 @pytest.mark.parametrize("path", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
 def test_only_sparks_public_interface_is_used(path: Path) -> None:
     """So that Spark Connect works: nothing private, and no SparkContext."""

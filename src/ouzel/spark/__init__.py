@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel.spark.batch import Matches
-    from ouzel.spark.dataframes import match, matching
+    from ouzel.spark.dataframes import explain, match, matching
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
 
 _HOMES = {
     "Matches": "ouzel.spark.batch",
     "clear_errors": "ouzel.spark.failures",
+    "explain": "ouzel.spark.dataframes",
     "match": "ouzel.spark.dataframes",
     "matching": "ouzel.spark.dataframes",
     "session": "ouzel.spark.launch",
 }
 
-__all__ = ["Matches", "clear_errors", "match", "matching", "session"]
+__all__ = ["Matches", "clear_errors", "explain", "match", "matching", "session"]
 
 
 def __getattr__(name: str) -> Any:

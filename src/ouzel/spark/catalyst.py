@@ -34,6 +34,8 @@ POSITION_MAX = 1 << 30
 # Two libraries of mathematics may differ in the last bits of these.
 INEXACT = frozenset({"exp", "ln", "log10", "power"})
 RELATIVE_TOLERANCE = 1e-9
+# What is near before these is near after them; a sum may lose all but the last bits.
+KEEPS_NEARNESS = frozenset({"*", "/", "negate", "abs", "double"})
 
 
 class LeftToWorkers(Exception):
@@ -184,9 +186,8 @@ class _Writer:
             return reduce(or_, [self._comparison("=", operands[0], item) for item in operands[1:]])
         if operator == "like":
             return self._like(operands)
-        for operand in operands:
-            if _is_inexact(operand):
-                raise LeftToWorkers  # What depends on the last bits would not be near any more.
+        if operator not in KEEPS_NEARNESS and operator != "is_null" and any(map(_is_inexact, operands)):
+            raise LeftToWorkers
         if operator == "cast":
             return self._cast(operands[0], expression.type)
         values = [self.value(operand) for operand in operands]
@@ -219,17 +220,9 @@ class _Writer:
         return _COMPARE[operator](x, y)
 
     def _like(self, operands: Sequence[Bound]) -> Column:
-        pattern, *rest = operands[1:]
-        escape = rest[0] if rest else Constant("\\", type=pattern.type)
-        if not isinstance(pattern, Constant) or not isinstance(escape, Constant):
-            raise LeftToWorkers
-        if not isinstance(pattern.value, str) or not isinstance(escape.value, str) or len(escape.value) != 1:
-            raise LeftToWorkers
-        characters = iter(pattern.value)
-        for character in characters:
-            if character == escape.value and next(characters, None) not in ("%", "_", escape.value):
-                raise LeftToWorkers  # Spark refuses such a pattern.
-        return F.like(self.value(operands[0]), F.lit(pattern.value), F.lit(escape.value))
+        # The binder lets only constants through, with escapes that Spark reads too.
+        pattern, *escape = (self.value(operand) for operand in operands[1:])
+        return F.like(self.value(operands[0]), pattern, *escape)
 
     def _cast(self, operand: Bound, target: BoundType) -> Column:
         source, value = operand.type, self.value(operand)
@@ -297,16 +290,18 @@ class _Writer:
             return F.round(value, places).try_cast(_spark_type(result))
         # By the decimal form of a double, in which versions of Java differ; halves are where it shows.
         scaled = F.abs(value * F.pow(F.lit(10.0), places))
-        self.doubts.append(scaled > F.lit(1e9))
-        self.doubts.append(F.abs(scaled - F.floor(scaled) - F.lit(0.5)) < F.lit(1e-6))
+        from_half = F.abs(scaled - F.floor(scaled) - F.lit(0.5))
+        self.doubts.append(F.when(scaled > F.lit(1e9), F.lit(True)).otherwise(from_half < F.lit(1e-6)))
         return F.round(value, places)
 
 
 def _is_inexact(expression: Bound) -> bool:
+    """Whether the last bits of a value may differ between Spark and the engine."""
     if not isinstance(expression, Operation):
         return False
     from_decimal = expression.type.kind is Kind.FLOAT and any(o.type.kind is Kind.DECIMAL for o in expression.operands)
-    return expression.operator in INEXACT or from_decimal
+    inherited = expression.operator in KEEPS_NEARNESS and any(map(_is_inexact, expression.operands))
+    return expression.operator in INEXACT or from_decimal or inherited
 
 
 def _in_engine_form(value: Column, kind: BoundType) -> Column:
@@ -396,7 +391,7 @@ def _case(values: list[Column]) -> Column:
 
 def _arithmetic(operator: str, values: list[Column], types: list[BoundType], result: BoundType) -> Column:
     kinds = {kind.kind for kind in types}
-    if result.kind is Kind.FLOAT and kinds <= {Kind.INT, Kind.FLOAT, Kind.NULL}:
+    if result.kind is Kind.FLOAT and kinds <= {Kind.INT, Kind.FLOAT, Kind.DECIMAL, Kind.NULL}:
         x, y = (value.cast("double") for value in values)
         return _ARITHMETIC[operator](x, y)
     if result.kind is Kind.INT and kinds <= {Kind.INT, Kind.NULL} and operator != "/":

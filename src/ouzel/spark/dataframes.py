@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from ouzel.errors import InputError
+from ouzel.plan.explain import explanation, render_explanation
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.engine import Queries
 from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
@@ -80,3 +81,24 @@ def matching(query: Queries, **options: Any) -> Callable[[DataFrame], DataFrame]
         return result
 
     return transform
+
+
+def explain(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Queries,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    slices: SliceHint = None,
+    **options: Any,
+) -> str:
+    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are spread.
+
+    >>> print(explain(readings, theft))                                                       # doctest: +SKIP
+    """
+    bound = bind_events(events, as_queries(query), time=time, type=type, **options)
+    placements = plan_placements(bound, slices)
+    told = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
+    told.append("on Spark")
+    told += [f"  {placement.describe()}" for placement in placements]
+    return "\n".join(told) + "\n"

@@ -46,6 +46,8 @@ DEFAULTS: dict[str, str] = {
     # Fewer, larger hand-overs between the JVM and Python; a batch of events is a few dozen bytes wide.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     STATE_STORE: ROCKSDB,
+    # Above this Spark broadcasts functions, and its stateful steps cannot start from that; many queries are large.
+    "spark.broadcast.UDFCompressionThreshold": "64m",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 

@@ -8,6 +8,7 @@ the unpickling.
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +77,15 @@ def bucket_processor(job: StreamJob) -> StatefulProcessor:
 
 def _loader(arguments: tuple[Any, ...]) -> Callable[[], tuple[Any, Any]]:
     """A function that gives, on the worker, the module `ouzel.spark.worker` and the arguments."""
-    frozen = pickle.dumps(arguments)
+    # Compressed, because Spark sends a function of more than a megabyte in another way, and its stateful steps cannot
+    # start from that. Programs shrink to a tenth.
+    frozen = zlib.compress(pickle.dumps(arguments))
     expected = __version__
 
     def load() -> tuple[Any, Any]:
         import os
         import pickle
+        import zlib
 
         problem = None
         try:
@@ -99,6 +103,6 @@ def _loader(arguments: tuple[Any, ...]) -> Callable[[], tuple[Any, Any]]:
                 f"Spark's executors need the same Ouzel as the driver: {problem}; "
                 f"install ouzel=={expected} in the Python of every executor, or ship it with --py-files"
             ) from None
-        return worker, pickle.loads(frozen)
+        return worker, pickle.loads(zlib.decompress(frozen))
 
     return load

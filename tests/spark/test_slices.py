@@ -1,0 +1,187 @@
+"""Time slices: queries without a key and hot keys, cut in time, each match exactly once."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ouzel
+import ouzel.spark
+from ouzel.errors import InputError
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
+from ouzel.spark.schema import spark_schema
+from ouzel.spark.shares import plan_shares
+from ouzel.spark.slices import cannot_be_cut, cut
+from ouzel.spark.worker import PART_COLUMN, BatchJob, Clock, Slices, match_partition
+from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
+from tests.oracle.random_cases import RandomCase, random_case
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def events(rows: int = 300, seed: int = 3, *, first_tick: int = -150) -> pa.Table:
+    rng = random.Random(seed)
+    return pa.table(
+        {
+            "type": rng.choices("ABCD", k=rows),
+            "ts": pa.array([first_tick + rng.randrange(rows) for _ in range(rows)], pa.int64()),
+            "id": pa.array(rng.choices([1, 1, 1, 2, 3, None], k=rows), pa.int64()),
+            "row": pa.array(range(rows), pa.int64()),
+        }
+    )
+
+
+QUERIES = {
+    "pair": "PATTERN SEQ(A a, B b) WITHIN 7 RETURN P(a.row AS a, b.row AS b)",
+    "not before": "PATTERN SEQ(!(C c), A a, B b) WITHIN 6 RETURN P(a.row AS a, b.row AS b)",
+    "not after": "PATTERN SEQ(A a, !(B b)) WITHIN 5 RETURN P(a.row AS a)",
+    "next": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { [id] } WITHIN 9 RETURN P(a.row AS a)",
+    "strict": "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) { } WITHIN 9 RETURN P(a.row AS a, b.row AS b)",
+    "first": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 9 OUTPUT FIRST RETURN P(a.row AS a, b.row AS b)",
+}
+
+
+def plan_of(text: str, table: pa.Table) -> tuple:
+    program = make_program(as_queries(text), table.schema, time="ts", type="type")
+    return program, program.plans()["query"]
+
+
+# ── Without Spark ──────────────────────────────────────────────────────────────────────────────────
+
+
+def matched_in_slices(query: object, table: pa.Table, options: dict, parts: int, length: int | None) -> list:
+    """What the workers would find, event copies dealt out by plain arithmetic."""
+    program = make_program(as_queries(query), table.schema, **options)
+    (plan,) = program.plans().values()
+    (share,) = plan_shares(program, Clock(1))
+    made = cut([plan], parts, length)
+    ticks = table[program.layout.time].to_numpy()
+    slices = made.slices
+    low = (ticks - made.ahead_ticks) // slices.ticks % slices.parts
+    high = (ticks + made.behind_ticks) // slices.ticks % slices.parts
+    found = []
+    for part in range(slices.parts):
+        own = table.filter(pa.array((low == part) | (high == part))).select(list(share.columns))
+        own = own.append_column(PART_COLUMN, pa.array(np.full(own.num_rows, part, np.int32)))
+        for batch in match_partition(share.share, BatchJob(slices), own.to_batches()):
+            found += batch.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("windows", [None, 1])
+def test_every_match_is_found_once(name: str, windows: int | None) -> None:
+    table = events()
+    _, plan = plan_of(QUERIES[name], table)
+    shortest = 2 * plan.window_ticks - 2 if plan.query.components[0].negated else plan.window_ticks - 1
+    length = None if windows is None else shortest
+    found = matched_in_slices(QUERIES[name], table, {"time": "ts", "type": "type"}, 4, length)
+    assert counted(found) == counted(ouzel.match(table, QUERIES[name]).to_pylist())
+    assert found
+
+
+def test_random_queries_are_cut_without_loss() -> None:
+    rng = random.Random(41)
+    cut_cases = 0
+    for _ in range(150):
+        case: RandomCase = random_case(rng, rng.choice(["sase", "kleene"]))
+        if "COMPRESSED" in case.text:
+            continue
+        table, query = table_of(case), query_of(case)
+        program = make_program(as_queries(query), table.schema, **COLUMNS)
+        (plan,) = program.plans().values()
+        if cannot_be_cut(plan) is not None:
+            continue
+        cut_cases += 1
+        shortest = 2 * plan.window_ticks
+        found = matched_in_slices(query, table, COLUMNS, rng.choice([1, 2, 3]), rng.choice([None, shortest]))
+        assert counted(found) == counted(ouzel.match(table, query, **COLUMNS).to_pylist()), case.text
+    assert cut_cases > 50
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("PATTERN SEQ(A a, B b)", "only a window in time"),
+        ("PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { } WITHIN 5 EVENTS", "only a window in time"),
+        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT NON_OVERLAPPING", "OUTPUT NON OVERLAPPING decides by what was found"),
+        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT SKIP TO LAST b", "OUTPUT SKIP TO LAST decides by what was found"),
+    ],
+)
+def test_what_cannot_be_cut_says_why(query: str, reason: str) -> None:
+    _, plan = plan_of(query, events())
+    assert reason in (cannot_be_cut(plan) or "")
+
+
+def test_slices_shorter_than_a_match_are_refused() -> None:
+    _, plan = plan_of(QUERIES["not before"], events())
+    with pytest.raises(InputError, match="slices of 9 ticks are shorter than the 10 that a match may reach"):
+        cut([plan], 4, 9)
+    assert cut([plan], 7, 10).slices == Slices(10, 6), "as many parts as Spark's hash spreads evenly"
+
+
+# ── With Spark ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    return spark.createDataFrame(table, spark_schema(table.schema)).repartition(3)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("first_tick", [-150, 2**63 - 300, -(2**63)])
+def test_several_queries_are_cut_together(spark: SparkSession, first_tick: int) -> None:
+    table = events(first_tick=first_tick)
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    queries = {name: QUERIES[name] for name in ("pair", "not before", "not after")}
+    if first_tick != -150:
+        del queries["not after"]  # Its matches would end after the end of time.
+    with ouzel.spark.match(frame(spark, table), queries) as found:
+        for name, expected in ouzel.match(table, queries).items():
+            assert counted(found[name].toArrow().to_pylist()) == counted(expected.to_pylist()) != {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_are_cut(spark: SparkSession, zone: str | None) -> None:
+    table = events()
+    moments = (table["ts"].to_numpy() * 1_000_000).astype(np.int64)
+    table = table.set_column(1, "ts", pa.array(moments, pa.timestamp("us", zone)))
+    query = QUERIES["not before"].replace("WITHIN 6", "WITHIN 6 s")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        found = ouzel.spark.match(frame(spark, table), query, slices="20 s").select("a", "b").toArrow()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert counted(found.to_pylist()) == counted(ouzel.match(table, query).select(["a", "b"]).to_pylist()) != {}
+
+
+@pytest.mark.spark
+def test_a_hot_key_is_cut_by_a_hint_or_by_counting(spark: SparkSession) -> None:
+    query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 7 RETURN P(a.row AS a, b.row AS b)"
+    table = events()
+    expected = counted(ouzel.match(table, query).to_pylist())
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    source = frame(spark, table)
+    for hint in (True, 70, "auto"):
+        assert "cut into time slices of 70 ticks" in ouzel.spark.explain(source, query, slices=hint)
+    assert counted(ouzel.spark.match(source, query, slices="auto").toArrow().to_pylist()) == expected
+    assert "query: spread by id" in ouzel.spark.explain(source, query)
+    even = source.withColumn("id", source["row"])
+    assert "query: spread by id" in ouzel.spark.explain(even, query, slices="auto")
+
+
+@pytest.mark.spark
+def test_what_goes_to_one_task_is_explained(spark: SparkSession) -> None:
+    source = frame(spark, events())
+    told = ouzel.spark.explain(source, "PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT NON_OVERLAPPING")
+    assert "a single task sees all events, because no equivalence test keeps them apart, and OUTPUT NON" in told
+    assert "slices=False" in ouzel.spark.explain(source, QUERIES["pair"], slices=False)
+    with pytest.raises(InputError, match="are for batches"):
+        rate = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts", "value AS id")
+        ouzel.spark.match(rate, QUERIES["pair"], slices=9, max_delay="1 s")
