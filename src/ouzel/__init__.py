@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ouzel import algebra, datasets, spark
+    from ouzel import algebra, datasets, loss, spark
     from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
+    from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.runtime.engine import Engine, match
-    from ouzel.runtime.expand import expand
     from ouzel.runtime.queryset import QuerySet
+    from ouzel.runtime.expand import expand
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ _HOMES = {
     "Engine": "ouzel.runtime.engine",
     "InputError": "ouzel.errors",
     "LimitError": "ouzel.errors",
+    "LossModel": "ouzel.loss",
     "OuzelError": "ouzel.errors",
     "Query": "ouzel.prepared",
     "QuerySet": "ouzel.runtime.queryset",
@@ -33,12 +35,13 @@ _HOMES = {
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
 }
-_ROOMS = ("algebra", "datasets", "spark")
+_ROOMS = ("algebra", "datasets", "loss", "spark")
 
 __all__ = [
     "Engine",
     "InputError",
     "LimitError",
+    "LossModel",
     "OuzelError",
     "Query",
     "QueryError",
@@ -48,6 +51,7 @@ __all__ = [
     "datasets",
     "expand",
     "explain",
+    "loss",
     "match",
     "queries",
     "query",

@@ -29,12 +29,15 @@ def prepared(case: Case) -> dict[str, ouzel.Query]:
 
 
 def options(case: Case) -> dict[str, Any]:
-    return {
+    found = {
         "time": case.time_column,
         "type": case.type_column if None in case.inputs else None,
         "order": tuple(case.options.get("order", "").split()),
         "time_unit": case.options.get("time_unit"),
     }
+    if "model" in case.options:
+        found["model"] = ouzel.LossModel.from_json(case.options["model"])
+    return found
 
 
 def batches_of_one(case: Case) -> Iterator[Any]:

@@ -16,7 +16,7 @@ the margin is a comment. Blocks:
     query | script          the text: one query, or several named ones
     types                   declared event types, one a line: `Shelf: tag_id string, weight double`
     params                  values of :parameters, `limit: 5`
-    options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`
+    options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`, `model: {"loss": 0.1}`
     events [of Type]        a table; `x:type` in the header types a column, else integers and strings are told apart
     matches [of query]      one a line, by the events' labels: `a=a1 b=[b2 b3]`, if need be with `start=1 end=9` on each
     rows [of query]         a table of output columns; `start` and `end` are compared only where they stand in it
@@ -43,7 +43,7 @@ FOLDER = Path(__file__).parent
 
 QUESTIONS = ("query", "script", "types", "params", "options", "events")
 ANSWERS = ("matches", "rows", "error")
-OPTIONS = ("time", "type", "order", "time_unit")
+OPTIONS = ("time", "type", "order", "time_unit", "model")
 NONE = "(none)"
 
 

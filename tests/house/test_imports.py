@@ -15,15 +15,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bind": {"lang", "errors"},
     "algebra": {"bind", "lang", "errors"},
     "kernels": set(),
-    "plan": {"algebra", "bind", "lang", "kernels", "errors"},
+    "loss": {"lang", "errors"},
+    "plan": {"algebra", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "plan", "errors"},
-    "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "errors"},
+    "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "errors"},
     # The door too: workers compare its version with the driver's.
     "spark": {DOOR, "runtime", "prepared", "plan", "bind", "lang", "errors"},
     "datasets": {DOOR},
     "cli": {DOOR, "lang", "errors"},
     "demo": {DOOR, "datasets"},
-    DOOR: {"algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "spark", "datasets"},
+    DOOR: {"algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "loss", "spark", "datasets"},
 }
 
 # Libraries that only one room may know, so that nobody else pays for them or depends on them.

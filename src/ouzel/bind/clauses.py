@@ -32,7 +32,7 @@ from ouzel.lang.syntax import OutputForm, Span, Strategy
 
 # The columns that every match has beside its own.
 SPAN_COLUMNS = ("start", "end")
-SCORE_COLUMNS = ("score", "probability")
+SCORE_COLUMNS = ("missing", "score", "probability")
 
 
 # ── Windows ────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 # Quantiles between which every family is smooth enough for a polynomial of moderate degree.
 _LANDMARKS = (1e-12, 1e-8, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6)
+_LOGARITHMS = np.linspace(-300.0, 300.0, 4801)
 _NANOSECONDS = {
     "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3_600 * 10**9,
     "days": 86_400 * 10**9, "weeks": 7 * 86_400 * 10**9,
@@ -122,19 +123,11 @@ class Gap:
 
     def landmarks(self) -> list[float]:
         """Points between which the density is smooth, whatever its scale."""
-        low = [self._quantile(share, upper=False) for share in _LANDMARKS]
-        high = [self._quantile(share, upper=True) for share in _LANDMARKS]
-        return sorted({*low, *high, *self.kinks})
-
-    def _quantile(self, share: float, *, upper: bool) -> float:
-        """By bisection on a logarithmic scale: landmarks need no more than a few digits."""
-        low, high = -690.0, 690.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            t = np.array([math.exp(middle)])
-            beyond = self.survival(t)[0] < share if upper else self.cdf(t)[0] > share
-            low, high = (low, middle) if beyond else (middle, high)
-        return math.exp((low + high) / 2)
+        # On a logarithmic scale: landmarks need no more than a digit or two.
+        t = np.exp(_LOGARITHMS)
+        low = t[np.minimum(np.searchsorted(self.cdf(t), _LANDMARKS), len(t) - 1)]
+        high = t[np.minimum(np.searchsorted(-self.survival(t), -np.array(_LANDMARKS)), len(t) - 1)]
+        return sorted({*low.tolist(), *high.tolist(), *self.kinks})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ouzel.bind.model import BoundQuery
+from ouzel.loss import LossModel
 from ouzel.plan.aggregate import plan_aggregate
 from ouzel.plan.build import build
+from ouzel.plan.incomplete import build_incomplete
 from ouzel.plan.kleene import build_runs, needs_runs
 from ouzel.plan.model import Plan, Statistics
 from ouzel.plan.rules import optimize
 
 
-def make_plan(query: BoundQuery, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
-    """The plan of a query, without the rules named in `off`."""
+def make_plan(
+    query: BoundQuery,
+    statistics: Statistics | None = None,
+    *,
+    off: Collection[str] = (),
+    model: LossModel | None = None,
+) -> Plan:
+    """The plan of a query, without the rules named in `off`; `model` is for queries with THRESHOLD."""
+    if query.threshold is not None:
+        return build_incomplete(query, model, off)
     if query.aggregates:
         return plan_aggregate(query, statistics, off, make_plan)
     reason = needs_runs(query)

@@ -10,6 +10,7 @@ from ouzel.lang.syntax import OutputForm
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
 from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
+from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyWay, Plan
 from ouzel.plan.render import render, render_conjunct
@@ -56,6 +57,8 @@ def kernel_of(plan: Plan) -> tuple[str, str]:
         return counting_kernel(plan, None if plan.inner is None else kernel_of(plan.inner)[0])
     if isinstance(plan, RunPlan):
         return plan.kernel.value, plan.reason
+    if isinstance(plan, IncompletePlan):
+        return "arrivals", "THRESHOLD: components may be missing, and every path has a score"
     reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
     return "stacks", reason
 
@@ -65,6 +68,8 @@ def _operators(plan: Plan) -> list[OperatorLine]:
         return _counting_operators(plan)
     if isinstance(plan, RunPlan):
         return _run_operators(plan)
+    if isinstance(plan, IncompletePlan):
+        return _arrival_operators(plan)
     query = plan.query
     lines = [OperatorLine("roles", tuple(_roles(plan)))]
     scan = [f"one stack for each of {', '.join(label_of(c) for c in plan.positives)}"]
@@ -121,6 +126,39 @@ def _run_operators(plan: RunPlan) -> list[OperatorLine]:
     if plan.negatives:
         lines.append(OperatorLine("negation", tuple(_negation(plan))))
     lines.append(OperatorLine("transformation", (_transformation(plan),)))
+    return lines
+
+
+def _arrival_operators(plan: IncompletePlan) -> list[OperatorLine]:
+    """AYAC's operators: arrivals with upper bounds, then paths from each last component backwards."""
+    query, threshold = plan.query, plan.query.threshold
+    assert threshold is not None
+    arrivals = [f"one queue for each of {', '.join(label_of(c) for c in query.components)}"]
+    if plan.key:
+        arrivals.append(f"hashed by {_keys(plan)}")
+    if plan.bounds:
+        arrivals.append("with an upper bound of the worth of all paths to each arrival")
+    optional = [c.variable for c in plan.positives[:-1]]
+    paths = [f"backwards from each {label_of(plan.positives[-1])}"]
+    if optional:
+        paths.append(f"{', '.join(optional)} may be missing")
+    paths += [f"test {render_conjunct(query, c)}" for c in (*plan.selection, *plan.equalities)]
+    lines = [
+        OperatorLine("roles", tuple(_roles(plan))),
+        OperatorLine("arrivals", tuple(arrivals)),
+        OperatorLine("paths", tuple(paths)),
+        OperatorLine("window", (f"within {window_of(query)}",)),
+    ]
+    if plan.negatives:
+        forbidding = []
+        for negative in plan.negatives:
+            tests = [render_conjunct(query, c) for c in plan.forbidding.get(negative.position, ())]
+            condition = f" with {' AND '.join(tests)}" if tests else ""
+            forbidding.append(f"no {label_of(negative)}{condition} between its nearest bound components")
+        lines.append(OperatorLine("negation", tuple(forbidding)))
+    on = "probability" if threshold.on_probability else "score"
+    lines.append(OperatorLine("threshold", (f"{on} of {threshold.value:g} or more",)))
+    lines.append(OperatorLine("transformation", (f"{_transformation(plan)}, missing, score, probability",)))
     return lines
 
 

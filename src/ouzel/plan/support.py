@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import QueryError
-from ouzel.lang.syntax import Notation
 
 
 def missing_support(query: BoundQuery) -> str | None:
     """What this version cannot run yet in a query, in one sentence; None where it can run all of it."""
-    if query.threshold is not None or query.notation is Notation.SEQUENCE:
-        return "incomplete streams (SEQUENCE, THRESHOLD) cannot be run yet"
     return None
 
 

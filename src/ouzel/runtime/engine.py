@@ -15,6 +15,8 @@ from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, QueryError
+from ouzel.loss import LossModel
+from ouzel.plan.incomplete import check_model
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.inputs import as_table, with_readable_time
@@ -37,11 +39,13 @@ def match(
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
     rules_off: Collection[str] = (),
+    model: LossModel | None = None,
 ) -> Any:
     """All matches of a query in an input that ends, as a pyarrow Table; of several queries a dictionary of tables.
 
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
-    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns.
+    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` says what the
+    stream loses, for queries with THRESHOLD.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -54,7 +58,7 @@ def match(
     """
     feed = _Feed(
         as_queries(query), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-        rules_off=rules_off,
+        rules_off=rules_off, model=model,
     )  # fmt: skip
     wide = feed.table(events)
     session = Session(feed.program)
@@ -93,10 +97,11 @@ class Engine:
         limits: Limits | Mapping[str, int] | None = None,
         keep_late: bool = False,
         rules_off: Collection[str] = (),
+        model: LossModel | None = None,
     ) -> None:
         self._feed = _Feed(
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-            rules_off=rules_off, streaming=True,
+            rules_off=rules_off, model=model, streaming=True,
         )  # fmt: skip
         self._max_delay = max_delay
         self._keep_late = keep_late
@@ -229,6 +234,7 @@ class _Feed:
         """Find what is wrong with the queries before any event is seen."""
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
             require_runnable(query)
+            check_model(query, self._options.get("model"))
 
     def table(self, events: Any) -> pa.Table:
         """A batch as a wide table. The first one settles what later ones must look like."""

@@ -40,6 +40,10 @@ def output_columns(plan: Plan, layout: Layout) -> set[str]:
     expressions = [column.expression for column in query.returns]
     # Which of these stay residual is not known before lowering; the rest are few.
     expressions += [c for conjunct in (*plan.construction, *plan.selection) for c in conjunct.comparisons]
+    if query.threshold is not None:
+        # Defaults stand in for what is missing, and loss rates may depend on which alternative of WHERE holds.
+        expressions += query.defaults.values()
+        expressions += [comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons]
     return columns_read(query, layout, expressions)
 
 
@@ -49,5 +53,6 @@ def needed_columns(plan: Plan, layout: Layout) -> set[str]:
     conjuncts += plan.query.conjuncts
     expressions = [comparison for conjunct in conjuncts for comparison in conjunct.comparisons]
     expressions += [expression for part in plan.key for expression in part.expressions.values()]
+    expressions += plan.query.defaults.values()
     fixed = {layout.time, *layout.order, *([layout.type] if layout.type is not None else [])}
     return fixed | columns_read(plan.query, layout, expressions) | output_columns(plan, layout)

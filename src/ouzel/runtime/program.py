@@ -19,16 +19,18 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.errors import InputError
+from ouzel.loss import LossModel
 from ouzel.plan import Plan, Statistics, make_plan
 from ouzel.plan.aggregate import require_streamable
+from ouzel.plan.incomplete import check_model
 from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
+from ouzel.runtime.automaton import require_bounded
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.automaton import require_bounded
 from ouzel.runtime.needs import needed_columns
 from ouzel.runtime.transform import output_schema
 
@@ -47,6 +49,8 @@ class Program:
     statistics: Statistics = field(default_factory=Statistics)
     # Expressions of the algebra, which stand beside the queries.
     algebra: tuple[BoundAlgebra, ...] = ()
+    # What the stream loses, for queries with THRESHOLD.
+    model: LossModel | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -54,7 +58,7 @@ class Program:
         return (self.queries or self.algebra)[0].catalog
 
     def plans(self) -> dict[str, Plan]:
-        return {q.name: make_plan(q, self.statistics, off=self.rules_off) for q in self.queries}
+        return {q.name: make_plan(q, self.statistics, off=self.rules_off, model=self.model) for q in self.queries}
 
 
 def make_program(
@@ -68,6 +72,7 @@ def make_program(
     limits: Limits | None = None,
     rules_off: Collection[str] = (),
     statistics: Statistics | None = None,
+    model: LossModel | None = None,
     streaming: bool = False,
 ) -> Program:
     """Bind queries to an input of one schema, or of one schema for each event type."""
@@ -97,7 +102,8 @@ def make_program(
         require_runnable(query)
         if streaming:
             require_streamable(query)
-    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra)
+        check_model(query, model)
+    return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
 
 
 def _only_type(queries: Mapping[str, Query]) -> str:
@@ -192,6 +198,7 @@ def dump(program: Program) -> bytes:
             "rules_off": list(program.rules_off),
             "distinct": dict(program.statistics.distinct),
             "key_way": program.statistics.key_way.name if program.statistics.key_way is not None else None,
+            "model": program.model.to_json() if program.model is not None else None,
         },
         separators=(",", ":"),
     ).encode("utf-8")
@@ -220,4 +227,5 @@ def load(blob: bytes) -> Program:
         limits=Limits(**data["limits"]),
         rules_off=tuple(data["rules_off"]),
         statistics=Statistics(data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None),
+        model=LossModel.from_json(data["model"]) if data.get("model") else None,
     )

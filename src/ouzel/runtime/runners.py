@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
 from ouzel.runtime.aggregate import AggregateRunner
 from ouzel.runtime.aggregate_matches import MatchesRunner
+from ouzel.runtime.incomplete import IncompleteRunner
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.runs import RunsRunner
@@ -57,6 +59,8 @@ class Runner(Protocol):
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
     """The runner of a plan, before its first event."""
+    if isinstance(plan, IncompletePlan):
+        return IncompleteRunner(plan, layout, limits)
     if isinstance(plan, AggregatePlan):
         if plan.way is None:
             return MatchesRunner(plan, layout, limits, runner_for)

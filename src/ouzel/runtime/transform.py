@@ -29,6 +29,9 @@ def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     else:
         for column in query.returns:
             fields.append(pa.field(column.name, _column_type(query, layout, column.expression)))
+    if query.threshold is not None:
+        fields += [pa.field("missing", pa.list_(pa.string()))]
+        fields += [pa.field("score", pa.float64()), pa.field("probability", pa.float64())]
     return pa.schema(fields)
 
 
