@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.runtime.engine import Engine, match
-    from ouzel.runtime.queryset import QuerySet
     from ouzel.runtime.expand import expand
+    from ouzel.runtime.queryset import QuerySet
 
 __version__ = "0.1.0"
 
