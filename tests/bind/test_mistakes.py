@@ -50,6 +50,11 @@ NAMES = [
     (AB + "WHERE «c.n» > 3", "there is no variable 'c'", "the variables are a and b"),
     ("PATTERN SEQ(Shelf shelf, Exit b) WHERE «shel.n» > 3", "there is no variable 'shel'", "did you mean 'shelf'?"),
     (AB + "WHERE «n» > 3", "the bare name 'n' does not say whose attribute it is", "write a.n or b.n"),
+    (
+        AB + 'WHERE a.tag = «"soap"»',
+        "there is no variable 'soap'",
+        "in double quotes stands a name, in single quotes text: 'soap'",
+    ),
     (AB + "WHERE «weigh» > 3", "there is no variable or attribute 'weigh'", "did you mean 'weight'?"),
     ("PATTERN SEQ(Shelf a, Exit «a»)", "the variable 'a' stands twice", "give each component its own variable"),
     ("PATTERN SEQ(Shelf Exit, «Exit»)", "the variable 'Exit' stands twice", "give each component its own variable"),

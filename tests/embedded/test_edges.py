@@ -167,3 +167,20 @@ def test_decimals_that_are_returned() -> None:
         users_own.prec = 5
         answer = in_engine(DECIMALS, text)
     assert answer == in_oracle(DECIMALS, text)
+
+
+def test_types_of_the_input_and_of_results_stay_apart() -> None:
+    """Attributes of one could not be told from those of the other."""
+    script = """one: PATTERN SEQ(A a, B b) WITHIN 5 RETURN A(a.x AS x) INTO s;
+    two: PATTERN SEQ(A a, A b) FROM s, input WITHIN 9"""
+    events = [{"type": "A", "ts": 1, "x": 5}, {"type": "B", "ts": 2, "x": 6}, {"type": "A", "ts": 3, "x": 7}]
+    with pytest.raises(ouzel.InputError, match="the input has events of type 'A', and so has a stream"):
+        ouzel.match(events, ouzel.queries(script))
+    assert ouzel.match(events, ouzel.queries(script.replace("FROM s, input", "FROM s")))["two"].num_rows == 0
+
+
+def test_a_condition_of_thousands_of_alternatives() -> None:
+    """Each is a value of its own that events carry: looking them up must not take the square of their number."""
+    anything = " OR ".join(f"a.x = b.x + {number}" for number in range(5000))
+    events = [{"type": "A", "ts": 1, "x": 4000}, {"type": "B", "ts": 2, "x": 1}]
+    assert ouzel.match(events, f"PATTERN SEQ(A a, B b) WHERE {anything} WITHIN 9").num_rows == 1

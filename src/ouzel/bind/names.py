@@ -205,6 +205,9 @@ class Names:
             return self.source.mistake(
                 f"there is no variable {quoted(first)}", reference.span, self.variables_hint(first)
             )
+        if self.source.text.startswith('"', reference.span.start):
+            hint = f"in double quotes stands a name, in single quotes text: '{first}'"
+            return self.source.mistake(f"there is no variable {quoted(first)}", reference.span, hint)
         owners = [
             c for c in self.components if c.variable in self.variables and self.found(c, (first,), reference.span)
         ]

@@ -56,13 +56,15 @@ class Lanes:
 
     ints: dict[int, list[LaneSpec]] = field(default_factory=dict)
     floats: dict[int, list[LaneSpec]] = field(default_factory=dict)
+    _numbers: dict[tuple[int, LaneSpec], int] = field(default_factory=dict, repr=False)
 
     def lane(self, component: int, spec: LaneSpec) -> Lane:
         floating = spec.domain is Domain.FLOAT
         known = (self.floats if floating else self.ints).setdefault(component, [])
-        if spec not in known:
+        number = self._numbers.setdefault((component, spec), len(known))
+        if number == len(known):
             known.append(spec)
-        return Lane(component, known.index(spec), floating)
+        return Lane(component, number, floating)
 
     @property
     def int_count(self) -> int:

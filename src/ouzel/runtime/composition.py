@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery
 from ouzel.bind.script import INPUT
+from ouzel.errors import InputError
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.transform import output_schema
 
@@ -75,6 +76,13 @@ def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Lay
         types: pa.Array | pa.ChunkedArray = pa.repeat(pa.scalar(primary.only_type), table.num_rows)
     else:
         types = pc.cast(table.column(primary.type), pa.string())
+    derived = {event_type for event_type, _ in layout.physical} - {event_type for event_type, _ in primary.physical}
+    shared = pc.unique(types.filter(pc.is_in(types, value_set=pa.array(sorted(derived), pa.string()))))
+    if len(shared):
+        raise InputError(
+            f"the input has events of type '{shared[0]}', and so has a stream that a query reads beside it; "
+            "give those another name with RETURN Name(…)"
+        )
     return _filled(
         layout,
         table.num_rows,
