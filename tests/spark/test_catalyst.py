@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -120,9 +119,9 @@ greatest(a.s, a.u) = 'b' | least(a.s, a.u) = '' | a.i > NULL | a.s = NULL
 DOUBTED = """
 lower(a.s) = 'abc' | upper(a.s) = 'ABC' | lower(a.s) = 'a%_b' | upper(a.s) LIKE 'STRASS%' | exp(a.f) > 2 | exp(a.f) <= 1
 ln(a.f) > 0 | ln(a.f) IS NULL | log10(a.f) >= 0 | power(a.f, 2) > 6 | pow(a.f, a.g) < 1 | round(a.f) = 3
-round(a.f, 1) = 0.5 | round(a.f, 1) > 1 | substring(a.s, 1, 1) = 'a' | substring(a.s, a.k) = 'bc' 
-substr(a.s, a.k, 2) = 'ab' | substring(a.s, -2, 1) = 'b' | substring(a.s, 2) = '' | substring(a.s, a.i, a.k) IS NULL | double(a.d) > 2.4
-a.d / 2 > 1 | a.d > a.f | a.d * 1.5e0 > 3
+round(a.f, 1) = 0.5 | round(a.f, 1) > 1 | substring(a.s, 1, 1) = 'a' | substring(a.s, a.k) = 'bc'
+substr(a.s, a.k, 2) = 'ab' | substring(a.s, -2, 1) = 'b' | substring(a.s, 2) = '' | substring(a.s, a.i, a.k) IS NULL
+double(a.d) > 2.4 | a.d / 2 > 1 | a.d > a.f | a.d * 1.5e0 > 3
 """
 
 
@@ -231,12 +230,13 @@ def test_sources_get_the_filters_and_nothing_else_is_shuffled(spark: SparkSessio
     events = spark.read.parquet(str(tmp_path))
     query = "PATTERN SEQ(A a, B b) WHERE [k] AND a.i > 100 AND b.s = 'abc' WITHIN 50 RETURN P(a.j AS j)"
     found = ouzel.spark.match(events, query)
-    plan = found._explain_string() if hasattr(found, "_explain_string") else _explained(found)
+    plan = _explained(found)
     (read,) = re.findall(r"ReadSchema: struct<(.*?)>", plan)
     assert {column.partition(":")[0] for column in read.split(",")} == {"type", "ts", "i", "k", "j", "s"}
-    (pushed,) = re.findall(r"PushedFilters: \[(.*?)\]\n?", plan.replace("\n", " ")) or [plan]
-    assert "In(type, [A,B])" in pushed and "GreaterThan(i,100)" in pushed and "EqualTo(s,abc)" in pushed
-    assert "BatchEvalPython" not in plan
+    assert re.search(r"PushedFilters: .*In\(type, \[A,B\]\).*GreaterThan\(i,100\).*EqualTo\(s,abc\)", plan)
+    # What Parquet cannot take does not keep it from taking the types.
+    query = query.replace("a.i > 100", "length(a.s) > 2")
+    assert re.search(r"PushedFilters: .*In\(type, \[A,B\]\)", _explained(ouzel.spark.match(events, query)))
 
 
 def test_nan_is_not_lost_in_the_statistics_of_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -256,9 +256,3 @@ def _explained(frame: object) -> str:
     with contextlib.redirect_stdout(captured):
         frame.explain("formatted")  # type: ignore[attr-defined]
     return captured.getvalue()
-
-
-def test_values_are_as_nasty_as_they_should_be() -> None:
-    events = table()
-    assert any(isinstance(v, float) and math.isnan(v) for v in events["f"].to_pylist())
-    assert INT_MIN in events["i"].to_pylist() and timedelta(0) == datetime(1970, 1, 1) - datetime(1970, 1, 1)

@@ -184,4 +184,4 @@ def test_what_goes_to_one_task_is_explained(spark: SparkSession) -> None:
     assert "slices=False" in ouzel.spark.explain(source, QUERIES["pair"], slices=False)
     with pytest.raises(InputError, match="are for batches"):
         rate = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts", "value AS id")
-        ouzel.spark.match(rate, QUERIES["pair"], slices=9, max_delay="1 s")
+        ouzel.spark.match(rate, "PATTERN SEQ(A a, B b) WITHIN 5 s", slices=9, max_delay="1 s")

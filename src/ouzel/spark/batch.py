@@ -18,7 +18,7 @@ from ouzel.spark.events import Events, key_column
 from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.shares import SharePlan, plan_shares
 from ouzel.spark.shipping import on_workers
-from ouzel.spark.slices import Cut, cannot_be_cut, cut
+from ouzel.spark.slices import Cut, cannot_be_cut, cut, is_about_single_events
 from ouzel.spark.worker import PACKED, PART_COLUMN, BatchJob
 
 log = logging.getLogger("ouzel.spark")
@@ -36,6 +36,8 @@ class Placement:
 
     part: SharePlan
     cut: Cut | None = None
+    # Every match is a single event, which needs no others around it.
+    alone: bool = False
     # Why all events go to one task, where they do.
     reason: str | None = None
 
@@ -50,6 +52,8 @@ class Placement:
                 f"look-ahead {self.cut.ahead_ticks:,}{behind}; "
                 f"{slices.parts} tasks take turns at them, and a match counts where it starts"
             )
+        if self.alone:
+            return f"{names}: every event is looked at where it lies"
         if self.part.keys:
             return f"{names}: spread by {', '.join('.'.join(path) for path in self.part.keys)}"
         return f"{names}: a single task sees all events, because {self.reason}"
@@ -107,7 +111,9 @@ def _job(placement: Placement, memory_limit: int | None) -> BatchJob:
 
 def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
     """How the queries are put together and their events spread."""
-    parts = plan_shares(events.program, events.clock, apart=lambda plan: cannot_be_cut(plan) is None)
+    parts = plan_shares(
+        events.program, events.clock, apart=lambda plan: (cannot_be_cut(plan) is None, is_about_single_events(plan))
+    )
     found = [_placement(events, part, slices) for part in parts]
     for placement in found:
         if placement.reason is not None:
@@ -124,6 +130,8 @@ def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
     plans = part.plans
     if plans is None:
         return Placement(part, reason="its queries read what others find")
+    if all(map(is_about_single_events, plans)):
+        return Placement(part, alone=True)
     uncut = next(filter(None, map(cannot_be_cut, plans)), None)
     if part.keys and (hint is None or hint is False or uncut is not None):
         if uncut is not None and hint not in (None, False, "auto"):
@@ -154,6 +162,8 @@ def _placed(events: Events, placement: Placement, memory_limit: int | None) -> D
     rows = _filtered(events, part.plans).select(*(quoted(column) for column in part.columns))
     if placement.cut is not None:
         placed = placement.cut.place(rows, events.layout)
+    elif placement.alone:
+        placed = rows
     else:
         placed = rows.repartition(*map(key_column, part.keys)) if part.keys else rows.repartition(1)
     if memory_limit is None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, EventField, Intrinsic, Kind, Operation
 from ouzel.bind.model import Type as BoundType
+from ouzel.plan.expressions import walk
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
 from ouzel.runtime.layout import Layout
@@ -58,8 +59,16 @@ def wanted(plans: Sequence[Plan] | None, layout: Layout, time_column: str) -> li
     roles = [role for plan in plans for role in _roles(plan, layout)]
     if any(tests for _, tests in roles):
         playing = [reduce(and_, [*own_type, *tests]) if own_type or tests else F.lit(True) for own_type, tests in roles]
-        conditions.append(untimed | reduce(or_, playing))
+        condition = untimed | reduce(or_, playing)
+        # Spark would draw two like conditions together, and a source that cannot take one would then get neither.
+        conditions.append(condition if _all_simple(plans) else F.coalesce(condition, F.lit(False)))
     return conditions
+
+
+def _all_simple(plans: Sequence[Plan]) -> bool:
+    groups = [group for plan in plans for group in plan.roles.values()]
+    groups += [group for plan in plans if isinstance(plan, RunPlan) for group in plan.later_roles.values()]
+    return all(_is_simple(conjunct) for group in groups for conjunct in group)
 
 
 def _counts_every_event(plan: Plan) -> bool:
@@ -113,7 +122,22 @@ def _type(layout: Layout) -> Column:
 
 
 def _is_one_of(types: Sequence[str], layout: Layout) -> Column:
-    return F.coalesce(_type(layout).isin(*types), F.lit(False)) if types else F.lit(False)
+    """Unknown, like false, for an event without a type."""
+    return _type(layout).isin(*types) if types else F.lit(False)
+
+
+def _is_simple(conjunct: Conjunct) -> bool:
+    """Whether sources take it as it stands: columns of one value each against constants."""
+    for comparison in conjunct.comparisons:
+        for part in walk(comparison):
+            if isinstance(part, Operation) and part.operator not in _SIMPLE_OPERATORS:
+                return False
+            if isinstance(part, Attribute) and (part.present_in is not None or part.type.kind is Kind.FLOAT):
+                return False
+        named = [p for p in walk(comparison) if isinstance(p, Attribute | Intrinsic)]
+        if len(named) != 1 or any(isinstance(p, Attribute) and len(p.path) > 1 for p in named):
+            return False
+    return True
 
 
 # ── Expressions ────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +175,7 @@ class _Writer:
             if reference.present_in is None or event_type in reference.present_in:
                 owners.setdefault(self._layout.column(event_type, name), []).append(event_type)
         if reference.present_in is not None:
-            self.absences.append(~_is_one_of(sorted(reference.present_in), self._layout))
+            self.absences.append(~F.coalesce(_is_one_of(sorted(reference.present_in), self._layout), F.lit(False)))
         pieces = [(column, _in_engine_form(self._read(column, inner), reference.type)) for column in sorted(owners)]
         value = pieces[0][1]
         for column, piece in pieces[1:]:
@@ -449,6 +473,8 @@ _COMPARE: dict[str, Callable[[Column, Column], Column]] = {
     ">": lambda x, y: x > y,
     ">=": lambda x, y: x >= y,
 }
+
+_SIMPLE_OPERATORS = frozenset({*_COMPARE, "in", "is_null", "not", "and", "or"})
 
 _ARITHMETIC: dict[str, Callable[[Column, Column], Column]] = {
     "+": F.try_add,

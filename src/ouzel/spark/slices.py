@@ -44,6 +44,14 @@ def cannot_be_cut(plan: Plan) -> str | None:
     return None
 
 
+def is_about_single_events(plan: Plan) -> bool:
+    """Whether every match is one event, whatever the others are."""
+    query = plan.query
+    if len(query.components) > 1 or query.components[0].kleene or is_composed(query):
+        return False
+    return not query.aggregates and query.threshold is None and query.output.form is OutputForm.ALL
+
+
 @dataclass(frozen=True)
 class Cut:
     """How a share is cut: events reach `behind_ticks` ahead of and `ahead_ticks` back from their own time."""
