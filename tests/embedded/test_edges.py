@@ -184,3 +184,10 @@ def test_a_condition_of_thousands_of_alternatives() -> None:
     anything = " OR ".join(f"a.x = b.x + {number}" for number in range(5000))
     events = [{"type": "A", "ts": 1, "x": 4000}, {"type": "B", "ts": 2, "x": 1}]
     assert ouzel.match(events, f"PATTERN SEQ(A a, B b) WHERE {anything} WITHIN 9").num_rows == 1
+
+
+@pytest.mark.parametrize("condition", ["sqrt(a.x + n.x) > 1", "concat(a.s, n.s) = 'uv'"])
+def test_functions_over_a_negative_event_and_others_are_refused(condition: str) -> None:
+    events = [{"type": "A", "ts": 1, "x": 1, "s": "u"}, {"type": "B", "ts": 2, "x": 1, "s": "v"}]
+    with pytest.raises(ouzel.QueryError, match="component 'n' applies a function to values of several events"):
+        ouzel.match(events, f"PATTERN SEQ(A a, !(C n), B b) WHERE {condition} WITHIN 9")

@@ -111,11 +111,11 @@ def lower(plan: Plan) -> Lowered:
         forbidding[negative.position] = _lower_all(conjuncts, lanes, refused)
         if refused:
             raise QueryError(
-                f"this condition on the negative component '{negative.variable}' combines text of several events",
+                f"this condition on the negative component '{negative.variable}' applies a function to values of several events",
                 text=plan.query.text,
                 start=refused[0].span.start,
                 end=refused[0].span.end,
-                hint="compare attributes of events as they are, or compute the combined text as a column beforehand",
+                hint="a function of one event is fine, and so are + - * / % and comparisons between events",
             )
     return Lowered(lanes, construction, selection, forbidding, tuple(residual))
 
