@@ -128,8 +128,8 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
 
 def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
     plans = part.plans
-    if plans is None:
-        return Placement(part, reason="its queries read what others find")
+    if part.composed or plans is None:
+        return Placement(part, reason=None if part.keys else "what its queries find is read by others")
     if all(map(is_about_single_events, plans)):
         return Placement(part, alone=True)
     uncut = next(filter(None, map(cannot_be_cut, plans)), None)

@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, BoundQuery, EventWindow
-from ouzel.lang.syntax import OutputForm, Strategy
-from ouzel.plan.model import KeyPart, Plan
-from ouzel.runtime.composition import is_composed
-from ouzel.runtime.layout import Layout
+from ouzel.bind.model import BoundQuery
+from ouzel.plan.model import Plan
+from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.program import Program, describe, dump
+from ouzel.spark.keys import KeyPath, counts_every_event, families, family_keys, keys_of
 from ouzel.spark.worker import Clock, Share
-
-KeyPath = tuple[str, ...]  # a column, and the fields to follow inside it
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,8 @@ class SharePlan:
     outputs: dict[str, pa.Schema]
     # The plans whose roles say which events matter; None: all of them do.
     plans: tuple[Plan, ...] | None = None
+    # Some of its queries read what others find.
+    composed: bool = False
 
 
 def plan_shares(
@@ -38,14 +37,17 @@ def plan_shares(
 
     Queries for which `apart` gives different values are never put together.
     """
-    if program.algebra or any(is_composed(query) for query in program.queries):
-        # What one query finds another reads, wherever in the stream that was.
+    if program.algebra:
+        # What one expression finds another reads, wherever in the stream that was.
         return [_share(program, clock, keys=(), types=None)]
     plans = program.plans()
     groups: dict[tuple[tuple[KeyPath, ...], Hashable], list[BoundQuery]] = {}
-    for query in program.queries:
-        plan = plans[query.name]
-        groups.setdefault((_keys(plan, program.layout), apart(plan)), []).append(query)
+    for family in families(program.queries):
+        if len(family) > 1:
+            groups[family_keys(family, plans, program.layout), family[0].name] = family
+        else:
+            plan = plans[family[0].name]
+            groups.setdefault((keys_of(plan, program.layout), apart(plan)), []).append(plan.query)
     shares = []
     first_query = 0
     for (keys, _), queries in groups.items():
@@ -53,8 +55,12 @@ def plan_shares(
         needed = describe(part).needed_columns
         narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
         part = replace(part, layout=replace(program.layout, schema=narrow))
-        share = _share(part, clock, keys=keys, types=_types(queries), first_query=first_query)
-        shares.append(replace(share, plans=tuple(plans[query.name] for query in queries)))
+        composed = [query for query in queries if is_composed(query)]
+        mixed = any(reads_input(query) for query in composed)
+        primary = [query for query in queries if not is_composed(query)]
+        share = _share(part, clock, keys=keys, types=None if mixed else _types(primary), first_query=first_query)
+        own_plans = None if mixed else tuple(plans[query.name] for query in primary)
+        shares.append(replace(share, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
     return shares
 
@@ -85,49 +91,6 @@ def _share(
     )
 
 
-# ── Keys ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _keys(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns that are equal in all events, negative ones included, that have to do with one match."""
-    paths = {_common_path(plan, part, layout) for part in plan.key}
-    made = _partitioning(plan.query)
-    if made is not None:
-        paths &= {path for attribute in made for path in _columns_of(plan.query, attribute, layout)}
-    return tuple(sorted(path for path in paths if path is not None))
-
-
-def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
-    """The attributes by which answers fall apart, where not every equality between events will do; None: it will."""
-    if query.strategy is Strategy.STRICT_CONTIGUITY:
-        # An event of any partition ends a run.
-        return set()
-    if query.aggregates:
-        # Without GROUP BY the total is over all keys.
-        return {key.path for key in query.group_by if key.path is not None}
-    if query.output.form is not OutputForm.ALL or _counts_every_event(query):
-        # Equalities that are written out make no partition in the sense of the language.
-        return {test.path for test in query.equivalences}
-    return None
-
-
-def _columns_of(query: BoundQuery, attribute: KeyPath, layout: Layout) -> set[KeyPath]:
-    types = query.catalog.declared or ("",)
-    return {(layout.column(event_type, attribute[0]), *attribute[1:]) for event_type in types}
-
-
-def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
-    found = set()
-    for component in plan.query.components:
-        expression = part.expressions.get(component.position)
-        if not isinstance(expression, Attribute) or expression.present_in is not None:
-            # A negative that forbids in every partition, or a value that has to be computed first.
-            return None
-        for event_type in component.types or tuple(plan.query.catalog.declared or ("",)):
-            found.add((layout.column(event_type, expression.path[0]), *expression.path[1:]))
-    return found.pop() if len(found) == 1 else None
-
-
 # ── Types ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -135,13 +98,7 @@ def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
     found: set[str] = set()
     for query in queries:
         for component in query.components:
-            if _counts_every_event(query) or component.types is None:
+            if counts_every_event(query) or component.types is None:
                 return None
             found.update(component.types)
     return frozenset(found)
-
-
-def _counts_every_event(query: BoundQuery) -> bool:
-    """An event that no component wants may still change the answer: it ends a run, or takes a position."""
-    contiguous = query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
-    return contiguous or isinstance(query.window, EventWindow)

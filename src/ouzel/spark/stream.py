@@ -13,9 +13,10 @@ from ouzel.plan.model import Plan
 from ouzel.spark.buckets import bucket_names
 from ouzel.spark.catalyst import wanted
 from ouzel.spark.events import Events, key_column
+from ouzel.spark.keys import KeyPath
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.schema import quoted, spark_schema
-from ouzel.spark.shares import KeyPath, SharePlan
+from ouzel.spark.shares import SharePlan
 from ouzel.spark.shipping import bucket_processor, on_workers
 from ouzel.spark.worker import PACKED, PACKED_NUMBER, StreamJob
 
