@@ -111,7 +111,8 @@ def lower(plan: Plan) -> Lowered:
         forbidding[negative.position] = _lower_all(conjuncts, lanes, refused)
         if refused:
             raise QueryError(
-                f"this condition on the negative component '{negative.variable}' applies a function to values of several events",
+                f"this condition on the negative component '{negative.variable}' applies a function to values "
+                "of several events",
                 text=plan.query.text,
                 start=refused[0].span.start,
                 end=refused[0].span.end,
