@@ -63,17 +63,21 @@ def test_an_absent_attribute_makes_no_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("distinct", "way", "first"),
+    ("distinct", "rate", "way", "first"),
     [
-        ({}, KeyWay.COMPOSITE, "id"),
-        ({"id": 10, "s": 10}, KeyWay.COMPOSITE, "id"),
-        ({"id": 100, "s": 100_000}, KeyWay.DYNAMIC, "s"),
+        ({}, None, KeyWay.COMPOSITE, "id"),
+        ({"id": 10, "s": 10}, 1.0, KeyWay.COMPOSITE, "id"),
+        ({"id": 100, "s": 100_000}, 1.0, KeyWay.MULTI_PAIS, "s"),
+        # Nothing is known of the rate, or too many events share a stack.
+        ({"id": 100, "s": 100_000}, None, KeyWay.COMPOSITE, "id"),
+        ({"id": 200, "s": 200}, 1_000.0, KeyWay.COMPOSITE, "id"),
     ],
 )
 def test_the_way_of_a_second_equivalence_goes_by_statistics(
-    distinct: dict[str, int], way: KeyWay, first: str
+    distinct: dict[str, int], rate: float | None, way: KeyWay, first: str
 ) -> None:
-    plan = plan_of("PATTERN SEQ(A a, B b) WHERE [id] AND [s] WITHIN 5", Statistics(distinct))
+    statistics = Statistics(distinct, events_per_tick=rate)
+    plan = plan_of("PATTERN SEQ(A a, B b) WHERE [id] AND [s] WITHIN 5", statistics)
     assert plan.key_way is way and plan.key[0].label == first
 
 

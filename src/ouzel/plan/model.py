@@ -43,13 +43,15 @@ class NegationWay(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of the events when the plan is made: distinct values of key attributes, by label.
+    """What is known of the events when the plan is made: distinct values of key attributes, by label, and how dense
+    events lie in time.
 
     `key_way` settles how a second equivalence test is pushed, instead of leaving it to the numbers.
     """
 
     distinct: Mapping[str, int] = field(default_factory=dict)
     key_way: KeyWay | None = None
+    events_per_tick: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,17 @@ from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, 
 from ouzel.plan.expressions import attribute_of, components_of, pairwise_equalities, walk
 from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
 
-# Above this many distinct composite keys the stacks fall out of the cache, and testing the second equality during
-# construction is cheaper than spreading the stacks further.
-COMPOSITE_KEYS_MAX = 5_000
+# Which way of a second equivalence test is best, measured end to end (benchmarks.sase, figure 10: L = 3, W = 10,000,
+# 20 types; CPU time of composite : Multi-PAIS : dynamic, the best being 1):
+#   V1 x V2 =     500 to  4,000   1 : 1.3 to 2.3 : 1.4 to 1.8
+#              10,000 to 20,000   1 : 1.0 to 1.1 : 1.1 to 1.3
+#             100,000 and more    1.2 to 1.6 : 1 : 1.1 to 1.2
+# Composite keys cost a second look-up for each event, Multi-PAIS a walk down two stacks, which is short only where
+# the first key alone leaves few events of a window in a stack. Dynamic filtering was never the best of the three.
+COMPOSITE_KEYS_MAX = 20_000
+# Events of any type in a window for each value of the first key. Beyond it sequences that only the second test refuses
+# would grow with the power of the length, while a composite key never costs more than said above.
+STACK_EVENTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +192,15 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     product = 1
     for count in counts:
         product *= max(1, count)
-    if product <= COMPOSITE_KEYS_MAX:
-        return plan.with_note("way_of_second_equivalence", f"one composite key: about {product:,} combinations")
     best = max(range(len(counts)), key=counts.__getitem__)
+    window, rate = plan.window_ticks, statistics.events_per_tick
+    stack_events = None if window is None or rate is None else window * rate / max(1, counts[best])
+    if product <= COMPOSITE_KEYS_MAX or stack_events is None or stack_events > STACK_EVENTS_MAX or plan.negatives:
+        return plan.with_note("way_of_second_equivalence", f"one composite key: about {product:,} combinations")
     ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
-    return replace(plan, key=ordered, key_way=KeyWay.DYNAMIC).with_note(
+    return replace(plan, key=ordered, key_way=KeyWay.MULTI_PAIS).with_note(
         "way_of_second_equivalence",
-        f"dynamic filtering: about {product:,} combinations; stacks by {ordered[0].label}, the rest in construction",
+        f"Multi-PAIS: about {product:,} combinations, and few events of a window for each value of {ordered[0].label}",
     )
 
 

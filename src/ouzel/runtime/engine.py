@@ -255,7 +255,7 @@ class _Feed:
     def _settle(self, schema: pa.Schema | dict[str, pa.Schema], sample: pa.Table | None) -> None:
         program = make_program(self._queries, schema, **self._options)
         if sample is not None:
-            program = replace(program, statistics=key_statistics(program.queries, sample))
+            program = replace(program, statistics=key_statistics(program.queries, sample, program.layout))
         self._program = program
 
 

@@ -65,6 +65,10 @@ class InstanceRunner:
         """Codes of keys have changed."""
         raise NotImplementedError
 
+    def _rekey_second(self, renamed: np.ndarray) -> None:
+        """Codes of second keys, which only Multi-PAIS has, have changed."""
+        raise NotImplementedError
+
     def _new_instances(self, capacity: int) -> Instances:
         return new_instances(
             capacity,
@@ -189,6 +193,12 @@ class InstanceRunner:
         if self._stager.keys.count > 2 * max(_COMPACT_MIN, held):
             live = np.unique(np.concatenate([block.instances.key for block in blocks]))
             self._rename_keys(live[live > EVERY_KEY], blocks)
+        if self._stager.second_keys.count > 2 * max(_COMPACT_MIN, held):
+            live = np.unique(np.concatenate([block.instances.second_key for block in blocks]))
+            renamed = self._stager.second_keys.compact(live[live > EVERY_KEY])
+            for block in blocks:
+                block.instances.second_key[:] = renamed[block.instances.second_key]
+            self._rekey_second(renamed)
         texts = self._stager.texts
         if texts.count > 2 * max(_COMPACT_MIN, held * max(1, self._lanes.int_count)):
             self._rename_texts(blocks)

@@ -198,6 +198,7 @@ def dump(program: Program) -> bytes:
             "rules_off": list(program.rules_off),
             "distinct": dict(program.statistics.distinct),
             "key_way": program.statistics.key_way.name if program.statistics.key_way is not None else None,
+            "events_per_tick": program.statistics.events_per_tick,
             "model": program.model.to_json() if program.model is not None else None,
         },
         separators=(",", ":"),
@@ -226,6 +227,8 @@ def load(blob: bytes) -> Program:
         algebra=tuple(algebra),
         limits=Limits(**data["limits"]),
         rules_off=tuple(data["rules_off"]),
-        statistics=Statistics(data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None),
+        statistics=Statistics(
+            data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None, data.get("events_per_tick")
+        ),
         model=LossModel.from_json(data["model"]) if data.get("model") else None,
     )

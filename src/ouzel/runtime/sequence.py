@@ -62,6 +62,9 @@ class SequenceRunner(InstanceRunner):
         # Head keeps its room; codes that come again find their stacks empty.
         rekey(self._state.head, self._tables.components, renamed)
 
+    def _rekey_second(self, renamed: np.ndarray) -> None:
+        rekey(self._state.second_head, self._tables.components, renamed)
+
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def advance(self, until: int) -> pa.Table:

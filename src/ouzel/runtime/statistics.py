@@ -1,4 +1,4 @@
-"""What the planner is told of the data: how many distinct values key attributes have, from a sample."""
+"""What the planner is told of the data: how many values key attributes have and how dense events lie, from a sample."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery
 from ouzel.plan.model import Statistics
+from ouzel.runtime.layout import Layout, ticks_of
 
 # Enough to tell hundreds of values from tens of thousands, small enough to cost nothing beside reading the batch.
 _SAMPLE_ROWS = 20_000
 
 
-def key_statistics(queries: Sequence[BoundQuery], table: pa.Table) -> Statistics:
-    """Distinct values of the attributes of equivalence tests, where a query has more than one test.
+def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> Statistics:
+    """Distinct values of the attributes of equivalence tests and the rate of events, where a query has several tests.
 
     Taken from the first rows of the first batch: a plan is a choice, and a wrong one is slower, never wrong.
     """
@@ -26,4 +27,8 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table) -> Statistics
             column = table.column(path[0]).slice(0, _SAMPLE_ROWS)
             if len(path) == 1 and not pa.types.is_nested(column.type):
                 distinct[".".join(path)] = pc.count_distinct(column).as_py()
-    return Statistics(distinct)
+    rate = None
+    if distinct and table.num_rows > 1:
+        ticks = ticks_of(table.slice(0, _SAMPLE_ROWS), layout)
+        rate = len(ticks) / (int(ticks.max()) - int(ticks.min()) + 1)
+    return Statistics(distinct, events_per_tick=rate)
