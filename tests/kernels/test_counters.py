@@ -19,10 +19,12 @@ from ouzel.kernels.counters_rows import new_row_state, reserve_rows, scan_rows, 
 from ouzel.kernels.counters_tables import (
     Counter,
     CounterInstances,
+    Measure,
     MeasureKind,
     Over,
     Way,
     build_counter_tables,
+    new_counter_instances,
     new_counter_output,
 )
 from tests.kernels.counter_twin import Query, Row, random_counter_instances, random_query, reported, rows
@@ -139,3 +141,73 @@ def test_matrices_agree_with_the_twin(way: Way) -> None:
         assert by_matrix(rng, query, way, instances, used, key_group) == expected, (seed, query)
         told += len(expected)
     assert told > CASES
+
+
+def counted_exactly(query: Query, instances: CounterInstances, used: int, key_group: list[int]) -> list[Row]:
+    """Rows of counters for each first event in Python's integers: for streams too long to build every match.
+
+    Only for queries without negation, Kleene plus and EMIT ON CHANGE, with sums of integers alone.
+    """
+    length, starts = len(query.negated), []
+    told = []
+    for tick in sorted(set(instances.tick[:used].tolist())):
+        assert query.window is not None
+        starts = [start for start in starts if tick - start[0] < query.window]
+        slots = [slot for slot in range(used) if instances.tick[slot] == tick]
+        completed = set()
+        # Last component first, as the instances stand.
+        for slot in slots:
+            component, key = int(instances.component[slot]), int(instances.key[slot])
+            if component == 0:
+                starts.append((tick, key, [[0] * (length + 1) for _ in range(1 + len(query.measures))]))
+                starts[-1][2][0][0] = 1
+            for start in starts:
+                if start[1] != key or (component == 0) != (start is starts[-1] and start[0] == tick):
+                    continue
+                counts = start[2][0]
+                for number, measure in enumerate(query.measures, start=1):
+                    sums = start[2][number]
+                    weight = int(instances.ints[measure.lane, slot]) if measure.component == component else 0
+                    sums[component + 1] += sums[component] + weight * counts[component]
+                counts[component + 1] += counts[component]
+                if component == length - 1 and counts[component]:
+                    completed.add(key_group[key])
+        for group in sorted(completed):
+            mine = [start[2] for start in starts if key_group[start[1]] == group]
+            values = [sum(start[number][length] for start in mine) for number in range(1 + len(query.measures))]
+            told.append(Row(tick, group, values[0], tuple(values[1:])))
+    return sorted(told)
+
+
+@pytest.mark.parametrize("way", [Way.INVERSE, Way.STACKS, Way.PER_START])
+@pytest.mark.parametrize("measured", [False, True])
+def test_numbers_that_outgrow_64_bits(way: Way, measured: bool) -> None:
+    widened_runs = 0
+    for seed in range(6):
+        rng = random.Random(f"large {seed}")
+        length = rng.choice((12, 24, 30))
+        weight = 10 ** rng.choice((1, 6, 17))
+        measures = (Measure(MeasureKind.INTEGER, rng.randrange(length), 0),) if measured else ()
+        query = Query((False,) * length, (False,) * length, rng.choice((200, 900, 1500)), measures)
+        used = 2000
+        events = sorted((rng.randrange(1500), -rng.randrange(length), rng.choice((1, 1, 1, 1, 2))) for _ in range(used))
+        instances = new_counter_instances(used, 1)
+        for slot, (tick, component, key) in enumerate(events):
+            instances.tick[slot], instances.component[slot], instances.key[slot] = tick, -component, key
+            instances.ints[0, slot] = rng.randint(-weight, weight)
+        key_group = rng.choice(([0, 0, 1], [0, 0, 0]))
+        expected = counted_exactly(query, instances, used, key_group)
+        tables = tables_of(query, way)
+        output = new_counter_output(tables, 64)
+        if way is Way.PER_START:
+            rows_state = reserve_rows(tables, new_row_state(tables), 3, 2)
+            rows_state.key_group[:3] = key_group
+            rows_state, output = scan_rows(tables, rows_state, instances, 0, used, 1500, output, float(weight))
+            widened_runs += int(rows_state.counters[Counter.WIDE])
+        else:
+            state = reserve_matrix(tables, new_matrix_state(tables), used, 3, np.array(key_group, np.int32))
+            state, output = scan_matrix(tables, state, instances, 0, used, 1500, output, float(weight))
+            widened_runs += int(state.counters[Counter.WIDE])
+        assert reported(query, output) == expected, (seed, query)
+        assert max((row.count for row in expected), default=0) < 2**127
+    assert widened_runs >= 2, "nothing outgrew 64 bits"

@@ -73,7 +73,7 @@ def sign_extension(low):
 # ── Events of one moment ───────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def weigh(tables, scratch, instances, first, last):
     """What the instances in slots first to last - 1, of one component, weigh together."""
     for measure in range(tables.by_measure.shape[0]):
@@ -102,7 +102,7 @@ def weigh(tables, scratch, instances, first, last):
 # ── Columns ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def extend(
     tables, words, reals, wide, source, source_stride, source_row, base, stride, first_row, rows, gate_rows, component,
     times, scratch, takes,
@@ -257,7 +257,7 @@ def extend(
     return any_grown != _ZERO
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _extend_wide_counts(
     words, reals, columns, word_fields, real_fields, source_word, source_real, source_stride, word, real, stride, rows,
     gate_rows, from_column, own, gate, takes, times,
@@ -292,7 +292,7 @@ def _extend_wide_counts(
     return grown_any
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def close(tables, words, reals, wide, base, stride, first_row, rows, column):
     """No prefix stands in a column of some rows any more."""
     columns = tables.columns
@@ -344,7 +344,7 @@ def measure_bound(tables, words, base, stride, first_row, rows, bound):
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def clear_reading(tables, reading_words, reading_reals):
     for word in range(reading_words.size):
         reading_words[word] = _ZERO
@@ -355,7 +355,7 @@ def clear_reading(tables, reading_words, reading_reals):
             reading_words[2 + 2 * measure] = _NOTHING
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def add_rows(tables, words, reals, wide, base, stride, first, last, reading_words, reading_reals):
     """Add what the final column of some rows holds to a reading."""
     columns = tables.columns

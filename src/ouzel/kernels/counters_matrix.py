@@ -26,6 +26,7 @@ from ouzel.kernels.counters_columns import (
     raise_bound,
     weigh,
 )
+from ouzel.kernels.counters_plain import is_plain, scan_plain
 from ouzel.kernels.counters_products import add_product, close_row, copy_row, identity, prepend, reaches, remove
 from ouzel.kernels.counters_report import complete, emit, next_moment, touch
 from ouzel.kernels.counters_tables import (
@@ -199,8 +200,15 @@ def scan_matrix(
     ([2], [1, 0])
     """
     position = first
+    plain = is_plain(tables)
+    if plain:
+        _open_all(tables, state)
+    several = len(state.is_open) - 1 > len(np.unique(state.key_group[1:]))
     while True:
-        status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
+        if plain and not state.counters[Counter.WIDE]:
+            status, position = scan_plain(tables, state, instances, position, last, until, several, output)
+        else:
+            status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
         if status == Status.DONE:
             return MatrixProgress(state, output)
         if status == Status.OUTPUT_FULL:
@@ -349,7 +357,7 @@ _ZERO = np.uint64(0)
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _add_key(tables, state, key, reading_words, reading_reals):
     """Add the matches of a key to a reading."""
     wide = state.counters[_WIDE]
@@ -366,12 +374,12 @@ def _add_key(tables, state, key, reading_words, reading_reals):
     add_rows(tables, state.words, state.reals, wide, key * rows, rows, 0, 1, reading_words, reading_reals)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _keeps_totals(tables, state):
     return state.counters[_WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
     clear_reading(tables, reading_words, reading_reals)
     key = state.groups.first_cell[group]
@@ -385,7 +393,7 @@ def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
         key = state.next_of_group[key]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _touch(tables, state, group):
     """Before a group changes."""
     place = touch(tables, state.groups, state.counters, group)
@@ -409,6 +417,13 @@ def _add_to_total(tables, state, key, sign):
         state.total[group, place], state.total[group, place + 1] = add_wide(
             state.total[group, place], state.total[group, place + 1], low, high
         )
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _open_all(tables, state):
+    for key in range(state.is_open.size):
+        if not state.is_open[key]:
+            _open(tables, state, key)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -490,7 +505,7 @@ def _together(tables, instances, slot, last):
     return behind
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _may_count(tables, state, instances, slot, behind, largest_weight):
     """Whether narrow counters can take the instances."""
     component = instances.component[slot]
@@ -534,7 +549,7 @@ def _open(tables, state, key):
             _add_to_total(tables, state, state.next_of_group[key], 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _apply(tables, state, instances, slot, behind):
     """Count the instances in slots slot to behind - 1, which are one."""
     component = instances.component[slot]
@@ -569,7 +584,7 @@ def _apply(tables, state, instances, slot, behind):
         _add_to_total(tables, state, key, 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _has_prefix(tables, state, key, column):
     """Whether any prefix of the window ends at a column."""
     wide = state.counters[_WIDE]
@@ -591,7 +606,7 @@ def _has_prefix(tables, state, key, column):
     return state.words[(key * tables.word_fields * tables.columns + column) * rows] != _ZERO
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _insert(tables, state, instances, slot, behind):
     """Multiply a key's window by its newest factor."""
     component = instances.component[slot]
@@ -642,7 +657,7 @@ def _replay(tables, state, instances, first, last):
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _expire(tables, state, instances, position, moment, tell):
     """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
     counters = state.counters

@@ -27,7 +27,7 @@ _ZERO = np.uint64(0)
 _NOTHING = np.uint64(NOTHING)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def remove(tables, words, base, instances, slot):
     """The oldest event leaves a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
     columns = tables.columns
@@ -174,7 +174,7 @@ def copy_row(tables, words, reals, wide, row_words, row_reals):
         row_reals[place] = reals[place * columns]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def reaches(tables, row_words, row_reals, words, reals, wide, base, column):
     """The float count of a row times one column of a matrix."""
     columns = tables.columns

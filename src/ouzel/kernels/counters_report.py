@@ -20,7 +20,7 @@ NOTHING_LEFT = -1
 FULL = -2
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
     """(whether there is one, the next moment at which something may be told).
 
@@ -33,7 +33,7 @@ def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
     return comes, event_tick
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def touch(tables, groups, counters, group):
     """Note that a moment may change a group: the place where its values before the moment belong, or -1 if nobody
     will ask for them."""
@@ -52,7 +52,7 @@ def complete(groups, group):
     groups.mark[group] = 2
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def emit(tables, groups, counters, scratch, output):
     """The next group whose values are to be read into scratch, NOTHING_LEFT, or FULL if the output has no room.
 
