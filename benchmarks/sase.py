@@ -99,7 +99,7 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "events.arrow")
             note = "Whole processes, the interpreter included; compiled kernels are in their cache."
-            add("Start-up", note, lambda: sase_bars.start_bars(max(runs, 5), file))
+            add("Start-up", note, lambda: sase_bars.start_bars(runs, file))
     if wanted("snapshots"):
         note = "A copy is numpy's of the same number of bytes into fresh memory."
         add("Snapshots", note, lambda: sase_bars.snapshot_bars(runs))

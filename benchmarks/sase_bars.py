@@ -256,7 +256,7 @@ def snapshot_bars(runs: int) -> tuple[Table, list[Bar]]:
         data = np.frombuffer(blob, np.uint8)
         seconds = alternate(
             {"snapshot": restored.snapshot, "restore": lambda b=blob: ouzel.Engine.restore(b), "copy": data.copy},
-            max(runs, 9),
+            2 * runs,
         )
         ratio = (seconds["snapshot"] + seconds["restore"]) / seconds["copy"]
         rows.append(
