@@ -95,14 +95,14 @@ def _fit(gaps: Array, family: str, what: str, exact: bool) -> Gap:
     gaps = np.maximum(gaps, 1e-9)
     candidates = [family] if family != "auto" else ["exponential", "gamma", "lognormal"]
     made = [_FITS[name](gaps) for name in candidates]
-    best = min(made, key=lambda gap: _akaike(gap, gaps)) if len(made) > 1 else made[0]
+    best = min(made, key=lambda gap: _schwarz(gap, gaps)) if len(made) > 1 else made[0]
     return _with_units(best) if exact else best
 
 
-def _akaike(gap: Gap, gaps: Array) -> float:
-    """Twice the number of parameters less twice the log likelihood: the smaller, the better."""
+def _schwarz(gap: Gap, gaps: Array) -> float:
+    """The Bayesian information criterion: the smaller, the better. A parameter more must be well worth it."""
     likelihood = float(np.log(np.maximum(gap.density(gaps), 1e-300)).sum())
-    return 2 * (1 if isinstance(gap, Exponential) else 2) - 2 * likelihood
+    return (1 if isinstance(gap, Exponential) else 2) * math.log(len(gaps)) - 2 * likelihood
 
 
 def _with_units(gap: Gap) -> Gap:

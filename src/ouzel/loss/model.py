@@ -80,7 +80,7 @@ class LossModel:
 
         `matches` is a table as `ouzel.match` gives it: a struct for each component, with the event's time in the
         field named by `time`. Where the struct is null the component did not happen: from such rows come its prior
-        and the gap that skips it. `family` is auto, which chooses by the Akaike criterion, or one of exponential,
+        and the gap that skips it. `family` is auto, which chooses by Schwarz's criterion, or one of exponential,
         gamma, lognormal, uniform and histogram. Everything else that a model has can be given beside.
 
         >>> history = [{"a": {"ts": 0}, "b": {"ts": gap}} for gap in (5, 9, 10, 11, 15)]

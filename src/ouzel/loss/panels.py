@@ -1,7 +1,7 @@
 """Functions on (0, W] as polynomials on panels, and the integrals of AYAC's section 3 over them.
 
 A *panel* lies between two neighbouring breaks. On each a function is held by its values at Gauss points, or by their
-logarithms where they differ by orders of magnitude, so that tails keep their relative precision.
+logarithms where those are smoother, so that tails keep their relative precision.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _INTEGRATION = (
     )
     @ _TO_COEFFICIENTS
 )  # fmt: skip
-# Values of one panel that differ by more than this are held as logarithms.
-_RANGE_MAX = 1e4
 # Neighbouring breaks are apart by this factor at least, unless the density jumps there.
 _RATIO_MIN = 1.25
 _KINKS_MAX = 300
@@ -70,9 +68,13 @@ class Panels:
     def __init__(self, breaks: Array, values: Array) -> None:
         self.breaks = breaks
         self.values = values
-        self._logarithmic = (values.min(axis=1) > 0) & (values.max(axis=1) > _RANGE_MAX * values.min(axis=1))
-        held = np.where(self._logarithmic[:, None], np.log(np.where(values > 0, values, 1.0)), values)
-        self._coefficients = held @ _TO_COEFFICIENTS.T
+        lowest = values.min(axis=1)
+        plain = values @ _TO_COEFFICIENTS.T
+        logarithms = np.log(np.where(values > 0, values, 1.0)) @ _TO_COEFFICIENTS.T
+        # What the last coefficients leave out, relative to the value: the better of the two ways is taken.
+        left_out = np.abs(plain[:, -3:]).max(axis=1)
+        self._logarithmic = (lowest > 0) & (np.abs(logarithms[:, -3:]).max(axis=1) * lowest < left_out)
+        self._coefficients = np.where(self._logarithmic[:, None], logarithms, plain)
 
     @staticmethod
     def nodes(breaks: Array) -> Array:
