@@ -11,8 +11,14 @@ import pytest
 
 import ouzel
 import ouzel.spark
-from ouzel.errors import InputError, QueryError
+from ouzel.errors import InputError, LimitError, QueryError
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
+from ouzel.runtime.session import Session
+from ouzel.spark import worker
 from ouzel.spark.schema import spark_schema
+from ouzel.spark.shares import plan_shares
+from ouzel.spark.worker import BatchJob, Clock, match_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,6 +127,45 @@ def test_keys_of_every_kind_meet_in_one_partition(spark: SparkSession) -> None:
     by_column = ouzel.spark.match(events.withColumnRenamed("odd.key", "key"), pair.format("key"))
     by_field = ouzel.spark.match(events, pair.format("odd.inner"))
     assert sorted(row.t for row in by_column.collect()) == sorted(row.t for row in by_field.collect()) == [1, 3]
+
+
+# ── Partitions larger than memory ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("query", [LONELY, PAIR, ANYWHERE])
+def test_a_small_memory_limit_has_spark_sort(spark: SparkSession, query: str) -> None:
+    events = random_events(seed=5, rows=900)
+    found = ouzel.spark.match(frame(spark, events), query, memory_limit=4_096)
+    assert as_set(found) == as_set(ouzel.match(events, query)) != []
+
+
+def test_sorted_partitions_are_held_a_window_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has left the window is let go from time to time, so a small part of the events is held at any time."""
+    events = random_events(seed=5, rows=30_000).sort_by("ts")
+    program = make_program(as_queries(PAIR), events.schema, time="ts", type="type")
+    (part,) = plan_shares(program, Clock(1))
+    held: list[int] = []
+    advance = Session.advance
+
+    def counting(session: Session, tick: int) -> Any:
+        answer = advance(session, tick)
+        held.append(session.held_events)
+        return answer
+
+    monkeypatch.setattr(Session, "advance", counting)
+    batches = events.select(list(part.columns)).to_batches(max_chunksize=500)
+    found = pa.Table.from_batches(match_partition(part.share, BatchJob(memory_limit=65_536), batches))
+    assert as_set(found) == as_set(ouzel.match(events, PAIR)) != []
+    assert max(held) < 10_000
+
+
+def test_a_partition_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = random_events(seed=5)
+    program = make_program(as_queries(PAIR), events.schema, time="ts", type="type")
+    (part,) = plan_shares(program, Clock(1))
+    monkeypatch.setattr(worker, "PARTITION_BYTES_MAX", 1_000)
+    with pytest.raises(LimitError, match="give memory_limit="):
+        list(match_partition(part.share, BatchJob(), events.select(list(part.columns)).to_batches()))
 
 
 # ── What is refused ────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ouzel.spark.dataframes import explain, match, matching
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
+    from ouzel.spark.sql import register
 
 _HOMES = {
     "Matches": "ouzel.spark.batch",
@@ -21,10 +22,11 @@ _HOMES = {
     "explain": "ouzel.spark.dataframes",
     "match": "ouzel.spark.dataframes",
     "matching": "ouzel.spark.dataframes",
+    "register": "ouzel.spark.sql",
     "session": "ouzel.spark.launch",
 }
 
-__all__ = ["Matches", "clear_errors", "explain", "match", "matching", "session"]
+__all__ = ["Matches", "clear_errors", "explain", "match", "matching", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:
