@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+import ouzel
 from ouzel.algebra import Stream
 from ouzel.algebra.binding import bind
 from ouzel.runtime.automaton import AlgebraRunner
@@ -43,3 +45,25 @@ def run(expression: Stream, table: pa.Table) -> pa.Table:
     runner = AlgebraRunner(bound, layout, Limits())
     runner.stage(table, ticks_of(table, layout), keep_whole=True)
     return runner.advance(2**63 - 1)
+
+
+def matched(expression: Stream, table: pa.Table) -> Counter[str]:
+    return counted(ouzel.match(table, expression, time="time").to_pylist())
+
+
+def streamed(expression: Stream, table: pa.Table, rng: random.Random) -> Counter[str]:
+    """In batches of random sizes, shuffled within an allowed delay, restored from snapshots in between."""
+    delay = rng.choice([0, 0, 1, 3])
+    times = table["time"].to_pylist()
+    arrival = sorted(range(len(times)), key=lambda row: (times[row] + rng.uniform(0, delay), rng.random()))
+    engine = ouzel.Engine(expression, time="time", max_delay=delay)
+    rows: list[Any] = []
+    start = 0
+    while start < len(arrival):
+        size = rng.choice([1, 1, 2, 5])
+        rows += engine.push(table.take(arrival[start : start + size]))["query"].to_pylist()
+        start += size
+        if rng.random() < 0.3:
+            engine = ouzel.Engine.restore(engine.snapshot())
+    assert engine.late == 0
+    return counted([*rows, *engine.finish()["query"].to_pylist()])

@@ -23,10 +23,10 @@ SCHEMA = pa.schema(
 )
 KINDS = {"id": "int", "x": "int", "f": "float", "s": "text"}
 VALUES: dict[str, tuple[Any, ...]] = {
-    "id": (1, 1, 2, 2, None),
-    "x": (0, 1, 1, 2, 3, None),
-    "f": (0.0, -0.0, 1.0, 1.5, float("nan"), None),
-    "s": ("u", "u", "v", "uv", None),
+    "id": (1, 1, 1, 2, 2, 2, None),
+    "x": (0, 1, 1, 1, 2, 2, 3, None),
+    "f": (0.0, -0.0, 1.0, 1.0, 1.5, 1.5, float("nan"), None),
+    "s": ("u", "u", "u", "v", "v", "uv", None),
 }
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -51,12 +51,12 @@ class _Typed:
 
 def random_case(rng: random.Random, *, bounded: bool = False) -> RandomCase:
     """`bounded`: every next and fold has an upper bound on DUR, as streams need it."""
-    made = _expression(rng, rng.choice([1, 2, 2, 3, 3]), bounded)
+    made = _expression(rng, rng.choice([1, 1, 2, 2, 2, 3]), bounded)
     rows = []
     time = 0
     for _ in range(rng.randint(6, 16)):
         time += rng.choice([0, 0, 1, 1, 2])
-        row: dict[str, Any] = {"type": rng.choice("AAB"), "time": time, "begin": time - rng.choice([0, 0, 1, 2])}
+        row: dict[str, Any] = {"type": rng.choice("AAAB"), "time": time, "begin": time - rng.choice([0, 0, 1, 2])}
         row.update({name: rng.choice(values) for name, values in VALUES.items()})
         rows.append(row)
     rng.shuffle(rows)
@@ -66,7 +66,7 @@ def random_case(rng: random.Random, *, bounded: bool = False) -> RandomCase:
 def _base(rng: random.Random) -> _Typed:
     start = "begin" if rng.random() < 0.3 else None
     kinds = dict(KINDS) if start else {**KINDS, "begin": "int"}
-    kind = rng.choice(["A", "A", "A", "B", None])
+    kind = rng.choice(["A", "A", "A", "A", "B", None, None])
     if kind is None:
         kinds["type"] = "text"
     return _Typed(stream(kind, start=start), kinds)
@@ -74,7 +74,7 @@ def _base(rng: random.Random) -> _Typed:
 
 def _expression(rng: random.Random, depth: int, bounded: bool) -> _Typed:
     if depth == 0:
-        return _unary(rng, _base(rng), rng.choice([0, 0, 0, 1, 2]))
+        return _unary(rng, _base(rng), rng.choice([0, 0, 0, 0, 1, 2]))
     left = _expression(rng, depth - 1, bounded)
     choice = rng.random()
     if choice < 0.15:
@@ -82,7 +82,7 @@ def _expression(rng: random.Random, depth: int, bounded: bool) -> _Typed:
     # Now and then the right operand is more than one event, which takes resubscription.
     right = _expression(rng, depth - 1 if rng.random() < 0.25 else 0, bounded)
     made = _next(rng, left, right, bounded) if choice < 0.6 else _fold(rng, left, right, bounded)
-    return _unary(rng, made, rng.choice([0, 0, 0, 1, 2]))
+    return _unary(rng, made, rng.choice([0, 0, 0, 0, 1, 2]))
 
 
 def _union(rng: random.Random, left: _Typed, bounded: bool, depth: int) -> _Typed:
@@ -166,7 +166,11 @@ def _fold(rng: random.Random, left: _Typed, right: _Typed, bounded: bool) -> _Ty
             if name is not None:
                 other = rng.choice([n for n in joint if joint[n] == joint[name]])
                 operator = rng.choice("+-*")
-                each = each.extend(**{name: f"{name}.last {operator} {rng.choice([other, '1', other + '.last' if other in before else other])}"})
+                each = each.extend(
+                    **{
+                        name: f"{name}.last {operator} {rng.choice([other, '1', other + '.last' if other in before else other])}"
+                    }
+                )
     return _Typed(left.stream.fold(right.stream, theta, each, first), joint)
 
 
@@ -178,9 +182,11 @@ def _operand(rng: random.Random, kind: str, kinds: dict[str, str], before: dict[
     names += [f"{name}.last" for name, found in before.items() if found == kind]
     if names and rng.random() < 0.75:
         return rng.choice(names)
-    return {"int": str(rng.randint(0, 3)), "float": rng.choice(["0.5", "1.0", "1.5"]), "text": rng.choice(["'u'", "'v'"])}[
-        kind
-    ]
+    return {
+        "int": str(rng.randint(0, 3)),
+        "float": rng.choice(["0.5", "1.0", "1.5"]),
+        "text": rng.choice(["'u'", "'v'"]),
+    }[kind]
 
 
 def _value(

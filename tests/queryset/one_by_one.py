@@ -31,7 +31,10 @@ def random_rows(rng: random.Random, count: int) -> list[dict[str, Any]]:
     while len(rows) < count:
         last = rows[-1]["time"] + rng.choice([0, 1]) if rows else 0
         case = random_case(rng)
-        rows += sorted(({**row, "time": row["time"] + last, "begin": row["begin"] + last} for row in case.rows), key=lambda r: r["time"])
+        rows += sorted(
+            ({**row, "time": row["time"] + last, "begin": row["begin"] + last} for row in case.rows),
+            key=lambda r: r["time"],
+        )
     return rows
 
 
@@ -47,7 +50,9 @@ def compare(rng: random.Random, queries: int, events: int, **options: Any) -> tu
     def add(count: int, since: int) -> None:
         for _ in range(count):
             # Some queries are equal to earlier ones, or differ in a constant only.
-            expression = rng.choice(texts) if texts and rng.random() < 0.2 else random_case(rng, bounded=True).expression
+            expression = (
+                rng.choice(texts) if texts and rng.random() < 0.2 else random_case(rng, bounded=True).expression
+            )
             texts.append(expression)
             number = len(standing)
             standing[number] = Standing(expression, since)

@@ -85,6 +85,16 @@ class BoundStream:
     columns: Mapping[str, Type]
 
 
+def may_repeat(stream: BoundStream) -> bool:
+    """Whether the same input rows can make the same result in two ways: through two branches of a union, or because
+    two folds share the rows between them differently."""
+    if len(stream.branches) > 1:
+        return True
+    (branch,) = stream.branches
+    flexible = [hop.operator is Operator.FOLD or hop.operand.source.base is None for hop in branch.hops]
+    return sum(flexible) + (branch.start.source.base is None) > 1
+
+
 @dataclass(frozen=True, slots=True)
 class BoundAlgebra:
     """A checked expression: its streams in an order in which none reads a later one; the last is the answer."""

@@ -114,7 +114,7 @@ def mixed(folded, value):
 # ── Predicates ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _static_holds(conjuncts, atoms, events, event, conjunct):
     """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
     for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct + 1, _ATOM_FIRST]):
@@ -127,23 +127,23 @@ def _static_holds(conjuncts, atoms, events, event, conjunct):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _run(automata, state, events, instance, event, program, row):
+def _run(code, values, registers, slots, events, instance, event, program, row):
     """Run a program; its value is left at the bottom of the stack."""
-    code = automata.code
-    ints = state.values.ints
-    floats = state.values.floats
-    nulls = state.values.nulls
+    steps = code.steps
+    ints = values.ints
+    floats = values.floats
+    nulls = values.nulls
     top = -1
-    for step in range(automata.code_first[program], automata.code_first[program + 1]):
-        opcode = code[step, 0]
+    for step in range(code.first[program], code.first[program + 1]):
+        opcode = steps[step, 0]
         if opcode <= _PUSH_NULL:
             top += 1
             nulls[top] = 0
             if opcode <= _LOAD_FLOAT:
-                component = code[step, 1]
-                lane = code[step, 2]
+                component = steps[step, 1]
+                lane = steps[step, 2]
                 if component >= _CURRENT:
-                    place = event if component == _CURRENT else state.slots[instance, component]
+                    place = event if component == _CURRENT else slots[instance, component]
                     if opcode == _LOAD_INT:
                         ints[top] = events.ints[lane, place]
                         nulls[top] = events.int_nulls[lane, place]
@@ -151,17 +151,17 @@ def _run(automata, state, events, instance, event, program, row):
                         floats[top] = events.floats[lane, place]
                         nulls[top] = events.float_nulls[lane, place]
                 elif component == _REGISTERS:
-                    ints[top] = state.ints[instance, lane]
-                    floats[top] = state.floats[instance, lane]
-                    nulls[top] = state.nulls[instance, lane]
+                    ints[top] = registers.ints[instance, lane]
+                    floats[top] = registers.floats[instance, lane]
+                    nulls[top] = registers.nulls[instance, lane]
                 else:
-                    ints[top] = automata.parameter_ints[row, lane]
-                    floats[top] = automata.parameter_floats[row, lane]
-                    nulls[top] = automata.parameter_nulls[row, lane]
+                    ints[top] = code.parameter_ints[row, lane]
+                    floats[top] = code.parameter_floats[row, lane]
+                    nulls[top] = code.parameter_nulls[row, lane]
             elif opcode == _INT:
-                ints[top] = automata.int_constants[code[step, 1]]
+                ints[top] = code.int_constants[steps[step, 1]]
             elif opcode == _FLOAT:
-                floats[top] = automata.float_constants[code[step, 1]]
+                floats[top] = code.float_constants[steps[step, 1]]
             else:
                 nulls[top] = 1
         elif opcode < _COMPARE_INT:
@@ -173,24 +173,24 @@ def _run(automata, state, events, instance, event, program, row):
                 order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
             else:
                 order = _order_of_floats(floats[top], floats[top + 1])
-            ints[top] = _compare(order, code[step, 1])
+            ints[top] = _compare(order, steps[step, 1])
         else:
             top = _decide(ints, floats, nulls, top, opcode)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _programs_hold(automata, state, events, instance, event, conjunct):
     """Whether all programs of a conjunct give true."""
-    row = automata.conjuncts[conjunct, _PARAMETER_ROW]
-    last = automata.conjuncts[conjunct + 1, _PROGRAM_FIRST]
-    for place in range(automata.conjuncts[conjunct, _PROGRAM_FIRST], last):
-        _run(automata, state, events, instance, event, automata.programs[place], row)
+    conjuncts = automata.conjuncts
+    for place in range(conjuncts[conjunct, _PROGRAM_FIRST], conjuncts[conjunct + 1, _PROGRAM_FIRST]):
+        program, row = automata.programs[place], conjuncts[conjunct, _PARAMETER_ROW]
+        _run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
         if state.values.nulls[0] or state.values.ints[0] == 0:
             return False
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _filter_mask(automata, places, serial, events, node, event):
     """Which conjuncts of a node's filter predicate the event satisfies by itself, as bits; asked once an event."""
     if places[node, _NODE_STAMP] == serial:
@@ -208,7 +208,7 @@ def _filter_mask(automata, places, serial, events, node, event):
 # ── Lists ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _activate(nodes, an_entries, places, an_links, an_heads, counters, node):
     """The node has its first instance: events must find it."""
     counters[_ACTIVE_NODES] += 1
@@ -230,7 +230,7 @@ def _activate(nodes, an_entries, places, an_links, an_heads, counters, node):
             an_heads[bucket] = entry
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _deactivate(nodes, an_entries, places, an_links, an_heads, counters, node):
     counters[_ACTIVE_NODES] -= 1
     if nodes[node, _FINDING] == _EVERY:
@@ -252,7 +252,7 @@ def _deactivate(nodes, an_entries, places, an_links, an_heads, counters, node):
                 an_links[after, 1] = before
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _link(automata, state, events, instance):
     """Put an instance where events find it."""
     links = state.links
@@ -266,7 +266,7 @@ def _link(automata, state, events, instance):
     if automata.nodes[node, _FINDING] == _DYNAMIC:
         component, lane = automata.nodes[node, _KEY_COMPONENT], automata.nodes[node, _KEY_VALUE_LANE]
         if component == _REGISTERS:
-            value, null = state.ints[instance, lane], state.nulls[instance, lane]
+            value, null = state.registers.ints[instance, lane], state.registers.nulls[instance, lane]
         else:
             place = state.slots[instance, component]
             value, null = events.ints[lane, place], events.int_nulls[lane, place]
@@ -289,7 +289,7 @@ def _link(automata, state, events, instance):
         links[head, _PRECEDING] = instance
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _unlink(automata, state, instance):
     """Take an instance out of its list and give it back."""
     links = state.links
@@ -338,7 +338,7 @@ def sweep(automata, state, now):
 # ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _fire(automata, state, events, results, slot, instance, event, edge, made):
     """Send a copy of an instance, with the event, along an edge. Gives a status and how many were made."""
     target = automata.edges[edge, _TARGET]
@@ -349,7 +349,7 @@ def _fire(automata, state, events, results, slot, instance, event, edge, made):
         results.count[0] = place + 1
         results.node[place] = target
         times, slots = results.times, results.slots
-        ints, floats, nulls = results.ints, results.floats, results.nulls
+        registers = results.registers
     else:
         free = state.counters[_FREE]
         if free == 0:
@@ -360,7 +360,7 @@ def _fire(automata, state, events, results, slot, instance, event, edge, made):
         made += 1
         state.links[place, _NODE] = target
         times, slots = state.times, state.slots
-        ints, floats, nulls = state.ints, state.floats, state.nulls
+        registers = state.registers
     times[place, _END] = events.times[event, _END]
     if instance == _NO_INSTANCE:
         for k in (_START, _FIRST_END, _PRINT, _OTHER_PRINT):
@@ -372,22 +372,23 @@ def _fire(automata, state, events, results, slot, instance, event, edge, made):
         times[place, _OTHER_PRINT] = state.times[instance, _OTHER_PRINT] + events.times[event, _OTHER_PRINT]
         for k in range(slot):
             slots[place, k] = state.slots[instance, k]
-        for k in range(ints.shape[1]):
-            ints[place, k] = state.ints[instance, k]
-            floats[place, k] = state.floats[instance, k]
-            nulls[place, k] = state.nulls[instance, k]
+        for k in range(registers.ints.shape[1]):
+            registers.ints[place, k] = state.registers.ints[instance, k]
+            registers.floats[place, k] = state.registers.floats[instance, k]
+            registers.nulls[place, k] = state.registers.nulls[instance, k]
     slots[place, slot] = event
     row = automata.conjuncts[automata.edges[edge, _EDGE_CONJUNCT_FIRST], _PARAMETER_ROW]
     for k in range(automata.edges[edge, _REGISTER_FIRST], automata.edges[edge + 1, _REGISTER_FIRST]):
         register = automata.registers[k, 0]
-        _run(automata, state, events, instance, event, automata.registers[k, 1], row)
-        ints[place, register] = state.values.ints[0]
-        floats[place, register] = state.values.floats[0]
-        nulls[place, register] = state.values.nulls[0]
+        program = automata.registers[k, 1]
+        _run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
+        registers.ints[place, register] = state.values.ints[0]
+        registers.floats[place, register] = state.values.floats[0]
+        registers.nulls[place, register] = state.values.nulls[0]
     return _DONE, made
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _candidates(automata, events, event, node, row):
     """The entries of a signature whose values the event has."""
     signatures = automata.signatures
@@ -411,7 +412,7 @@ def _candidates(automata, events, event, node, row):
     return automata.fr_ranges[place, 0], automata.fr_ranges[place, 1]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _leave(automata, state, events, results, node, instance, event, duration, made):
     """Try all edges out of a node, through the FR index where there are many."""
     counters = state.counters
@@ -445,7 +446,7 @@ def _leave(automata, state, events, results, node, instance, event, duration, ma
 # ── Events ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _takes(automata, state, events, instance, event, node, mask, duration):
     """Whether the filter predicate holds, so that the event takes the instance."""
     conjunct = automata.nodes[node, _FILTER_FIRST]
@@ -460,7 +461,7 @@ def _takes(automata, state, events, instance, event, node, mask, duration):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _read(automata, state, events, results, event, moment, taken, made):
     """One event: new instances at the start, then the instances that it may affect, list by list."""
     counters, links, places = state.counters, state.links, state.places
@@ -488,21 +489,19 @@ def _read(automata, state, events, results, event, moment, taken, made):
             else:
                 cursor = np.int64(state.an_heads[np.int64(word & np.uint64(automata.an_mask))])
         mask = 0
-        node = 0
-        if number < 0:
-            status, made = _leave(
-                automata, state, events, results, 0, _NO_INSTANCE, event, end - begin + 1, made
-            )
-            if status != _DONE:
-                return status, taken, made
-            continue
+        node = np.int64(0)
+        at_start = number < 0
         while True:
-            if dynamic:
+            if number < 0:
+                if not at_start:
+                    break
+                at_start = False
+            elif dynamic:
                 instance = cursor
                 if instance < 0:
                     break
                 cursor = np.int64(links[instance, _FOLLOWING])
-                node = links[instance, _NODE]
+                node = np.int64(links[instance, _NODE])
                 if state.times[instance, _KEY] != value or automata.nodes[node, _KEY_LANE] != lane:
                     continue
                 mask = _filter_mask(automata, places, serial, events, node, event)
@@ -526,22 +525,23 @@ def _read(automata, state, events, results, event, moment, taken, made):
                             instance = places[node, _HEAD]
                 if instance < 0:
                     break
-            counters[_INSTANCES_READ] += 1
-            # What begins before the instance has ended does not follow it: the filter edge lets it pass.
-            if begin <= state.times[instance, _END]:
-                continue
-            duration = end - state.times[instance, _START] + 1
-            is_dead = duration > automata.life[node]
-            if not is_dead and not _takes(automata, state, events, instance, event, node, mask, duration):
-                continue
-            if state.times[instance, _STAMP] != moment:
-                state.times[instance, _STAMP] = moment
-                links[taken, _TAKEN] = instance
-                taken += 1
+            is_dead = False
+            duration = end - begin + 1
+            if number >= 0:
+                counters[_INSTANCES_READ] += 1
+                # What begins before the instance has ended does not follow it: the filter edge lets it pass.
+                if begin <= state.times[instance, _END]:
+                    continue
+                duration = end - state.times[instance, _START] + 1
+                is_dead = duration > automata.life[node]
+                if not is_dead and not _takes(automata, state, events, instance, event, node, mask, duration):
+                    continue
+                if state.times[instance, _STAMP] != moment:
+                    state.times[instance, _STAMP] = moment
+                    links[taken, _TAKEN] = instance
+                    taken += 1
             if not is_dead:
-                status, made = _leave(
-                    automata, state, events, results, node, instance, event, duration, made
-                )
+                status, made = _leave(automata, state, events, results, node, instance, event, duration, made)
                 if status != _DONE:
                     return status, taken, made
     return _DONE, taken, made

@@ -18,6 +18,7 @@ from ouzel.kernels.cayuga_tables import (
     INT64_MAX,
     INT64_MIN,
     Automata,
+    Code,
     Conjunct,
     Edge,
     Finding,
@@ -109,10 +110,6 @@ def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
     return words
 
 
-def _mixed_one(folded: Words, value: int) -> Words:
-    return mixed(folded, np.array([value], np.int64))
-
-
 def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: bool = True) -> Built:
     """Merge the automata of all queries of all patterns."""
     node_of, owners = _nodes(patterns, merge)
@@ -124,59 +121,114 @@ def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: 
 # ── Merging ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _conjunct_words(conjunct: ConjunctColumns, pattern: PatternColumns, seed: np.uint64) -> Words:
-    words = np.full(pattern.count, seed, np.uint64)
-    with np.errstate(over="ignore"):
-        total = np.zeros(pattern.count, np.uint64)
-        for atom in conjunct.atoms:
-            word = _mixed_one(words, 2 * atom.lane + atom.negated)
-            word = mixed(word, atom.low)
-            if not atom.equality:
-                word = mixed(word, atom.high)
-            # A sum, since the order of atoms says nothing.
-            total += word if atom.present is None else np.where(atom.present, word, np.uint64(0))
+@njit(cache=True)
+def _mix(folded, value):
+    word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
+    word ^= word >> np.uint64(32)
+    word *= _SECOND_FACTOR
+    return word ^ (word >> np.uint64(29))
+
+
+@njit(cache=True)
+def _fold_atom(words, code, low, high, is_range, present):
+    """Add the hash of an atom to those of its conjuncts: a sum, since the order of atoms says nothing."""
+    for row in range(len(low)):
+        if len(present) == 0 or present[row]:
+            for k in range(2):
+                word = _mix(_mix(_SEEDS[k], code), low[row])
+                if is_range:
+                    word = _mix(word, high[row])
+                words[k, row] += word
+
+
+@njit(cache=True)
+def _fold_values(words, values):
+    """Fold a column into hashes; a column of one value is the same for all."""
+    step = 0 if len(values) == 1 else 1
+    for k in range(2):
+        for row in range(words.shape[1]):
+            words[k, row] = _mix(words[k, row], values[row * step])
+
+
+@njit(cache=True)
+def _fold_words(words, others):
+    for k in range(2):
+        for row in range(words.shape[1]):
+            words[k, row] = _mix(words[k, row], others[k, row])
+
+
+def _fold_one(words: Words, value: int) -> None:
+    _fold_values(words, np.array([value], np.int64))
+
+
+def _seeded(count: int) -> Words:
+    return np.repeat(np.array(_SEEDS, np.uint64)[:, None], count, axis=1)
+
+
+_ALWAYS: NDArray[np.bool_] = np.empty(0, bool)
+
+
+def _fold_parameters(words: Words, pattern: PatternColumns) -> None:
+    for k in range(pattern.parameter_ints.shape[1]):
+        _fold_values(words, np.ascontiguousarray(pattern.parameter_ints[:, k]))
+        _fold_values(words, np.ascontiguousarray(pattern.parameter_floats[:, k]).view(np.int64))
+        _fold_values(words, pattern.parameter_nulls[:, k].astype(np.int64))
+
+
+def _conjunct_words(conjunct: ConjunctColumns, pattern: PatternColumns) -> Words:
+    words = np.zeros((2, pattern.count), np.uint64)
+    for atom in conjunct.atoms:
+        present = _ALWAYS if atom.present is None else atom.present
+        is_range = atom.low is not atom.high
+        _fold_atom(words, 2 * atom.lane + atom.negated, _own(atom.low), _own(atom.high), is_range, present)
     for program in conjunct.programs:
-        total = _mixed_one(total, program)
+        _fold_one(words, program)
     if conjunct.programs:
-        for k in range(pattern.parameter_ints.shape[1]):
-            total = mixed(total, pattern.parameter_ints[:, k])
-            total = mixed(total, pattern.parameter_floats[:, k].view(np.int64))
-            total = mixed(total, pattern.parameter_nulls[:, k].astype(np.int64))
+        _fold_parameters(words, pattern)
     for bound in (conjunct.least, conjunct.greatest):
-        total = _mixed_one(total, 1) if bound is None else mixed(total, bound)
+        if bound is None:
+            _fold_one(words, 1)
+        else:
+            _fold_values(words, _own(bound))
     if conjunct.enabled is not None:
-        total = np.where(conjunct.enabled, total, seed)
-    return total
-
-
-def _predicate_words(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns, seed: np.uint64) -> Words:
-    words = np.full(pattern.count, seed, np.uint64)
-    for conjunct in conjuncts:
-        words = mixed(words, _conjunct_words(conjunct, pattern, seed).view(np.int64))
+        words[:, ~conjunct.enabled] = 0
     return words
 
 
-def _place_words(pattern: PatternColumns, seed: np.uint64) -> list[Words]:
-    """For every place but the start: what leads to it and how it waits, by query."""
-    found: list[Words] = [np.full(pattern.count, seed, np.uint64)]
+def _own(column: Ints) -> Ints:
+    """A column of one value for all queries takes room for one only; loops want it whole."""
+    return np.ascontiguousarray(column)
+
+
+def _predicate_words(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns) -> Words:
+    words = _seeded(pattern.count)
+    for conjunct in conjuncts:
+        _fold_words(words, _conjunct_words(conjunct, pattern))
+    return words
+
+
+def _place_words(pattern: PatternColumns) -> list[Words]:
+    """For every place: what leads to it and how it waits, by query."""
+    found: list[Words] = [_seeded(pattern.count)]
     for place in range(1, len(pattern.nodes)):
         node = pattern.nodes[place]
-        words = _predicate_words(node.conjuncts, pattern, seed)
-        words = _mixed_one(words, 2 * node.slot + (place == len(pattern.nodes) - 1))
+        words = _predicate_words(node.conjuncts, pattern)
+        _fold_one(words, 2 * node.slot + (place == len(pattern.nodes) - 1))
         for part in node.key or (-1,):
-            words = _mixed_one(words, part)
+            _fold_one(words, part)
         for edge in pattern.edges:
             if edge.target == place:
-                label = _predicate_words(edge.conjuncts, pattern, seed)
+                label = _predicate_words(edge.conjuncts, pattern)
                 for register in edge.registers:
                     for part in register:
-                        label = _mixed_one(label, int(part))
+                        _fold_one(label, int(part))
                 if edge.registers:
-                    for k in range(pattern.parameter_ints.shape[1]):
-                        label = mixed(label, pattern.parameter_ints[:, k])
-                        label = mixed(label, pattern.parameter_floats[:, k].view(np.int64))
-                source = np.full(1, 7, np.uint64) if edge.source == place else found[edge.source]
-                words = mixed(mixed(words, label.view(np.int64)), source.view(np.int64))
+                    _fold_parameters(label, pattern)
+                _fold_words(words, label)
+                if edge.source == place:
+                    _fold_one(words, 7)
+                else:
+                    _fold_words(words, found[edge.source])
         found.append(words)
     return found
 
@@ -198,18 +250,15 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
     total = sum(sizes)
     pattern_of = np.repeat(np.arange(len(patterns), dtype=np.int32), sizes)
     place_of = np.concatenate(
-        [np.repeat(np.arange(1, len(p.nodes), dtype=np.int32), p.count) for p in patterns]
-        or [np.empty(0, np.int32)]
+        [np.repeat(np.arange(1, len(p.nodes), dtype=np.int32), p.count) for p in patterns] or [np.empty(0, np.int32)]
     )
     row_of = np.concatenate(
         [np.tile(np.arange(p.count, dtype=np.int32), len(p.nodes) - 1) for p in patterns] or [np.empty(0, np.int32)]
     )
     if merge and total:
-        first, second = (
-            np.concatenate([words for pattern in patterns for words in _place_words(pattern, seed)[1:]])
-            for seed in _SEEDS
-        )
-        order = np.argsort(first, kind="stable")
+        words = [one for pattern in patterns for one in _place_words(pattern)[1:]]
+        first, second = (np.concatenate([one[k] for one in words]) for k in (0, 1))
+        order = np.argsort(first)
         sorted_first, sorted_second = first[order], second[order]
         begins = np.ones(total, bool)
         begins[1:] = sorted_first[1:] != sorted_first[:-1]
@@ -223,10 +272,7 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
     else:
         group = np.arange(total)
         representative = group
-    # Nodes are numbered from the start outwards, so that edges lead upwards.
-    by_place = np.argsort(place_of[representative], kind="stable")
-    number = np.empty(len(representative), np.int32)
-    number[by_place] = np.arange(1, len(representative) + 1, dtype=np.int32)
+    number, by_place = _numbered(patterns, pattern_of, place_of, row_of, group, representative)
     chosen = representative[by_place]
     node_of = []
     begin = 0
@@ -236,6 +282,44 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
         node_of.append(nodes)
         begin += size
     return node_of, _Owners(pattern_of[chosen], place_of[chosen], row_of[chosen])
+
+
+def _numbered(
+    patterns: Sequence[PatternColumns],
+    pattern_of: NDArray[np.int32],
+    place_of: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+    group: Ints,
+    representative: Ints,
+) -> tuple[NDArray[np.int32], Ints]:
+    """Numbers of nodes from the start outwards, so that edges lead upwards, and the nodes in that order.
+
+    Nodes that one event reaches together stand together: at first those whose edges have the same key in the FR index,
+    then the children of one node. Memory is read in stretches so.
+    """
+    begins = np.cumsum([0, *((len(p.nodes) - 1) * p.count for p in patterns)])
+    pattern, place, row = pattern_of[representative], place_of[representative], row_of[representative]
+    number = np.zeros(len(representative), np.int32)
+    order = []
+    for current in np.unique(place).tolist():
+        mine = np.flatnonzero(place == current)
+        near = np.zeros(len(mine), np.uint64)
+        for k in np.unique(pattern[mine]).tolist():
+            chosen = pattern[mine] == k
+            rows = row[mine[chosen]]
+            entering = next(edge for edge in patterns[k].edges if edge.target == current)
+            if entering.source:
+                source = begins[k] + (entering.source - 1) * patterns[k].count + rows
+                near[chosen] = number[group[source]].astype(np.uint64)
+            elif entering.conjuncts:
+                block = _ConjunctBlock(k, entering.conjuncts[0], rows, rows.astype(np.int64))
+                lane, value, other, other_value = _equalities(block)
+                word = mixed(mixed(lane.astype(np.uint64), value), other)
+                near[chosen] = mixed(word, other_value)
+        mine = mine[np.argsort(near)]
+        number[mine] = 1 + sum(map(len, order)) + np.arange(len(mine), dtype=np.int32)
+        order.append(mine)
+    return number, np.concatenate(order or [np.empty(0, np.int64)])
 
 
 class _Edges(NamedTuple):
@@ -293,17 +377,37 @@ def _equalities(block: _ConjunctBlock) -> tuple[Ints, Ints, Ints, Ints]:
     count = len(block.rows)
     lanes = np.full((2, count), -1, np.int64)
     values = np.zeros((2, count), np.int64)
-    found = np.zeros(count, np.int64)
     for atom in sorted(block.columns.atoms, key=lambda one: one.lane):
-        if not atom.equality or atom.negated:
-            continue
-        here = np.ones(count, bool) if atom.present is None else atom.present[block.rows]
-        for k in (0, 1):
-            chosen = here & (found == k)
-            lanes[k, chosen] = atom.lane
-            values[k, chosen] = atom.low[block.rows[chosen]]
-        found += here
+        if atom.equality and not atom.negated:
+            present = _ALWAYS if atom.present is None else atom.present
+            _note_equality(lanes, values, block.rows, present, atom.lane, _own(atom.low))
     return lanes[0], values[0], lanes[1], values[1]
+
+
+@njit(cache=True)
+def _note_equality(lanes, values, rows, present, lane, constants):
+    for k in range(len(rows)):
+        if len(present) == 0 or present[rows[k]]:
+            if lanes[0, k] < 0:
+                lanes[0, k] = lane
+                values[0, k] = constants[rows[k]]
+            elif lanes[1, k] < 0:
+                lanes[1, k] = lane
+                values[1, k] = constants[rows[k]]
+
+
+@njit(cache=True)
+def _write_atoms(atoms, following, rows, present, lane, negated, low, high):
+    """Write an atom of every conjunct that has it to where its next one goes."""
+    for k in range(len(rows)):
+        row = rows[k]
+        if len(present) == 0 or present[row]:
+            place = following[k]
+            following[k] = place + 1
+            atoms[place, 0] = lane
+            atoms[place, 1] = negated
+            atoms[place, 2] = low[row]
+            atoms[place, 3] = high[row]
 
 
 def _assembled(
@@ -332,11 +436,11 @@ def _assembled(
         word = np.where(other >= 0, mixed(word, other_value), word) | np.uint64(1)
         words[block.owners] = word
         keys.append((signature, word))
-    order = np.lexsort((words, edges.source)) if edge_count else np.empty(0, np.int64)
+    order = np.argsort(edges.source.astype(np.uint64) << np.uint64(32) | words >> np.uint64(32))
     new_edge = np.empty(edge_count, np.int64)
     new_edge[order] = np.arange(edge_count)
     source, target = edges.source[order], edges.target[order]
-    edge_first = np.searchsorted(source, np.arange(count + 1)).astype(np.int32)
+    edge_first = _first_of(source, count)
 
     node_blocks: list[_ConjunctBlock] = []
     slot = np.zeros(count, np.int32)
@@ -360,11 +464,7 @@ def _assembled(
     finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(static.usable, Finding.STATIC, Finding.EVERY))
     fr = _fr_index(edge_blocks, keys, conjuncts.of_block[: len(edge_blocks)], source, edge_first)
     registers = _registers(patterns, edges, new_edge)
-    life = _lives(
-        edge_first, target, conjuncts.first, conjuncts.table, edge_count, final, np.empty(count, np.int64)
-    )
-    code_first, code, int_constants, float_constants, depth = programs.arrays()
-    parameters = _parameters(patterns)
+    life = _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, final, np.empty(count, np.int64))
     nodes = np.zeros((count + 1, len(Node)), np.int32)
     nodes[:, Node.EDGE_FIRST] = edge_first
     nodes[:, Node.CONJUNCT_FIRST] = conjuncts.first[edge_count:]
@@ -386,14 +486,7 @@ def _assembled(
         conjuncts=conjuncts.table,
         atoms=conjuncts.atoms,
         programs=conjuncts.programs,
-        parameter_ints=parameters[0],
-        parameter_floats=parameters[1],
-        parameter_nulls=parameters[2],
-        code_first=code_first,
-        code=code,
-        int_constants=int_constants,
-        float_constants=float_constants,
-        depth=depth,
+        code=Code(*programs.arrays(), *_parameters(patterns)),
         signatures=fr.signatures,
         fr_keys=fr.keys,
         fr_ranges=fr.ranges,
@@ -404,6 +497,11 @@ def _assembled(
         ai_lanes=np.unique(key[key[:, 0] >= 0, 0]).astype(np.int32),
     )
     return Built(automata, node_of)
+
+
+def _first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
+    """Where each owner's things begin, once they stand in the order of their owners."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]).astype(np.int32)
 
 
 class _Conjuncts(NamedTuple):
@@ -420,10 +518,10 @@ def _place_conjuncts(
     """Conjuncts in order of their owners, with their atoms and programs beside them."""
     owners = np.concatenate([block.owners for block in blocks] or [np.empty(0, np.int64)])
     total = len(owners)
-    order = np.argsort(owners, kind="stable")
+    order = np.argsort(owners)
     place = np.empty(total, np.int64)
     place[order] = np.arange(total)
-    first = np.searchsorted(owners[order], np.arange(owner_count + 1)).astype(np.int32)
+    first = _first_of(owners, owner_count)
     atom_count = np.zeros(total, np.int64)
     program_count = np.zeros(total, np.int64)
     table = np.zeros((total + 1, len(Conjunct)), np.int64)
@@ -453,17 +551,10 @@ def _place_conjuncts(
         following = atom_first[mine].copy()
         # Equalities first: they fail most often.
         for atom in sorted(block.columns.atoms, key=lambda one: not one.equality):
-            if atom.present is None:
-                at, rows = following, block.rows
-                following = following + 1
-            else:
-                here = atom.present[block.rows]
-                at, rows = following[here], block.rows[here]
-                following += here
-            atoms[at, 0] = atom.lane
-            atoms[at, 1] = atom.negated
-            atoms[at, 2] = atom.low[rows]
-            atoms[at, 3] = atom.high[rows]
+            present = _ALWAYS if atom.present is None else atom.present
+            _write_atoms(
+                atoms, following, block.rows, present, atom.lane, atom.negated, _own(atom.low), _own(atom.high)
+            )
         for k, program in enumerate(block.columns.programs):
             programs[program_first[mine] + k] = program
     table[:, Conjunct.ATOM_FIRST] = atom_first
@@ -489,18 +580,19 @@ def _fr_index(
     """Entries of nodes with few edges stand one after the other; those of others by what a hash finds them by."""
     nodes = len(edge_first) - 1
     is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
-    empty = np.empty(0, np.int64)
-    edges = np.concatenate([block.owners for block in blocks] or [empty])
-    conjuncts = np.concatenate([*conjunct_of, empty])[: len(edges)]
-    node = source[edges].astype(np.int64)
-    signature = np.concatenate([one for one, _ in keys] or [empty])
-    word = np.concatenate([one for _, one in keys] or [empty.view(np.uint64)])
+    total = sum(len(block.owners) for block in blocks)
+    # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
+    edge, signature, word = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.uint64)
+    for block, (block_signature, block_word), mine in zip(blocks, keys, conjunct_of, strict=True):
+        edge[mine], signature[mine], word[mine] = block.owners, block_signature, block_word
+    node = source[edge].astype(np.int64)
     indexed = is_indexed[node]
-    # First the entries that no hash finds, by node and edge; then the others, by hash and edge.
-    order = np.lexsort((conjuncts, np.where(indexed, word, node.astype(np.uint64)), indexed))
-    entries = np.stack([edges, conjuncts], axis=1)[order].astype(np.int32)
-    direct = int((~indexed).sum())
-    listed = node[order][:direct]
+    # First the entries that no hash finds, then the others by hash.
+    found = np.flatnonzero(indexed)
+    order = np.concatenate([np.flatnonzero(~indexed), found[np.argsort(word[found])]])
+    entries = np.stack([edge[order], order], axis=1).astype(np.int32)
+    direct = total - len(found)
+    listed = node[order[:direct]]
     begins = np.flatnonzero(np.diff(listed, prepend=-1))
     ends = np.append(begins[1:], direct)[: len(begins)]
     rows = [np.stack([np.full(len(begins), -1), begins, ends], axis=1)]
@@ -519,7 +611,7 @@ def _fr_index(
         owners.append(pairs >> 33)
     owner = np.concatenate(owners)
     by_node = np.argsort(owner, kind="stable")
-    signature_first = np.searchsorted(owner[by_node], np.arange(nodes + 1)).astype(np.int32)
+    signature_first = _first_of(owner, nodes)
     return _Fr(signature_first, np.concatenate(rows)[by_node].astype(np.int32), table, ranges, entries)
 
 
@@ -558,9 +650,7 @@ def _static_keys(
         spoilt[node[lane < 0]] = True
         found.append((node, lane, value))
     usable &= ~spoilt & ~otherwise
-    node, lane, value = (
-        np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3)
-    )
+    node, lane, value = (np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3))
     chosen = usable[node] if len(node) else np.empty(0, bool)
     node, lane, value = node[chosen], lane[chosen], value[chosen]
     order = np.argsort(node, kind="stable")
@@ -568,7 +658,7 @@ def _static_keys(
     pairs = len(np.unique(mixed(lane.astype(np.uint64), value))) if len(node) else 0
     mask = (1 << max(4, int(2 * pairs).bit_length())) - 1
     bucket = (mixed(lane.astype(np.uint64), value) & np.uint64(mask)).astype(np.int32)
-    first = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
+    first = _first_of(node, nodes)
     return _Static(usable, first, node.astype(np.int32), bucket, np.unique(lane).astype(np.int32), mask)
 
 

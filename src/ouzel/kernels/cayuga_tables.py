@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-START_NODE = 0
+# More than any expression that the language allows needs.
+STACK_HEIGHT = 2048
 # Components of programs that are not slots of the instance.
 CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
 
@@ -124,6 +125,26 @@ class Place(IntEnum):
     PRECEDING = 5
 
 
+class Code(NamedTuple):
+    """Programs, and the parameters of queries that they read."""
+
+    first: NDArray[np.int32]
+    steps: NDArray[np.int32]  # rows: opcode, component or constant or comparison, lane
+    int_constants: NDArray[np.int64]
+    float_constants: NDArray[np.float64]
+    parameter_ints: NDArray[np.int64]  # [row, parameter]
+    parameter_floats: NDArray[np.float64]
+    parameter_nulls: NDArray[np.uint8]
+
+
+class Registers(NamedTuple):
+    """What fold carries from round to round, [instance, register]."""
+
+    ints: NDArray[np.int64]
+    floats: NDArray[np.float64]
+    nulls: NDArray[np.uint8]
+
+
 class Automata(NamedTuple):
     """Merged automata."""
 
@@ -134,14 +155,7 @@ class Automata(NamedTuple):
     conjuncts: NDArray[np.int64]  # first those of edges, then those of nodes; one row more
     atoms: NDArray[np.int64]  # [atom, 4]: lane, negated, low, high
     programs: NDArray[np.int32]
-    parameter_ints: NDArray[np.int64]  # [row, parameter]
-    parameter_floats: NDArray[np.float64]
-    parameter_nulls: NDArray[np.uint8]
-    code_first: NDArray[np.int32]
-    code: NDArray[np.int32]  # rows: opcode, component or constant or comparison, lane
-    int_constants: NDArray[np.int64]
-    float_constants: NDArray[np.float64]
-    depth: int
+    code: Code
     # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index
     # but all entries from the second to the third column.
     signatures: NDArray[np.int32]
@@ -187,9 +201,7 @@ class State(NamedTuple):
     times: NDArray[np.int64]
     links: NDArray[np.int32]
     slots: NDArray[np.int32]
-    ints: NDArray[np.int64]
-    floats: NDArray[np.float64]
-    nulls: NDArray[np.uint8]
+    registers: Registers
     places: NDArray[np.int64]
     an_links: NDArray[np.int32]  # [entry, 2]: following, preceding
     an_heads: NDArray[np.int32]
@@ -206,9 +218,7 @@ class Results(NamedTuple):
     node: NDArray[np.int32]
     times: NDArray[np.int64]  # [result, 5]
     slots: NDArray[np.int32]
-    ints: NDArray[np.int64]
-    floats: NDArray[np.float64]
-    nulls: NDArray[np.uint8]
+    registers: Registers
 
 
 def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
@@ -230,14 +240,12 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
     """No instances, and room for some."""
     places = np.zeros((automata.node_count, len(Place)), np.int64)
     places[:, [Place.HEAD, Place.FOLLOWING, Place.PRECEDING]] = -1
-    size = max(automata.depth, 1)
+    size = STACK_HEIGHT
     state = State(
         times=np.empty((0, len(Time)), np.int64),
         links=np.empty((0, len(Link)), np.int32),
         slots=np.empty((0, max(slots, 1)), np.int32),
-        ints=np.empty((0, registers), np.int64),
-        floats=np.empty((0, registers), np.float64),
-        nulls=np.empty((0, registers), np.uint8),
+        registers=new_registers(0, registers),
         places=places,
         an_links=np.full((len(automata.an_entries), 2), -1, np.int32),
         an_heads=np.full(automata.an_mask + 1, -1, np.int32),
@@ -255,17 +263,25 @@ def with_room(state: State, capacity: int) -> State:
     """The same instances with room for `capacity` of them."""
     used = len(state.links)
     grown = {}
-    for name in ("times", "links", "slots", "ints", "floats", "nulls"):
-        old = getattr(state, name)
-        new = np.zeros((capacity, *old.shape[1:]), old.dtype)
-        new[:used] = old
-        grown[name] = new
+    for name in ("times", "links", "slots"):
+        grown[name] = _taller(getattr(state, name), capacity)
     grown["links"][used:, Link.NODE] = -1
     free = int(state.counters[Counter.FREE])
     # The smallest numbers are taken first.
     grown["links"][free : free + capacity - used, Link.FREE] = np.arange(capacity - 1, used - 1, -1)
     state.counters[Counter.FREE] = free + capacity - used
-    return state._replace(**grown)
+    return state._replace(**grown, registers=Registers(*(_taller(array, capacity) for array in state.registers)))
+
+
+def _taller(array: NDArray, rows: int) -> NDArray:  # type: ignore[type-arg]
+    new = np.zeros((rows, *array.shape[1:]), array.dtype)
+    new[: len(array)] = array
+    return new
+
+
+def new_registers(rows: int, registers: int) -> Registers:
+    shape = (rows, registers)
+    return Registers(np.zeros(shape, np.int64), np.zeros(shape, np.float64), np.zeros(shape, np.uint8))
 
 
 def new_results(capacity: int, *, slots: int, registers: int) -> Results:
@@ -274,21 +290,18 @@ def new_results(capacity: int, *, slots: int, registers: int) -> Results:
         node=np.zeros(capacity, np.int32),
         times=np.zeros((capacity, 5), np.int64),
         slots=np.zeros((capacity, max(slots, 1)), np.int32),
-        ints=np.zeros((capacity, registers), np.int64),
-        floats=np.zeros((capacity, registers), np.float64),
-        nulls=np.zeros((capacity, registers), np.uint8),
+        registers=new_registers(capacity, registers),
     )
 
 
 def larger_results(results: Results) -> Results:
     """Twice the room, with what is in it."""
-    grown = {}
-    for name, old in results._asdict().items():
-        if name != "count":
-            new = np.zeros((2 * len(old), *old.shape[1:]), old.dtype)
-            new[: len(old)] = old
-            grown[name] = new
-    return results._replace(**grown)
+    rows = 2 * len(results.node)
+    return Results(
+        results.count,
+        *(_taller(array, rows) for array in (results.node, results.times, results.slots)),
+        Registers(*(_taller(array, rows) for array in results.registers)),
+    )
 
 
 # ── Programs ───────────────────────────────────────────────────────────────────────────────────────
@@ -308,22 +321,20 @@ class ProgramTable:
             self._programs.append(program)
         return self._numbers[program]
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64], int]:
-        """code_first, code, int_constants, float_constants, and how high the stack grows."""
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+        """Where programs begin, their steps, and their constants."""
         first, rows = [0], []
         ints: list[int] = []
         floats: list[float] = []
-        depth = 0
         for program in self._programs:
             height = 0
             for step in program:
                 rows.append(_row(step, ints, floats))
                 height += 1 - OPERANDS[step.opcode]
-                # Operands stand on the stack before they are taken.
-                depth = max(depth, height + OPERANDS[step.opcode])
+                assert height < STACK_HEIGHT, "the language limits how deep expressions nest"
             first.append(len(rows))
         code = np.array(rows, np.int32).reshape(len(rows), 3)
-        return np.array(first, np.int32), code, np.array(ints, np.int64), np.array(floats, np.float64), depth
+        return np.array(first, np.int32), code, np.array(ints, np.int64), np.array(floats, np.float64)
 
 
 def _row(step: Instruction, ints: list[int], floats: list[float]) -> tuple[int, int, int]:

@@ -8,14 +8,25 @@ instance too is a program; bounds on DUR are kept as numbers, since they say how
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
 from ouzel.algebra.model import CURRENT, PARAMETERS, REGISTERS, Branch, Operator, Round, Source, duration, moved
-from ouzel.bind.model import BOOL, Attribute, Bound, Constant, Kind, Operation, Type
+from ouzel.bind.model import (
+    BOOL,
+    INT,
+    Attribute,
+    Bound,
+    Constant,
+    EventField,
+    Intrinsic,
+    Kind,
+    Operation,
+    Type,
+)
 from ouzel.bind.normal_form import with_not_pushed_in
 from ouzel.errors import QueryError
 from ouzel.kernels.cayuga_tables import INT64_MAX, INT64_MIN, ProgramTable
@@ -270,9 +281,7 @@ class Planner:
             static += self._member(source)
         if truths or (member and not self._indexed):
             static.append(StaticAtom(self._lane(source, Form.TRUTH, tuple(truths)), "=", one, weak=self._indexed))
-        return PlannedConjunct(
-            tuple(static), tuple(durations), tuple(programs), tuple(enabled), key, key_program
-        )
+        return PlannedConjunct(tuple(static), tuple(durations), tuple(programs), tuple(enabled), key, key_program)
 
     def _member(self, source: Source) -> list[StaticAtom]:
         base = source.base
@@ -314,7 +323,7 @@ class Planner:
 
     def _program(self, comparison: Bound) -> int:
         try:
-            return self.programs.number(program_of(comparison, self).instructions)  # type: ignore[arg-type]
+            return self.programs.number(program_of(_anchored(comparison), self).instructions)  # type: ignore[arg-type]
         except Inexpressible:
             raise _refused(comparison, "this condition computes with texts of several events") from None
 
@@ -394,6 +403,23 @@ def _alternatives(condition: Bound) -> list[list[Bound]]:
         value, *items = condition.operands
         return [[Operation("=", (value, item), type=BOOL, span=condition.span)] for item in items]
     return [[condition]]
+
+
+def _anchored(condition: Bound) -> Bound:
+    """The same condition, in which whatever reads no event at all is said of the event being read.
+
+    Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the
+    event's end is null), which is c.
+    """
+    if not isinstance(condition, Operation):
+        return condition
+    if components_of(condition):
+        operands = tuple(_anchored(operand) for operand in condition.operands)
+        return condition if operands == condition.operands else replace(condition, operands=operands)
+    if condition.type != BOOL:
+        return condition
+    never = Operation("is_null", (Intrinsic(CURRENT, EventField.END, type=INT),), type=BOOL)
+    return Operation("or", (condition, Operation("and", (condition, never), type=BOOL)), type=BOOL)
 
 
 def _refused(expression: Bound, message: str) -> QueryError:

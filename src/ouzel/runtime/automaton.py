@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.algebra.model import REGISTERS, BoundAlgebra, BoundStream, Branch, Source
+from ouzel.algebra.model import REGISTERS, BoundAlgebra, BoundStream, Branch, Source, may_repeat
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Kind
 from ouzel.errors import InputError, LimitError, QueryError
 from ouzel.kernels import cayuga
@@ -260,7 +260,8 @@ def longest_life(automata: Automata) -> int:
     """The longest DUR with which an instance anywhere can still lead to a result."""
     waiting = automata.nodes[:-1, Node.FINAL] == 0
     waiting[0] = False
-    return int(automata.life[waiting].max(initial=0))
+    # An event that is read in no time is still needed until then.
+    return int(automata.life[waiting].max(initial=1))
 
 
 class _Pending(NamedTuple):
@@ -344,9 +345,7 @@ class StreamRunner:
         self._pending = []
         if not ready.all():
             later = np.flatnonzero(~ready)
-            self._pending = [
-                _Pending(chosen_events(pending.events, later), pending.rows[later], pending.source[later])
-            ]
+            self._pending = [_Pending(chosen_events(pending.events, later), pending.rows[later], pending.source[later])]
             now = np.flatnonzero(ready)
             pending = _Pending(chosen_events(pending.events, now), pending.rows[now], pending.source[now])
         if not len(pending.rows):
@@ -391,7 +390,7 @@ class StreamRunner:
             *results.times[places, : Time.PRINT].T.copy(),
             results.times[places, Time.PRINT :],
         )
-        return without_repetitions(batch) if len(self.stream.branches) > 1 else batch
+        return without_repetitions(batch) if may_repeat(self.stream) else batch
 
     def _values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table:
         frame = ResultFrame(self, branch, results, places)
@@ -507,17 +506,19 @@ class ResultFrame:
 
     def _register(self, reference: Attribute) -> Column:
         number, kind = int(reference.path[0]), reference.type
-        nulls = self._results.nulls[self._places, number].astype(bool)
+        nulls = self._results.registers.nulls[self._places, number].astype(bool)
         if kind.kind is Kind.FLOAT:
-            return pa.array(self._results.floats[self._places, number], mask=nulls)
-        values = self._results.ints[self._places, number]
+            return pa.array(self._results.registers.floats[self._places, number], mask=nulls)
+        values = self._results.registers.ints[self._places, number]
         if kind.kind in (Kind.STRING, Kind.BINARY):
             texts = decoded(self._host.texts, kind.kind is Kind.BINARY)
             return texts.take(pa.array(np.where(nulls, 0, values), mask=nulls))
         if kind.kind is Kind.BOOL:
             return pa.array(values != 0, mask=nulls)
         if kind.kind is Kind.DECIMAL:
-            whole = pa.array([None if null else int(v) for v, null in zip(values, nulls, strict=True)], pa.decimal128(19, 0))
+            whole = pa.array(
+                [None if null else int(v) for v, null in zip(values, nulls, strict=True)], pa.decimal128(19, 0)
+            )
             scaled = pa.Array.from_buffers(pa.decimal128(19, kind.scale), len(whole), whole.buffers())
             return scaled.cast(pa.decimal128(max(kind.precision, 1), kind.scale))
         return pa.array(values, mask=nulls)
@@ -530,7 +531,7 @@ class ResultFrame:
 
     def shown(self, value: Bound, wanted: pa.DataType, kind: Any) -> pa.Array:
         """A value as users see it: attributes in the type of the input, computed values in their own."""
-        if isinstance(value, Attribute) and value.component != REGISTERS:
+        if isinstance(value, Attribute) and value.component >= 0:
             column = self.raw(value)
             if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(wanted):
                 column = column.dictionary_decode()
@@ -555,7 +556,7 @@ def decoded(texts: Coder, binary: bool) -> pa.Array:
 
 
 def without_repetitions(batch: Batch) -> Batch:
-    """Results with the same sources, values, start and end are one; only branches of a union repeat any."""
+    """Results with the same sources, values, start and end are one."""
     order = np.lexsort((batch.start, batch.end, batch.fingerprint[:, 1], batch.fingerprint[:, 0]))
     prints = batch.fingerprint[order]
     same = np.zeros(len(order), bool)
@@ -591,7 +592,7 @@ def _plain(value: Any) -> Any:
 
 def output_type_of(branch: Branch, name: str, column_type: Callable[..., pa.DataType | None]) -> pa.DataType:
     value = branch.columns[name]
-    if isinstance(value, Attribute) and value.component != REGISTERS:
+    if isinstance(value, Attribute) and value.component >= 0:
         found = column_type(_sources(branch)[value.component], value.path)
         if found is not None:
             return found.value_type if pa.types.is_dictionary(found) else found
@@ -775,18 +776,22 @@ def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) ->
 
 # ── Snapshots of the machine ───────────────────────────────────────────────────────────────────────
 
-_INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
-
 
 def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
     """The instances and the events they refer to; lists are made anew."""
     live = np.flatnonzero(machine.state.links[:, Link.NODE] >= 0)
     return {
-        "instances": {n: writer.add_array(getattr(machine.state, n)[live]) for n in _INSTANCE_ARRAYS},
+        "instances": {name: writer.add_array(array) for name, array in instances_of(machine.state, live).items()},
         "events": [writer.add_array(array) for array in machine.events],
         "rows": writer.add_array(machine.rows),
         "counters": writer.add_array(machine.state.counters),
     }
+
+
+def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
+    """Some instances, as arrays by name."""
+    arrays = {"times": state.times, "links": state.links, "slots": state.slots, **state.registers._asdict()}
+    return {name: array[live] for name, array in arrays.items()}
 
 
 def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> None:
@@ -806,12 +811,15 @@ def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None
     state: State = new_state(
         machine.automata,
         slots=machine.state.slots.shape[1],
-        registers=machine.state.ints.shape[1],
+        registers=machine.state.registers.ints.shape[1],
         capacity=max(1024, 2 * count),
     )
     for name, values in instances.items():
         if name != "links":
-            getattr(state, name)[:count] = values
+            target = getattr(state if name in ("times", "slots") else state.registers, name)
+            # What only removed queries needed is cut off.
+            width = min(target.shape[1], values.shape[1])
+            target[:count, :width] = values[:, :width]
     state.times[:, Time.STAMP] = 0
     state.links[:count, Link.NODE] = instances["links"][:, Link.NODE]
     state.counters[Counter.FREE] -= count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -121,11 +122,13 @@ class StoredConstants:
         known: Mapping[ConstantKey, tuple[np.ndarray, np.ndarray]],
         parameters: tuple[np.ndarray, np.ndarray, np.ndarray],
         rows: np.ndarray,
+        total: int,
     ) -> None:
         self._known = known
         self._parameters = parameters
-        self._rows = rows
         self.count = len(rows)
+        # All of them, in order: nothing need be copied.
+        self._rows: Any = slice(None) if len(rows) == total and (np.diff(rows) == 1).all() else rows
 
     def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
         values, valid = self._known[form, constant]
@@ -178,9 +181,7 @@ class PatternWriter:
             # Better than no key at all.
             atoms = [a._replace(equality=a.low is a.high and not a.negated) for a in atoms]
         least, greatest = self._durations(planned.durations, enabled)
-        return ConjunctColumns(
-            tuple(atoms), planned.programs, least, greatest, None if enabled.all() else enabled
-        )
+        return ConjunctColumns(tuple(atoms), planned.programs, least, greatest, None if enabled.all() else enabled)
 
     def _atom(self, atom: StaticAtom) -> tuple[RangeAtom, np.ndarray]:
         values, valid = self._constants.values(atom.lane.form, atom.constant)

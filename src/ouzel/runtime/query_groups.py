@@ -39,19 +39,20 @@ class Group:
     parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
     table: pa.Table  # the parameters that results show
     ids: np.ndarray
-    owners: np.ndarray
+    owners: np.ndarray | None
     registered: np.ndarray  # the tick after which each query sees events
     alive: np.ndarray
     is_template: bool = True
 
     def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
         """The automata of some of the queries."""
-        writer = PatternWriter(planner.lanes, StoredConstants(self.known, self.parameter_columns, rows))
+        writer = PatternWriter(planner.lanes, StoredConstants(self.known, self.parameter_columns, rows, len(self.ids)))
         return [writer.pattern(branch, self.parameters) for branch in self.planned]
 
     @property
     def bytes(self) -> int:
-        arrays = [self.ids, self.owners, self.registered, self.alive, *self.parameter_columns]
+        arrays = [self.ids, self.registered, self.alive, *self.parameter_columns]
+        arrays += [] if self.owners is None else [self.owners]
         arrays += [array for pair in self.known.values() for array in pair]
         return sum(array.nbytes for array in arrays)
 
@@ -85,9 +86,7 @@ class GroupMaker:
     ) -> Group | None:
         """All queries of a template; None where they cannot be merged with others."""
         types = {column: type_of_arrow(table.schema.field(column).type) for column in table.column_names}
-        bound = bind(
-            expression, self.catalog, name=name, time=self.time, type=self.type, parameter_types=types
-        )
+        bound = bind(expression, self.catalog, name=name, time=self.time, type=self.type, parameter_types=types)
         (*_, stream) = bound.streams
         if not is_indexable(bound.streams):
             return None
@@ -99,9 +98,7 @@ class GroupMaker:
         self, identity: Any, expression: Stream, params: Mapping[str, Any], owner: Any, registered: int
     ) -> tuple[Group, bool] | None:
         """One query, put into the group of its shape, and whether that group is new."""
-        bound = bind(
-            expression, self.catalog, name=str(identity), time=self.time, type=self.type, params=params
-        )
+        bound = bind(expression, self.catalog, name=str(identity), time=self.time, type=self.type, params=params)
         (*_, stream) = bound.streams
         if not is_indexable(bound.streams):
             return None
@@ -177,7 +174,7 @@ class GroupMaker:
             constants.parameters(parameters),
             table.select([column for column in table.column_names if column in shown]),
             _identities(ids),
-            _objects([None] * count if owners is None else owners),
+            None if owners is None else _objects(owners),
             np.full(count, registered, np.int64),
             np.ones(count, bool),
         )
@@ -209,13 +206,12 @@ def _identities(ids: Sequence[Any]) -> np.ndarray:
     return array if array.dtype.kind in "iu" else _objects(list(ids))
 
 
-def _append(
-    group: Group, identity: Any, owner: Any, registered: int, values: Known
-) -> None:
+def _append(group: Group, identity: Any, owner: Any, registered: int, values: Known) -> None:
     for key, (more, valid) in values.items():
         known, known_valid = group.known[key]
         group.known[key] = (np.append(known, more), np.append(known_valid, valid))
     group.ids = np.append(group.ids, _objects([identity]))
+    assert group.owners is not None
     group.owners = np.append(group.owners, _objects([owner]))
     group.registered = np.append(group.registered, np.int64(registered))
     group.alive = np.append(group.alive, True)
@@ -237,9 +233,7 @@ def _lifted(
 
     def conjunct(one: PlannedConjunct) -> PlannedConjunct:
         static = tuple(atom._replace(constant=placeholder(atom.lane.form, atom.constant)) for atom in one.static)
-        durations = tuple(
-            bound._replace(constant=placeholder(Form.INT, bound.constant)) for bound in one.durations
-        )
+        durations = tuple(bound._replace(constant=placeholder(Form.INT, bound.constant)) for bound in one.durations)
         enabled = tuple(placeholder(None, condition) for condition in one.enabled)
         return replace(one, static=static, durations=durations, enabled=enabled)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.algebra.model import PARAMETERS, Source
+from ouzel.algebra.model import PARAMETERS, Source, may_repeat
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.model import Attribute, EventField
@@ -31,6 +31,7 @@ from ouzel.runtime.automaton import (
     RowFrame,
     chosen_events,
     fingerprints,
+    instances_of,
     joined_events,
     longest_life,
     output_type_of,
@@ -137,14 +138,13 @@ class _Segment:
             target = mapping[state.links[live, Link.NODE]]
             kept = (target >= 0) & (claimed[np.maximum(target, 0)] == number)
             live, target = live[kept], target[kept]
-            part = {name: getattr(state, name)[live] for name in ("times", "links", "slots", "ints", "floats", "nulls")}
+            part = instances_of(state, live)
             part["links"][:, Link.NODE] = target
             parts.append(part)
         merged = {}
-        mine = self.machine.state
         for name in parts[0] if parts else ():
-            arrays = [_widened(part[name], getattr(mine, name).shape[1]) for part in parts]
-            merged[name] = np.concatenate(arrays)
+            width = max(part[name].shape[1] for part in parts)
+            merged[name] = np.concatenate([_widened(part[name], width) for part in parts])
         if merged:
             put_instances(self.machine, merged)
         np.minimum(self.since, best, out=self.since)
@@ -169,7 +169,7 @@ class _Segment:
 
 def _widened(array: np.ndarray, width: int) -> np.ndarray:
     wider = np.zeros((len(array), width), array.dtype)
-    wider[:, : array.shape[1]] = array[:, :width]
+    wider[:, : array.shape[1]] = array
     return wider
 
 
@@ -214,7 +214,7 @@ class QuerySet:
         self._merge = merge
         self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known
         self._groups: list[Group] = []
-        self._fresh: dict[int, list[int]] = {}  # rows of groups that no segment has yet
+        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that no segment has yet
         self._segments: list[_Segment] = []
         self._alone: dict[Any, tuple[Session, Any, str]] = {}
         self._places: dict[Any, tuple[Group, int]] = {}
@@ -249,9 +249,7 @@ class QuerySet:
             return
         self._register(id, query, owner, dict(params or {}))
 
-    def add_table(
-        self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None
-    ) -> None:
+    def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
         """Register the queries of a table, one row each, with a column of ids and one of texts."""
         table, ids = parameter_table(rows, id)
         for name in (text, *([owner] if owner else [])):
@@ -270,9 +268,7 @@ class QuerySet:
                     hint=error.hint,
                 ) from None
 
-    def add_template(
-        self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None
-    ) -> None:
+    def add_template(self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
         A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
@@ -299,6 +295,8 @@ class QuerySet:
             one for one in self._waiting if one[0] != "one" or one[3] != owner or self._forget_place(one[1])
         ]
         for group in self._groups:
+            if group.owners is None:
+                continue
             rows = np.flatnonzero(group.alive & (group.owners == owner))
             group.alive[rows] = False
             removed += len(rows)
@@ -343,9 +341,11 @@ class QuerySet:
             if ids[0] in self._alone or ids[0] in self._places or self._find(ids[0]) is not None:
                 raise InputError(f"there is a query {ids[0]!r} in the set already; remove it first")
             return
-        if len(set(np.asarray(ids).tolist())) < len(ids):
+        if len(np.unique(ids)) < len(ids):
             raise InputError("an id stands twice in the table of queries")
         taken = set(self._places) | set(self._alone)
+        if not taken and not self._groups:
+            return
         for group in self._groups:
             taken |= set(group.ids[group.alive].tolist())
         both = taken & set(np.asarray(ids).tolist())
@@ -368,7 +368,7 @@ class QuerySet:
                     self._groups.append(group)
                 row = len(group.ids) - 1
                 self._places[id] = (group, row)
-                self._fresh.setdefault(self._groups.index(group), []).append(row)
+                self._fresh.setdefault(self._number_of(group), []).append(np.array([row]))
                 return
         assert self._layout is not None
         self._places.pop(id, None)
@@ -391,7 +391,10 @@ class QuerySet:
             return
         self._check_bounded(group)
         self._groups.append(group)
-        self._fresh[len(self._groups) - 1] = list(range(len(ids)))
+        self._fresh[len(self._groups) - 1] = [np.arange(len(ids))]
+
+    def _number_of(self, group: Group) -> int:
+        return next(number for number, one in enumerate(self._groups) if one is group)
 
     def _check_bounded(self, group: Group) -> None:
         if self._bounded or not any(branch.hops for branch in group.stream.branches):
@@ -584,10 +587,9 @@ class QuerySet:
                     hint="rename it or project it away",
                 )
             table = pa.table({**made, **columns})
-            if len(group.stream.branches) > 1:
-                parts.append((table, times, rows[mine]))
-            else:
+            if not may_repeat(group.stream):
                 return table
+            parts.append((table, times, rows[mine]))
         schema = parts[0][0].schema
         whole = pa.concat_tables([t.cast(schema) for t, _, _ in parts]).combine_chunks()
         times = np.concatenate([t for _, t, _ in parts])
@@ -625,7 +627,7 @@ class QuerySet:
         self._shed()
         if not self._fresh:
             return
-        fresh = [(self._groups[number], np.array(rows)) for number, rows in self._fresh.items()]
+        fresh = [(self._groups[number], np.concatenate(rows)) for number, rows in self._fresh.items()]
         self._fresh = {}
         large = self._segments[0].size if self._segments else 0
         delta = self._segments[1].size if len(self._segments) > 1 else 0
@@ -695,7 +697,8 @@ class QuerySet:
     @property
     def bytes(self) -> int:
         """How much memory queries take: constants, automata and indexes, without events and instances."""
-        automata = [array for s in self._segments for array in s.automata if isinstance(array, np.ndarray)]
+        tables = [table for s in self._segments for table in (*s.automata, *s.automata.code)]
+        automata = [table for table in tables if isinstance(table, np.ndarray)]
         state = [s.machine.state.places for s in self._segments] + [s.machine.state.edge_stamps for s in self._segments]
         tags = [array for s in self._segments for array in (s._tags, s._tag_first, s.since, *s._node_of)]
         return sum(a.nbytes for a in (*automata, *state, *tags)) + sum(group.bytes for group in self._groups)
@@ -744,11 +747,6 @@ class _TaggedFrame(ResultFrame):
         if reference.component == PARAMETERS:
             return to_engine(self._parameters.column(reference.path[0]).take(pa.array(self._rows)), reference.type)
         return super().attribute(reference)
-
-    def raw(self, reference: Attribute) -> pa.Array:
-        if reference.component == PARAMETERS:
-            return one_array(self._parameters.column(reference.path[0]).take(pa.array(self._rows)))
-        return super().raw(reference)
 
 
 def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:

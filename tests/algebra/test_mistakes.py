@@ -1,0 +1,84 @@
+"""What is wrong with an expression is told with its place in the text and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ouzel
+from ouzel.algebra import step, stream
+
+S = stream("Stock", name="string", price="double", vol="int")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: S.select("prise > 3"), "did you mean 'price'"),
+        (lambda: S.select("price > 'x'"), "cannot compare"),
+        (lambda: S.select("price"), "a condition is true or false"),
+        (lambda: S.select("price >"), "column"),
+        (lambda: S.select("price.last > 3"), r"\.last stands in theta and step only"),
+        (lambda: S.select("count(price) > 3"), "fold"),
+        (lambda: S.select("time(price) > 3"), "DUR"),
+        (lambda: S.project(["nme"]), "did you mean 'name'"),
+        (lambda: S.rename({"price": "name"}), "has such an attribute already"),
+        (lambda: S.union(S.project(["name"])), "have the same attributes"),
+        (lambda: S.union(S.project(["name", "vol"]).extend(price="'x'")), "in one stream of the union"),
+        (lambda: S.next(S, "low.last = price"), "no attribute 'low' before"),
+        (lambda: S.project(["name"]).fold(S, None, "price > price.last"), "first="),
+        (lambda: S.fold(S, first={"price": "1"}), "has already"),
+        (
+            lambda: S.fold(S.project(["name"]), None, step().select("vol.last > 0").project(["name"])),
+            "no attribute 'vol' before",
+        ),
+        (lambda: S.fold(stream("B"), step=S), "the step of fold"),
+        (lambda: S.next(7), "takes a stream"),
+        (lambda: S.select(7), "as text"),
+    ],
+)
+def test_mistakes_are_told(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ouzel.OuzelError, match=message):
+        make()
+
+
+def test_undeclared_streams_are_checked_against_the_input() -> None:
+    with pytest.raises(ouzel.QueryError, match="did you mean 'price'"):
+        ouzel.match([{"type": "Stock", "ts": 1, "price": 3}], stream("Stock").select("prise > 3"))
+
+
+def test_streams_need_a_bound_on_duration() -> None:
+    unbounded = stream("Stock").next(stream("Stock"), "DUR > 3")
+    engine = ouzel.Engine(unbounded)
+    with pytest.raises(ouzel.QueryError, match="upper bound on DUR"):
+        engine.push([{"type": "Stock", "ts": 1}])
+    bounded = stream("Stock").next(stream("Stock")).select("DUR <= 5")
+    assert ouzel.Engine(bounded).push([{"type": "Stock", "ts": 1}])["query"].num_rows == 0
+
+
+def test_texts_of_several_events_cannot_be_computed_in_conditions() -> None:
+    expression = stream("A").next(stream("A"), "concat(s, s.last) = 'xy'")
+    with pytest.raises(ouzel.QueryError, match="texts of several events"):
+        ouzel.match([{"type": "A", "ts": 1, "s": "x"}], expression)
+
+
+def test_texts_cannot_be_computed_from_round_to_round() -> None:
+    expression = stream("A").fold(stream("A"), None, step().extend(s="concat(s.last, 'x')"))
+    with pytest.raises(ouzel.QueryError, match="from round to round"):
+        ouzel.match([{"type": "A", "ts": 1, "s": "x"}], expression)
+
+
+def test_a_result_may_compute_with_texts_of_several_events() -> None:
+    rows = [{"type": "A", "ts": k, "s": s} for k, s in enumerate("xyz")]
+    expression = stream("A").rename({"s": "r"}).next(stream("A")).extend(both="concat(r, '-', s)").project(["both"])
+    assert ouzel.match(rows, expression)["both"].to_pylist() == ["x-y", "y-z"]
+
+
+def test_expressions_are_values() -> None:
+    assert S.select("price > 1") == S.select("price > 1")
+    assert hash(S.next(S)) == hash(S.next(S))
+    assert repr(S.next(S, "name = name.last").project(["name"])) == (
+        "Stock.next(Stock, 'name = name.last').project(['name'])"
+    )

@@ -1,0 +1,112 @@
+"""Sets of standing queries as users hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ouzel
+from ouzel.algebra import stream
+
+S = stream("Stock")
+
+
+def quote(ts: int, name: str, price: int) -> dict[str, Any]:
+    return {"type": "Stock", "ts": ts, "name": name, "price": price}
+
+
+def test_a_query_sees_events_from_its_registration_on() -> None:
+    pairs = S.rename({"price": "low"}).next(S, "name = name.last AND DUR <= 10")
+    held = ouzel.QuerySet()
+    held.add("old", pairs)
+    held.push([quote(1, "IBM", 10)])
+    held.push([quote(2, "Dell", 10)])
+    held.add("new", pairs)
+    held.push([quote(3, "IBM", 11)])
+    held.push([quote(4, "IBM", 12)])
+    answers = held.finish()
+    assert set(answers) <= {"old", "new"}
+    held_back = [row["start"] for row in answers["new"].to_pylist()]
+    assert held_back == [3]
+
+
+def test_removing_keeps_what_others_share() -> None:
+    expression = S.rename({"price": "low"}).next(S, "name = name.last AND DUR <= 10")
+    held = ouzel.QuerySet()
+    for number in range(3):
+        held.add(number, expression.select(f"price > {number}"), owner="ann" if number < 2 else "bob")
+    held.push([quote(1, "IBM", 5)])
+    assert held.remove(0) == 1
+    assert held.remove(owner="ann") == 1
+    held.push([quote(2, "IBM", 6)])
+    assert list(held.finish()) == [2]
+    assert len(held) == 1
+
+
+def test_texts_algebra_and_aggregates_in_one_set() -> None:
+    held = ouzel.QuerySet()
+    held.add_table(
+        [
+            {"id": "pairs", "query": "PATTERN SEQ(Stock a, Stock b) WHERE [name] WITHIN 5 RETURN P(b.price AS price)"},
+            {"id": "high", "query": "PATTERN Stock s WHERE s.price > 11 WITHIN 5 RETURN H(s.price AS price)"},
+        ]
+    )
+    held.add("algebra", S.select("price > 11"))
+    answers = held.push([quote(1, "IBM", 10), quote(2, "IBM", 12), quote(3, "Dell", 13)])
+    assert {name: table["query"].to_pylist() for name, table in answers.items()} == {
+        "pairs": ["pairs"],
+        "high": ["high"],
+        "algebra": ["algebra"],
+    }
+    assert {name: table.num_rows for name, table in held.finish().items()} == {"high": 1, "algebra": 1}
+
+
+def test_explain_names_the_indexes_and_their_sizes() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    rows = [{"id": k, "name": f"n{k % 7}", "limit": k % 11} for k in range(300)]
+    held.add_template("above", S.select("name = :name AND price > :limit").next(S, "name = name.last"), rows)
+    held.push([quote(1, "n1", 5)])
+    held.add("single", S.select("price > 3"))
+    held.push([quote(2, "n1", 5)])
+    text = held.explain()
+    for word in ("301 queries", "FR index", "AN index", "AI index", "delta", "merged prefixes: 154 nodes"):
+        assert word in text, text
+
+
+def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    rows = [{"id": k, "name": f"n{k}"} for k in range(5_000)]
+    held.add_template("pairs", S.select("name = :name").next(S.rename({"price": "p2"}), "name = :name"), rows)
+    held.push([quote(k, f"n{k % 100}", k) for k in range(1_000)])
+    counted = held.statistics
+    assert counted["static_matches"] < 2_100 and counted["instances_read"] < 1_100
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda held: held.add("one", S.select("price > 2")), "already"),
+        (lambda held: held.remove("two"), "no query 'two'"),
+        (lambda held: held.remove(), "takes the id"),
+        (lambda held: held.add("two", S.select("prise > 2")), "did you mean 'price'"),
+        (lambda held: held.add("two", S.next(S)), "upper bound on DUR"),
+        (lambda held: held.add_template("t", S, [{"name": 1}]), "no column 'id'"),
+        (lambda held: held.add_template("t", S, [{"id": 1}, {"id": 1}]), "stands twice"),
+        (lambda held: held.add_template("t", S.select("price > :low"), [{"id": 1, "lov": 3}]), "did you mean 'lov'"),
+        (lambda held: held.add_table([{"id": 1, "query": "PATTERN SEQ("}]), "query '1'"),
+    ],
+)
+def test_mistakes_are_told(act: Any, message: str) -> None:
+    held = ouzel.QuerySet()
+    held.add("one", S.select("price > 1"))
+    held.push([quote(1, "IBM", 3)])
+    with pytest.raises(ouzel.OuzelError, match=message):
+        act(held)
+
+
+def test_limits_name_the_limit() -> None:
+    held = ouzel.QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
+    held.add("pairs", S.next(S, "price > 1000000"))
+    with pytest.raises(ouzel.LimitError, match="max_partial_matches"):
+        held.push([quote(k, "IBM", k) for k in range(5_000)])
