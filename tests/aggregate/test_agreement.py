@@ -40,7 +40,7 @@ def test_random_aggregates(part: int) -> None:
         assert matched(case) == want, f"case {number}, whole:\n{case.text}"
         off = [rule.name for rule in RULES if rng.random() < 0.3]
         assert matched(case, rules_off=off) == want, f"case {number}, without {off}:\n{case.text}"
-        if "WITHIN" in case.text or plan_of(case).way is not None:
+        if "WITHIN" in case.text or plan_of(case).way not in (None, Way.GRAPH):
             assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"
     assert told > 0.1 * CASES / PARTS, "too few cases tell anything for their agreement to mean much"
 

@@ -81,6 +81,7 @@ class Way(IntEnum):
     INVERSE = 1  # a matrix; the oldest event leaves by the inverse of what it did
     STACKS = 2  # two stacks of products
     PER_START = 3  # one row of counters for each first event, as in the paper (SEM, HPC)
+    GRAPH = 4  # along the edges between neighbouring events, which predicates test
 
 
 class Status(IntEnum):
@@ -101,9 +102,21 @@ class CounterInstances(NamedTuple):
     group: NDArray[np.int32]  # of instances that decide a match's group; else of length 0
     ints: NDArray[np.int64]  # [lane, slot]; nulls are 0, or NOTHING where the least is wanted
     floats: NDArray[np.float64]  # [lane, slot]; nulls are 0
+    # What predicates between events read; of no lanes where there are none.
+    int_lanes: NDArray[np.int64]  # [lane, slot]
+    float_lanes: NDArray[np.float64]
+    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]
 
 
-def new_counter_instances(capacity: int, ints: int = 0, floats: int = 0, *, grouped: bool = False) -> CounterInstances:
+def new_counter_instances(
+    capacity: int,
+    ints: int = 0,
+    floats: int = 0,
+    *,
+    grouped: bool = False,
+    int_lanes: int = 0,
+    float_lanes: int = 0,
+) -> CounterInstances:
     return CounterInstances(
         np.zeros(capacity, np.int64),
         np.zeros(capacity, np.int32),
@@ -111,6 +124,9 @@ def new_counter_instances(capacity: int, ints: int = 0, floats: int = 0, *, grou
         np.zeros(capacity if grouped else 0, np.int32),
         np.zeros((ints, capacity), np.int64),
         np.zeros((floats, capacity), np.float64),
+        np.zeros((int_lanes, capacity), np.int64),
+        np.zeros((float_lanes, capacity), np.float64),
+        np.zeros((int_lanes + float_lanes, capacity), np.uint8),
     )
 
 
@@ -151,7 +167,7 @@ def build_counter_tables(
     kleene = kleene or [False] * len(negated)
     positives = [component for component, negative in enumerate(negated) if not negative]
     assert positives and not negated[-1], "a negated end needs the matches themselves"
-    assert not negated[0] or (window is not None and way is Way.PER_START)
+    assert not negated[0] or (window is not None and way in (Way.PER_START, Way.GRAPH))
     by_component = np.full((len(negated), len(ByComponent)), -1, np.int32)
     column = 0
     reached = 0

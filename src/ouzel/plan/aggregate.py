@@ -30,6 +30,7 @@ from ouzel.kernels.counters_tables import MeasureKind, Over, Way
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.build import build
 from ouzel.plan.expressions import attribute_of, components_of, walk
+from ouzel.plan.lower import Domain, lower
 from ouzel.plan.model import KeyWay, Note, Plan, Statistics
 from ouzel.plan.rules import COUNT_BY_INVERSE, COUNT_BY_STACKS, COUNT_WITHOUT_MATCHES, optimize
 
@@ -109,13 +110,16 @@ def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
 
 
 def require_streamable(query: BoundQuery) -> None:
-    """Raise QueryError for an aggregate that would have to keep all matches of a stream for ever."""
+    """Raise QueryError for an aggregate that would have to keep all events of a stream for ever."""
     if not query.aggregates or query.window is not None:
         return
-    reason = obstacle(optimize(build(query)))
+    plan = optimize(build(query))
+    reason = obstacle(plan)
+    if reason is None and plan.construction:
+        reason = "a predicate compares new events with all earlier ones"
     if reason is not None:
         raise QueryError(
-            f"query '{query.name}' has no WITHIN, and on a stream its matches would have to be kept for ever: {reason}",
+            f"query '{query.name}' has no WITHIN, and a stream's events would have to be kept for ever: {reason}",
             hint="add WITHIN with a duration, such as WITHIN 12 hours",
         )
 
@@ -134,7 +138,7 @@ def obstacle(plan: Plan) -> str | None:
     if query.sources not in ((), ("input",)):
         return "events that last may overlap, so their order is no chain of moments"
     between = [*plan.construction, *plan.selection, *(c for group in plan.forbidding.values() for c in group)]
-    if between:
+    if between and not _on_edges(plan):
         named = sorted({c for conjunct in between for c in conjunct.components})
         variables = ", ".join(query.components[position].variable for position in named)
         return (
@@ -146,6 +150,26 @@ def obstacle(plan: Plan) -> str | None:
         if component.kleene and not _same_for_all(query.conjuncts, component.position):
             return f"{component.variable}[1] and {component.variable}[i] are tested differently"
     return _obstacle_in_columns(query)
+
+
+def _on_edges(plan: Plan) -> bool:
+    """Whether all that stands between events stands between neighbours, where it can be tested pair by pair."""
+    query = plan.query
+    if plan.selection or any(plan.forbidding.values()) or any(c.kleene for c in query.positives):
+        return False
+    if _split(query) not in (None, query.positives[0].position):
+        return False
+    positions = {component.position: place for place, component in enumerate(query.positives)}
+    for conjunct in plan.construction:
+        places = sorted(positions[component] for component in conjunct.components)
+        if len(places) != 2 or places[1] - places[0] != 1:
+            return False
+    if query.catalog.open:
+        # Nothing is known of types yet; when the query runs, it is.
+        return True
+    lowered = lower(plan)
+    ranked = any(spec.domain is Domain.RANK for specs in lowered.lanes.ints.values() for spec in specs)
+    return not lowered.residual and not ranked
 
 
 def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
@@ -255,6 +279,8 @@ def _split(query: BoundQuery) -> int | None:
 
 def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Collection[str]) -> tuple[Way, str]:
     query = plan.query
+    if plan.construction:
+        return Way.GRAPH, "predicates stand between neighbours only: counted along the edges between events"
     per_start = None
     if split is not None:
         per_start = f"groups are decided by {query.components[split].variable}, not by a key"

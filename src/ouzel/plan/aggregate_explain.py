@@ -5,19 +5,21 @@ from __future__ import annotations
 from ouzel.kernels.counters_tables import Way
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.automaton import label_of, window_of
-from ouzel.plan.render import render
+from ouzel.plan.render import render, render_conjunct
 
 _NAMES = {
     Way.UNBOUNDED: "counters, without a window",
     Way.INVERSE: "counters, by inverse matrices",
     Way.STACKS: "counters, by two stacks of products",
     Way.PER_START: "counters, a row for each first event",
+    Way.GRAPH: "counters, along the edges between events",
 }
 _COSTS = {
     Way.UNBOUNDED: "a step for each event",
     Way.INVERSE: "as many steps for each event as the pattern is long",
     Way.STACKS: "as many steps for each event, on average, as the pattern is long",
     Way.PER_START: "as many steps for each event as its key has first events in the window",
+    Way.GRAPH: "for each completing event as many steps as its key has pairs of neighbours in the window, at worst",
 }
 
 
@@ -36,6 +38,7 @@ def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
         lines.append(f"by {', '.join(part.label for part in plan.key)}")
     if plan.split is not None:
         lines.append(f"and by the group that each {label_of(plan.query.components[plan.split])} is of")
+    lines += [f"test {render_conjunct(plan.query, conjunct)}" for conjunct in plan.construction]
     window = window_of(plan.query)
     if window is not None:
         lines.append(f"within {window}, counted from the first event")

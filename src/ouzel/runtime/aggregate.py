@@ -12,6 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.errors import LimitError
+from ouzel.kernels.counters_graph import (
+    GraphState,
+    build_graph_tables,
+    new_graph_state,
+    rebase_graph,
+    reserve_graph,
+    scan_graph,
+)
 from ouzel.kernels.counters_matrix import (
     MatrixState,
     new_matrix_state,
@@ -32,10 +40,10 @@ from ouzel.kernels.counters_tables import (
     new_counter_output,
 )
 from ouzel.kernels.order import first_disorder, stable_order, ties
-from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.predicate_tables import Alternative, LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.aggregate import AggregatePlan
-from ouzel.plan.lower import Domain, Lanes, LaneSpec
+from ouzel.plan.lower import Domain, LaneSpec, lower
 from ouzel.runtime.aggregate_answer import answer
 from ouzel.runtime.aggregate_groups import GroupBook
 from ouzel.runtime.aggregate_values import columns_of, measured
@@ -60,7 +68,9 @@ class AggregateRunner:
         self._query = plan.query
         self._layout = layout
         self._limits = limits
-        self._lanes = Lanes()
+        # Predicates between events come first, so that what they were lowered to still fits.
+        self._lowered = lower(plan)
+        self._lanes = self._lowered.lanes
         self._sources = [
             self._lanes.lane(
                 measure.component,
@@ -84,12 +94,14 @@ class AggregateRunner:
         self._floats = len(plan.measures) - self._integers
         # The largest absolute value that each measure has seen.
         self._largest = np.ones(len(plan.measures), np.float64)
-        self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS)
+        self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS, Way.GRAPH)
         self._pending: list[CounterInstances] = []
         self._live = self._room(0)
         self._live_count = 0
         self._rows_state = new_row_state(self._tables)
         self._matrix_state = new_matrix_state(self._tables)
+        self._graph = build_graph_tables(self._tables, self._edges())
+        self._graph_state = new_graph_state(self._graph)
         self._output = new_counter_output(self._tables)
         self._ticks = np.empty(0, np.int64)
 
@@ -102,11 +114,26 @@ class AggregateRunner:
             lanes[store] += 1
         return made
 
+    def _edges(self) -> list[tuple[int, tuple[Alternative, ...]]]:
+        """Predicates between neighbours, by the place of the earlier one."""
+        place = {component.position: number for number, component in enumerate(self._query.positives)}
+        return [(min(place[c] for c in one.components), one.alternatives) for one in self._lowered.construction]
+
     def _room(self, capacity: int) -> CounterInstances:
-        return new_counter_instances(capacity, self._integers, self._floats, grouped=self._plan.split is not None)
+        graph = self._plan.way is Way.GRAPH
+        return new_counter_instances(
+            capacity,
+            self._integers,
+            self._floats,
+            grouped=self._plan.split is not None,
+            int_lanes=self._lanes.int_count if graph else 0,
+            float_lanes=self._lanes.float_count if graph else 0,
+        )
 
     @property
-    def _state(self) -> MatrixState | RowState:
+    def _state(self) -> MatrixState | RowState | GraphState:
+        if self._plan.way is Way.GRAPH:
+            return self._graph_state
         return self._rows_state if self._plan.way is Way.PER_START else self._matrix_state
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
@@ -123,7 +150,12 @@ class AggregateRunner:
         if self._plan.split is not None:
             groups = self._groups.of_events(frame, block.rows, instances)
         ints, floats = self._measured(instances)
-        self._pending.append(CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats))
+        lanes = (instances.int_lanes, instances.float_lanes, instances.lane_flags)
+        if self._plan.way is not Way.GRAPH:
+            lanes = (instances.int_lanes[:0], instances.float_lanes[:0], instances.lane_flags[:0])
+        self._pending.append(
+            CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats, *lanes)
+        )
         held = self.held_events
         if held > self._limits.max_buffered_events:
             raise LimitError(
@@ -206,6 +238,14 @@ class AggregateRunner:
         else:
             self._live, self._live_count, first = ready, len(ready.tick), 0
         groups = self._groups
+        if self._plan.way is Way.GRAPH:
+            graph_state = reserve_graph(
+                self._graph, self._graph_state, len(self._live.tick), groups.key_group, groups.count
+            )
+            self._graph_state, self._output = scan_graph(
+                self._graph, graph_state, self._live, first, self._live_count, until, self._output
+            )
+            return
         state = reserve_matrix(
             self._tables, self._matrix_state, len(self._live.tick), len(groups.key_group), groups.key_group
         )
@@ -279,9 +319,12 @@ class AggregateRunner:
         if self._plan.window_ticks is None:
             return
         if self._keeps_events:
-            dead = int(self._matrix_state.counters[Counter.OLDEST])
+            dead = int(self._state.counters[Counter.OLDEST])
             if (dead == self._live_count and dead) or dead > max(_COMPACT_MIN, self._live_count - dead):
-                rebase_matrix(self._matrix_state, dead, self._live_count)
+                if self._plan.way is Way.GRAPH:
+                    rebase_graph(self._graph_state, dead, self._live_count)
+                else:
+                    rebase_matrix(self._matrix_state, dead, self._live_count)
                 kept = self._room(self._live_count - dead)
                 _copy(self._live, dead, self._live_count - dead, kept, 0)
                 self._live, self._live_count = kept, self._live_count - dead
@@ -289,7 +332,7 @@ class AggregateRunner:
 
     def _forget_keys(self) -> None:
         """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
-        if self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+        if self._plan.way is Way.GRAPH or self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
             return
         blocks = list(self._pending)
         live: list[np.ndarray] = [block.key for block in blocks]
@@ -369,7 +412,9 @@ class AggregateRunner:
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take the place of the runner that `dump` stored."""
-        if self._plan.way is Way.PER_START:
+        if self._plan.way is Way.GRAPH:
+            self._graph_state = _load_arrays(self._graph_state, head["state"], reader)
+        elif self._plan.way is Way.PER_START:
             self._rows_state = _load_arrays(self._rows_state, head["state"], reader)
         else:
             self._matrix_state = _load_arrays(self._matrix_state, head["state"], reader)

@@ -1,0 +1,113 @@
+"""What aggregates promise beside their values: errors, limits, drift, memory, and what EXPLAIN says."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.errors import LimitError, QueryError
+from ouzel.runtime.aggregate_values import ordered, unordered
+
+
+def events(*rows: tuple[str, int, Any]) -> list[dict[str, Any]]:
+    return [{"type": kind, "ts": time, "x": value} for kind, time, value in rows]
+
+
+def test_a_count_that_does_not_fit_is_an_error_with_a_hint() -> None:
+    many = events(*((kind, 100 * step + n, 0) for step, kind in enumerate("ABCDEFGHIJKL") for n in range(60)))
+    text = "PATTERN SEQ(A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k, L l) AGG COUNT WITHIN 5000"
+    with pytest.raises(LimitError, match="count does not fit integer any more; write COUNT AS DECIMAL"):
+        ouzel.match(many, text)
+    exact = ouzel.match(many, text.replace("COUNT", "COUNT AS DECIMAL")).to_pylist()
+    assert [int(row["count"]) for row in exact[-2:]] == [60**11 * 59, 60**12]
+
+
+def test_a_sum_whose_parts_overflow_but_which_fits_is_no_error() -> None:
+    large = 2**62
+    found = ouzel.match(
+        events(("A", 1, large), ("A", 2, large), ("A", 3, -large), ("B", 4, 0)), "PATTERN SEQ(A a, B b) AGG SUM(a.x)"
+    )
+    assert found.to_pylist() == [{"end": 4, "sum_a_x": large}]
+    with pytest.raises(LimitError, match="sum_a_x does not fit"):
+        ouzel.match(events(("A", 1, large), ("A", 2, large), ("B", 4, 0)), "PATTERN SEQ(A a, B b) AGG SUM(a.x)")
+
+
+def test_sums_of_floats_do_not_drift() -> None:
+    """Over 1,000 windows of values of very different sizes: 1e-9 of the sum of absolute values."""
+    rng = np.random.default_rng(7)
+    count, window = 20_000, 20
+    values = np.where(rng.random(count) < 0.5, 1e12, 1.0) * rng.standard_normal(count)
+    table = pa.table(
+        {"type": pa.array(["A", "B"]).take(pa.array(np.arange(count) % 2)), "ts": np.arange(count), "x": values}
+    )
+    found = ouzel.match(table, f"PATTERN SEQ(A a, B b) AGG SUM(a.x) AS total WITHIN {window}")
+    for end, total in zip(found["end"].to_pylist()[::97], found["total"].to_pylist()[::97], strict=True):
+        pairs = [
+            (a, b) for a in range(max(0, end - window + 1), end, 1) if a % 2 == 0 for b in range(a + 1, end + 1, 2)
+        ]
+        exact = math.fsum(values[a] for a, _ in pairs)
+        assert abs(total - exact) <= 1e-9 * math.fsum(abs(values[a]) for a, _ in pairs)
+
+
+def test_a_stream_without_a_window_refuses_what_would_keep_every_event() -> None:
+    text = "PATTERN SEQ(A a, B b) WHERE a.x < b.x AGG COUNT"
+    engine = ouzel.Engine(text)
+    with pytest.raises(QueryError, match=r"has no WITHIN, and a stream's events would have to be kept for ever"):
+        engine.push(events(("A", 1, 0)))
+    assert ouzel.match(events(("A", 1, 0), ("B", 2, 1)), text).num_rows == 1
+
+
+def test_keys_that_are_gone_are_forgotten() -> None:
+    """State follows the window, however many keys a stream has had, and whatever counts them."""
+    for text in (
+        "PATTERN SEQ(A a, B b) GROUP BY x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, !(C c), B b) GROUP BY x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(!(C c), A a, B b) GROUP BY x AGG COUNT WITHIN 50",
+    ):
+        engine = ouzel.Engine(text)
+        told, sizes = 0, []
+        for batch in range(30):
+            rows = [("A" if n % 2 == 0 else "B", 1000 * batch + n, 500 * batch + n // 2) for n in range(1000)]
+            told += engine.push(events(*rows))["query"].num_rows
+            sizes.append(len(engine.snapshot()))
+        told += engine.finish()["query"].num_rows
+        assert told == 30 * 500, text
+        assert max(sizes[-5:]) <= 2 * max(sizes[8:14]), f"{text}: {sizes}"
+
+
+def test_time_alone_tells_of_expiry() -> None:
+    engine = ouzel.Engine("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 10 EMIT ON CHANGE")
+    engine.push(events(("A", 1, 0), ("B", 2, 0)))
+    assert engine.advance(10)["query"].to_pylist() == [{"end": 2, "count": 1}]
+    assert engine.advance(11)["query"].to_pylist() == [{"end": 11, "count": 0}]
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("PATTERN SEQ(A a, B b) AGG COUNT", "counters, without a window"),
+        ("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 5", "counters, by inverse matrices"),
+        ("PATTERN SEQ(A a, !(C c), B b) AGG COUNT WITHIN 5", "counters, by two stacks of products"),
+        ("PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT WITHIN 5", "counters, a row for each first event"),
+        ("PATTERN SEQ(A a, B b) WHERE a.x < b.x AGG COUNT WITHIN 5", "counters, along the edges between events"),
+        ("PATTERN SEQ(A a, B b, C c) WHERE a.x < c.x AGG COUNT WITHIN 5", "stacks, and adding up"),
+    ],
+)
+def test_explain_names_the_way(text: str, kernel: str) -> None:
+    explained = ouzel.explain(text)
+    assert f"\nkernel {kernel}\n" in explained
+    assert ("the cost grows with the number of matches" in explained) == kernel.startswith("stacks,")
+
+
+def test_floats_keep_their_order_as_integers() -> None:
+    values = [-math.inf, -2.5, -5e-324, 0.0, 5e-324, 1.0, math.inf, math.nan]
+    shuffled = random.Random(1).sample(values, len(values))
+    keys = np.sort(ordered(np.array(shuffled)))
+    assert str(unordered(keys).tolist()) == str(values)
+    assert len({int(key) for key in ordered(np.array([0.0, -0.0]))}) == 1
