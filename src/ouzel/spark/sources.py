@@ -93,9 +93,9 @@ def _numbers(options: Mapping[str, str]) -> dict[str, int]:
 
 
 def _day(number: int, *, events: int, seed: int) -> pa.Table:
-    from ouzel.datasets import shop_day
+    import ouzel
 
     day = FIRST_DAY + timedelta(days=number)
-    table = shop_day(events, seed=seed + number, date=day.isoformat()).events
+    table = ouzel.datasets.shop_day(events, seed=seed + number, date=day.isoformat()).events
     # Spark's watermarks need moments with a zone.
     return table.set_column(0, "ts", table.column("ts").cast(pa.timestamp("us", "UTC")))
