@@ -10,7 +10,8 @@ class OuzelError(Exception):
 class QueryError(OuzelError):
     """A query is wrong: one sentence, its place in the text with a caret, and a hint where one can be given.
 
-    >>> print(QueryError("there is no event type 'Shef'", text="PATTERN SEQ(Shef a)", start=12, end=16, hint="did you mean 'Shelf'?"))
+    >>> text = "PATTERN SEQ(Shef a)"
+    >>> print(QueryError("there is no event type 'Shef'", text=text, start=12, end=16, hint="did you mean 'Shelf'?"))
     there is no event type 'Shef' (line 1, column 13)
       PATTERN SEQ(Shef a)
                   ^^^^
@@ -82,7 +83,7 @@ def _rebuild_query_error(
 
 
 class InputError(OuzelError):
-    """The events are not what the query or the engine needs: a null time, a missing column, a type that cannot be used."""
+    """The events are not what the query or the engine needs: a null time, a missing column, an unusable type."""
 
 
 class LimitError(OuzelError):

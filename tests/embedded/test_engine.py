@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def test_files(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(ROWS)
     pq.write_table(table, tmp_path / "events.parquet")
     csv.write_csv(table, tmp_path / "events.csv")
-    lines = "\n".join('{"type":"%s","ts":%d,"id":%d}' % (r["type"], r["ts"], r["id"]) for r in ROWS)
+    lines = "\n".join(json.dumps(row) for row in ROWS)
     (tmp_path / "events.jsonl").write_text(lines + "\n")
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -77,7 +78,10 @@ def test_files(tmp_path: Path) -> None:
         ([{"type": "A", "when": 1}], "there is no time column 'ts'"),
         ([{"kind": "A", "ts": 1}], "there is no type column 'type'"),
         ([{"type": "A", "ts": 1.5}], "the time column 'ts' is of type double"),
-        ([{"type": "A", "ts": 1, "id": 1}, {"type": "A", "ts": 2, "id": "x"}], "the values of 'id' do not have one type"),
+        (
+            [{"type": "A", "ts": 1, "id": 1}, {"type": "A", "ts": 2, "id": "x"}],
+            "the values of 'id' do not have one type",
+        ),
     ],
 )
 def test_bad_inputs_say_what_and_where(events: Any, words: str) -> None:
