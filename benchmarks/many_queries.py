@@ -2,10 +2,11 @@
 
 Table 2 of the paper, and what it leaves open and is fixed here: one event a tick; the discrete attributes d0 to d3 are
 integers below 100, the continuous ones c0 to c3 lie in [0, 1); a range is [low, low + selectivity] with 25 equally
-spaced lows, the same for both ranges of a step; attributes are chosen by zipf_1, values and ranges of step i by zipf_i; the primary attribute keeps its
-value in all three steps; the parameterized predicate of LinearDyn is c0 of the step before against c0 of this one.
+spaced lows, the same for both ranges of a step; attributes are chosen by zipf_1, values and ranges of step i by
+zipf_i; the primary attribute keeps its value in all three steps; the parameterized predicate of LinearDyn is c0 of the
+step before against c0 of this one.
 
-    python benchmarks/many_queries.py [--quick] [--only NAME] [--plots DIRECTORY]
+    python benchmarks/many_queries.py [--quick] [--only NAME]
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only")
-    parser.add_argument("--plots", type=Path)
     given = parser.parse_args()
     report: dict[str, Any] = {}
     small = events(2_000)

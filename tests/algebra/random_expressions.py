@@ -166,11 +166,8 @@ def _fold(rng: random.Random, left: _Typed, right: _Typed, bounded: bool) -> _Ty
             if name is not None:
                 other = rng.choice([n for n in joint if joint[n] == joint[name]])
                 operator = rng.choice("+-*")
-                each = each.extend(
-                    **{
-                        name: f"{name}.last {operator} {rng.choice([other, '1', other + '.last' if other in before else other])}"
-                    }
-                )
+                old = f"{other}.last" if other in before else other
+                each = each.extend(**{name: f"{name}.last {operator} {rng.choice([other, '1', old])}"})
     return _Typed(left.stream.fold(right.stream, theta, each, first), joint)
 
 

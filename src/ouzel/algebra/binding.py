@@ -280,11 +280,9 @@ class _Binder:
         if self.catalog.open:
             return None
         if base.type is not None:
-            if self.catalog.declared is not None and self.catalog.common is None:
-                if base.type not in self.catalog.declared:
-                    raise QueryError(
-                        f"there is no event type {quoted(base.type)}", hint=nearest(base.type, self.catalog.declared)
-                    )
+            declared = self.catalog.declared
+            if declared is not None and self.catalog.common is None and base.type not in declared:
+                raise QueryError(f"there is no event type {quoted(base.type)}", hint=nearest(base.type, declared))
             return self.catalog.attributes(base.type)
         if self.catalog.declared is None:
             return self.catalog.common

@@ -453,9 +453,9 @@ def _takes(automata, state, events, instance, event, node, mask, duration):
     while mask != 0:
         if mask & 1:
             least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
-            if least <= duration and duration <= greatest:
-                if _programs_hold(automata, state, events, instance, event, conjunct):
-                    return True
+            lasts = least <= duration and duration <= greatest
+            if lasts and _programs_hold(automata, state, events, instance, event, conjunct):
+                return True
         mask >>= 1
         conjunct += 1
     return False

@@ -113,7 +113,7 @@ def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
 def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: bool = True) -> Built:
     """Merge the automata of all queries of all patterns."""
     node_of, owners = _nodes(patterns, merge)
-    count = 1 + len(owners)
+    count = 1 + owners.total
     edges = _edges(patterns, node_of, owners)
     return _assembled(patterns, programs, node_of, owners, edges, count)
 
@@ -240,8 +240,9 @@ class _Owners(NamedTuple):
     place: NDArray[np.int32]
     row: NDArray[np.int32]
 
-    def __len__(self) -> int:  # type: ignore[override]
-        return self.row.size
+    @property
+    def total(self) -> int:
+        return int(self.row.size)
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], _Owners]:
@@ -300,7 +301,7 @@ def _numbered(
     begins = np.cumsum([0, *((len(p.nodes) - 1) * p.count for p in patterns)])
     pattern, place, row = pattern_of[representative], place_of[representative], row_of[representative]
     number = np.zeros(len(representative), np.int32)
-    order = []
+    order: list[Ints] = []
     for current in np.unique(place).tolist():
         mine = np.flatnonzero(place == current)
         near = np.zeros(len(mine), np.uint64)
@@ -317,7 +318,7 @@ def _numbered(
                 word = mixed(mixed(lane.astype(np.uint64), value), other)
                 near[chosen] = mixed(word, other_value)
         mine = mine[np.argsort(near)]
-        number[mine] = 1 + sum(map(len, order)) + np.arange(len(mine), dtype=np.int32)
+        number[mine] = 1 + sum(one.size for one in order) + np.arange(len(mine), dtype=np.int32)
         order.append(mine)
     return number, np.concatenate(order or [np.empty(0, np.int64)])
 

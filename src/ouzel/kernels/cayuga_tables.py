@@ -214,7 +214,7 @@ class State(NamedTuple):
 class Results(NamedTuple):
     """What final nodes were reached with."""
 
-    count: NDArray[np.int64]
+    count: NDArray[np.int64]  # type: ignore[assignment]  # a field, not the tuple's method
     node: NDArray[np.int32]
     times: NDArray[np.int64]  # [result, 5]
     slots: NDArray[np.int32]
@@ -270,7 +270,8 @@ def with_room(state: State, capacity: int) -> State:
     # The smallest numbers are taken first.
     grown["links"][free : free + capacity - used, Link.FREE] = np.arange(capacity - 1, used - 1, -1)
     state.counters[Counter.FREE] = free + capacity - used
-    return state._replace(**grown, registers=Registers(*(_taller(array, capacity) for array in state.registers)))
+    registers = Registers(*(_taller(array, capacity) for array in state.registers))
+    return state._replace(times=grown["times"], links=grown["links"], slots=grown["slots"], registers=registers)
 
 
 def _taller(array: NDArray, rows: int) -> NDArray:  # type: ignore[type-arg]
@@ -298,9 +299,11 @@ def larger_results(results: Results) -> Results:
     """Twice the room, with what is in it."""
     rows = 2 * len(results.node)
     return Results(
-        results.count,
-        *(_taller(array, rows) for array in (results.node, results.times, results.slots)),
-        Registers(*(_taller(array, rows) for array in results.registers)),
+        count=results.count,
+        node=_taller(results.node, rows),
+        times=_taller(results.times, rows),
+        slots=_taller(results.slots, rows),
+        registers=Registers(*(_taller(array, rows) for array in results.registers)),
     )
 
 

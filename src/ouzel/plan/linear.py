@@ -147,6 +147,10 @@ class PlannedBranch:
     edges: tuple[PlannedEdge, ...]
 
 
+# Where an edge comes from, its predicate, its registers, and its conditions as they were.
+_Entering = tuple[int, tuple[PlannedConjunct, ...], tuple[tuple[int, int, bool], ...], tuple[Bound, ...]]
+
+
 class Planner:
     """Plans branches over shared lanes and programs.
 
@@ -169,7 +173,7 @@ class Planner:
         nodes: list[PlannedNode] = [PlannedNode()]
         edges: list[PlannedEdge] = []
         start = self._conjuncts(branch.start.conditions, branch.start.source, member=True)
-        entering = [(0, start, (), branch.start.conditions)]
+        entering: list[_Entering] = [(0, start, (), branch.start.conditions)]
         for number, hop in enumerate(branch.hops, start=1):
             source = hop.operand.source
             places = []
@@ -296,9 +300,9 @@ class Planner:
             return None
         whole = duration(0, CURRENT, self._time)
         for operator, left, right in sides:
-            if left == whole and components_of(right) <= {PARAMETERS} and operator != "!=":
-                if right.type.kind in (Kind.INT, Kind.DURATION):
-                    return DurationBound(operator, right)
+            is_number = right.type.kind in (Kind.INT, Kind.DURATION) and components_of(right) <= {PARAMETERS}
+            if left == whole and is_number and operator != "!=":
+                return DurationBound(operator, right)
         return None
 
     def _static(self, comparison: Bound, source: Source) -> list[StaticAtom]:
@@ -360,7 +364,8 @@ def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
     tests = [operand for operand in condition.operands if components_of(operand) != {PARAMETERS}]
     if not unless or len(tests) != 1 or not isinstance(tests[0], Operation):
         return None
-    (test,) = tests
+    test = tests[0]
+    assert isinstance(test, Operation)
     either = unless[0] if len(unless) == 1 else Operation("or", tuple(unless), type=BOOL)
     parts = test.operands if test.operator == "and" else (test,)
     return (either, parts) if all(_sides(part) for part in parts) else None

@@ -39,13 +39,12 @@ from ouzel.kernels.cayuga_tables import (
 from ouzel.kernels.order import stable_order
 from ouzel.plan.linear import EventLane, EventLanes, Form, Planner, ordered
 from ouzel.runtime.coding import Coder
-from ouzel.runtime.frames import take
+from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.patterns import Constants, ParameterFrame, PatternWriter, as_integers
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.transform import ticks_to_time
 from ouzel.runtime.values import Column, from_engine, one_array, output_type, split, to_engine
 from ouzel.runtime.vectors import evaluate, holds
 
@@ -387,8 +386,10 @@ class StreamRunner:
         table = parts[0][1] if len(parts) == 1 else pa.concat_tables([t for _, t in parts]).combine_chunks()
         batch = Batch(
             table,
-            *results.times[places, : Time.PRINT].T.copy(),
-            results.times[places, Time.PRINT :],
+            start=results.times[places, Time.START],
+            end=results.times[places, Time.END],
+            first_end=results.times[places, Time.FIRST_END],
+            fingerprint=results.times[places, Time.PRINT :],
         )
         return without_repetitions(batch) if may_repeat(self.stream) else batch
 
@@ -413,7 +414,8 @@ class StreamRunner:
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
         """When events began or ended."""
-        return self._machine.events.times[events, Time.START if field is EventField.START else Time.END]
+        found: np.ndarray = self._machine.events.times[events, Time.START if field is EventField.START else Time.END]
+        return found
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
@@ -485,7 +487,8 @@ class ResultFrame:
         return _sources(self._branch)[slot]
 
     def _events(self, slot: int) -> np.ndarray:
-        return self._results.slots[self._places, slot]
+        events: np.ndarray = self._results.slots[self._places, slot]
+        return events
 
     def raw(self, reference: Attribute) -> pa.Array:
         slot = reference.component

@@ -135,7 +135,8 @@ class StoredConstants:
         return values[self._rows], valid[self._rows]
 
     def truth(self, condition: Bound) -> np.ndarray:
-        return self._known[None, condition][0][self._rows]
+        holds: np.ndarray = self._known[None, condition][0][self._rows]
+        return holds
 
     def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ints, floats, nulls = self._parameters

@@ -39,6 +39,7 @@ from ouzel.runtime.automaton import (
     without_repetitions,
 )
 from ouzel.runtime.coding import Coder
+from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits
@@ -46,7 +47,6 @@ from ouzel.runtime.payload import Payload
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
 from ouzel.runtime.session import EARLIEST, LATEST, Session
-from ouzel.runtime.transform import ticks_to_time
 from ouzel.runtime.values import one_array, to_engine
 
 # A delta larger than this, and than this share of the large segment, is merged into it.
@@ -153,7 +153,7 @@ class _Segment:
         """The node here of every node there; -1 where none of its queries is here."""
         mapping = np.full(older.automata.node_count, -1, np.int64)
         here = {id(group): number for number, (group, _) in enumerate(self.members)}
-        node_of = {owner: nodes for owner, nodes in zip(self._owners, self._node_of, strict=True)}
+        node_of = dict(zip(self._owners, self._node_of, strict=True))
         for (number, branch), nodes in zip(older._owners, older._node_of, strict=True):
             group, rows = older.members[number]
             if id(group) not in here:
@@ -207,7 +207,7 @@ class QuerySet:
     ) -> None:
         from ouzel.runtime.engine import limits_of
 
-        self._options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
+        self._options: dict[str, Any] = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
         self._max_delay = max_delay
         self._limits = limits_of(limits)
         self._bounded = bounded
@@ -491,7 +491,7 @@ class QuerySet:
         self._bring_up_to_date()
         if ready is not None:
             table, ticks = ready
-            for id, (session, _, _) in self._alone.items():
+            for session, _, _ in self._alone.values():
                 session.push(table)
             if self._segments:
                 self._read(table, ticks, answers)
@@ -611,7 +611,8 @@ class QuerySet:
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
         """When events began or ended."""
-        return self._events.times[events, Time.START if field is EventField.START else Time.END]
+        found: np.ndarray = self._events.times[events, Time.START if field is EventField.START else Time.END]
+        return found
 
     def _column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
         assert self._layout is not None
@@ -697,11 +698,12 @@ class QuerySet:
     @property
     def bytes(self) -> int:
         """How much memory queries take: constants, automata and indexes, without events and instances."""
-        tables = [table for s in self._segments for table in (*s.automata, *s.automata.code)]
-        automata = [table for table in tables if isinstance(table, np.ndarray)]
-        state = [s.machine.state.places for s in self._segments] + [s.machine.state.edge_stamps for s in self._segments]
-        tags = [array for s in self._segments for array in (s._tags, s._tag_first, s.since, *s._node_of)]
-        return sum(a.nbytes for a in (*automata, *state, *tags)) + sum(group.bytes for group in self._groups)
+        tables: list[Any] = [table for s in self._segments for table in (*s.automata, *s.automata.code)]
+        for s in self._segments:
+            tables += [s.machine.state.places, s.machine.state.edge_stamps]
+            tables += [s._tags, s._tag_first, s.since, *s._node_of]
+        sizes = [int(table.nbytes) for table in tables if isinstance(table, np.ndarray)]
+        return sum(sizes) + sum(group.bytes for group in self._groups)
 
     def explain(self) -> str:
         """The indexes and how large they are."""
@@ -716,8 +718,8 @@ class QuerySet:
             dynamic = int((automata.nodes[:-1, Node.KEY_LANE] >= 0).sum())
             lines += [
                 f"  {segment.size:,} queries of {patterns:,} shapes",
-                f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, for {separate:,} "
-                "nodes of single automata",
+                f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, "
+                f"for {separate:,} nodes of single automata",
                 f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "
                 f"{int((automata.fr_keys != 0).sum()):,} keys",
                 f"  AN index over active nodes: {len(automata.an_entries):,} entries by {len(automata.an_lanes)} "
