@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def queries(
 
 
 def bind_all(
-    queries: Mapping[str, Query], catalog: Callable[[Query], Catalog], *, streaming: bool = False
+    queries: Mapping[str, Any], catalog: Callable[[Query], Catalog], *, streaming: bool = False
 ) -> tuple[BoundQuery, ...]:
     """Bind queries that may read each other's results (INTO, FROM), each after those it reads.
 

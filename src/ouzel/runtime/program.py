@@ -26,7 +26,6 @@ from ouzel.plan.incomplete import check_model
 from ouzel.plan.model import KeyWay
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
-from ouzel.runtime.automaton import require_bounded
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
@@ -62,7 +61,7 @@ class Program:
 
 
 def make_program(
-    queries: Mapping[str, Query],
+    queries: Mapping[str, Any],
     schema: pa.Schema | Mapping[str, pa.Schema],
     *,
     time: str,
@@ -96,6 +95,8 @@ def make_program(
     )
     if streaming:
         for expression in algebra:
+            from ouzel.runtime.automaton import require_bounded
+
             require_bounded(expression)
     bound = bind_all(queries, catalog, streaming=streaming)
     for query in bound:
@@ -106,7 +107,7 @@ def make_program(
     return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
 
 
-def _only_type(queries: Mapping[str, Query]) -> str:
+def _only_type(queries: Mapping[str, Any]) -> str:
     """The one event type that queries name, for an input without a type column."""
     names = set().union(*(event_types(query) for query in queries.values()))
     if len(names) > 1:
