@@ -1,4 +1,7 @@
-"""Which runner runs a plan. Every kernel has one; a session only knows what is said here."""
+"""Which runner runs a plan. Every kernel has one; a session only knows what is said here.
+
+Runners are loaded when the first plan needs them: their kernels are most of what a fresh process would load.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,8 @@ from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
-from ouzel.runtime.aggregate import AggregateRunner
-from ouzel.runtime.aggregate_matches import MatchesRunner
-from ouzel.runtime.incomplete import IncompleteRunner
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.runs import RunsRunner
-from ouzel.runtime.sequence import SequenceRunner
 from ouzel.runtime.snapshot import Reader, Writer
 
 
@@ -60,11 +58,21 @@ class Runner(Protocol):
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
     """The runner of a plan, before its first event."""
     if isinstance(plan, IncompletePlan):
+        from ouzel.runtime.incomplete import IncompleteRunner
+
         return IncompleteRunner(plan, layout, limits)
     if isinstance(plan, AggregatePlan):
         if plan.way is None:
+            from ouzel.runtime.aggregate_matches import MatchesRunner
+
             return MatchesRunner(plan, layout, limits, runner_for)
+        from ouzel.runtime.aggregate import AggregateRunner
+
         return AggregateRunner(plan, layout, limits)
     if isinstance(plan, RunPlan):
+        from ouzel.runtime.runs import RunsRunner
+
         return RunsRunner(plan, layout, limits)
+    from ouzel.runtime.sequence import SequenceRunner
+
     return SequenceRunner(plan, layout, limits)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import StateError
-from ouzel.runtime.automaton import AlgebraRunner
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.program import Program, dump, load
@@ -36,6 +35,8 @@ class Session:
             name: runner_for(plan, self._layouts[name], program.limits) for name, plan in program.plans().items()
         }
         for expression in program.algebra:
+            from ouzel.runtime.automaton import AlgebraRunner
+
             self._runners[expression.name] = AlgebraRunner(expression, program.layout, program.limits)
         self._watermark = EARLIEST
         self._keep_late = keep_late
