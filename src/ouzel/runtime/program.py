@@ -95,7 +95,6 @@ def make_program(
     )
     if streaming:
         for expression in algebra:
-            
             from ouzel.runtime.automaton import require_bounded
 
             require_bounded(expression)
