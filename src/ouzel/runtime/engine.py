@@ -14,7 +14,7 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
-from ouzel.errors import InputError, QueryError
+from ouzel.errors import InputError, QueryError, StateError
 from ouzel.loss import LossModel
 from ouzel.plan.incomplete import check_model
 from ouzel.plan.support import require_runnable
@@ -163,35 +163,23 @@ class Engine:
         """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
         if self._session is None:
             raise InputError("there is nothing to snapshot before the first push()")
-        from ouzel.runtime.snapshot import Writer
-
-        writer = Writer()
-        head = {
-            "engine": 1,
-            "session": writer.add_bytes(self._session.snapshot()),
-            "delay_ticks": self._delay_ticks,
-            "newest": self._newest,
-            "finished": self._finished,
-        }
-        return writer.finish(head)
+        feeder = {"delay_ticks": self._delay_ticks, "newest": self._newest, "finished": self._finished}
+        return self._session.snapshot(feeder)
 
     @classmethod
     def restore(cls, blob: bytes) -> Engine:
         """The engine that a snapshot was taken of."""
-        from ouzel.errors import StateError
-        from ouzel.runtime.snapshot import Reader
-
-        reader = Reader(blob)
-        if reader.head.get("engine") != 1:
+        session = Session.restore(blob)
+        if session.feeder is None:
             raise StateError("this snapshot is not one of an Engine")
         engine = cls.__new__(cls)
-        engine._session = Session.restore(reader.bytes(reader.head["session"]))
-        engine._feed = _Feed({}, engine._session.program)
-        engine._delay_ticks = reader.head["delay_ticks"]
+        engine._session = session
+        engine._feed = _Feed({}, session.program)
+        engine._delay_ticks = session.feeder["delay_ticks"]
         engine._max_delay = engine._delay_ticks
-        engine._newest = reader.head["newest"]
-        engine._finished = reader.head["finished"]
-        engine._keep_late = engine._session.keep_late
+        engine._newest = session.feeder["newest"]
+        engine._finished = session.feeder["finished"]
+        engine._keep_late = session.keep_late
         return engine
 
     def _opened(self) -> Session:

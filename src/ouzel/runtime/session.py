@@ -6,6 +6,8 @@ which are late, and keeps everything that must survive in one snapshot.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -41,6 +43,9 @@ class Session:
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
+        self._stored_program: bytes | None = None
+        # What the feeder of a restored session had stored beside it.
+        self.feeder: dict[str, Any] | None = None
         self.late = 0
 
     @classmethod
@@ -138,11 +143,14 @@ class Session:
         tables, self._late_tables = self._late_tables, []
         return pa.concat_tables(tables) if tables else self._program.layout.schema.empty_table()
 
-    def snapshot(self) -> bytes:
-        """The whole state."""
+    def snapshot(self, feeder: dict[str, Any] | None = None) -> bytes:
+        """The whole state, and beside it whatever the feeder must remember, as plain data."""
+        if self._stored_program is None:
+            self._stored_program = dump(self._program)
         writer = Writer()
         head = {
-            "program": writer.add_bytes(dump(self._program)),
+            "feeder": feeder,
+            "program": writer.add_bytes(self._stored_program),
             "watermark": self._watermark,
             "late": self.late,
             "keep_late": self._keep_late,
@@ -163,6 +171,8 @@ class Session:
                     "start it afresh, or go back to the query that wrote it"
                 )
             session = cls(load(stored), keep_late=reader.head["keep_late"])
+            session._stored_program = stored
+            session.feeder = reader.head["feeder"]
             session._watermark = reader.head["watermark"]
             session.late = reader.head["late"]
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
