@@ -143,12 +143,16 @@ class AggregateRunner:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
-        frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
+
+        def frame_of(places: np.ndarray) -> EventFrame:
+            chosen = rows[places]
+            return EventFrame(self._query, self._layout, table, ticks, lambda component: chosen, len(chosen))
+
         instances = block.instances
-        self._groups.note_keys(frame, block.rows, instances, max(1, self._stager.keys.count))
+        self._groups.note_keys(frame_of, block.rows, instances, max(1, self._stager.keys.count))
         groups = np.empty(0, np.int32)
         if self._plan.split is not None:
-            groups = self._groups.of_events(frame, block.rows, instances)
+            groups = self._groups.of_events(frame_of(np.arange(len(rows))), block.rows, instances)
         ints, floats = self._measured(instances)
         lanes = (instances.int_lanes, instances.float_lanes, instances.lane_flags)
         if self._plan.way is not Way.GRAPH:

@@ -7,7 +7,7 @@ one component's events do (`GROUP BY v.attr`), each of its events is, and null i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,24 +53,27 @@ class GroupBook:
 
     # ── By key ─────────────────────────────────────────────────────────────────────────────────────
 
-    def note_keys(self, frame: EventFrame, rows: np.ndarray, instances: Instances, key_count: int) -> None:
-        """Find the groups of keys that are new. `rows` are the instances' rows in the frame."""
+    def note_keys(
+        self, frame_of: Callable[[np.ndarray], EventFrame], rows: np.ndarray, instances: Instances, key_count: int
+    ) -> None:
+        """Find the groups of keys that are new. `frame_of` reads some of the instances' `rows`."""
         known = len(self.key_group)
         if key_count <= known:
             return
         self.key_group = np.concatenate([self.key_group, np.zeros(key_count - known, np.int32)])
         if not self._query.group_by or self._plan.split is not None:
             return
-        new = np.flatnonzero(instances.key >= known)
-        keys, first = np.unique(instances.key[new], return_index=True)
-        chosen = new[first]
-        groups = np.zeros(len(keys), np.int32)
+        # One instance speaks for each key: what is written last stays, so backwards that is its first.
+        speaker = np.full(key_count, -1, np.int64)
+        speaker[instances.key[::-1]] = np.arange(len(rows) - 1, -1, -1)
+        keys = np.flatnonzero(speaker >= 0)
+        keys = keys[keys >= known]
+        chosen = speaker[keys]
         for position in np.unique(instances.component[chosen]):
             mine = np.flatnonzero(instances.component[chosen] == position)
-            places = pa.array(rows[chosen[mine]])
+            frame = frame_of(rows[chosen[mine]])
             columns = [self._column(frame, self._of_component(key.path, int(position)), i) for i, key in self._keys()]
-            groups[mine] = self._numbered([column.take(places) for column in columns])
-        self.key_group[keys] = groups
+            self.key_group[keys[mine]] = self._numbered(columns)
 
     def _keys(self) -> list[tuple[int, Any]]:
         return list(enumerate(self._query.group_by))
