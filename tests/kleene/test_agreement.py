@@ -8,7 +8,7 @@ import random
 import pytest
 
 import ouzel
-from tests.embedded.agreement import COLUMNS, counted, expected, matched, query_of, streamed, table_of
+from tests.embedded.agreement import COLUMNS, counted, expected, matched, query_of, random_rules, streamed, table_of
 from tests.oracle import oracle
 from tests.oracle.random_cases import RandomCase, random_case
 
@@ -25,6 +25,8 @@ def test_random_kleene_queries(part: int) -> None:
         want = expected(case)
         matching += bool(want)
         assert matched(case) == want, f"case {number}, whole:\n{case.text}"
+        off = random_rules(rng)
+        assert matched(case, rules_off=off) == want, f"case {number}, without {off}:\n{case.text}"
         if "COMPRESSED" in case.text:
             assert listed(case) == listed_by_oracle(case), f"case {number}, listed:\n{case.text}"
         if "WITHIN" in case.text:

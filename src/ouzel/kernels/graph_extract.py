@@ -51,14 +51,16 @@ def compress_graph(
     return _joined([_graph_row(tables, state, events, roots[a:b], since) for a, b, since in _rows(row_bounds, oldest)])
 
 
-def compress_runs(state: RunState, row_bounds: NDArray[np.int64], nodes: NDArray[np.int32]) -> Compressed:
-    """The same for matches that runs have found, one by one."""
-    arena = state.arena
+def compress_runs(
+    tables: RunTables,
+    state: RunState,
+    row_bounds: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+    oldest: NDArray[np.int64],
+) -> Compressed:
+    """The same for matches that runs have found, one by one or combined."""
     return _joined(
-        [
-            _runs_row(arena.event, arena.parent, arena.first, arena.place, nodes[a:b])
-            for a, b, _ in _rows(row_bounds, row_bounds)
-        ]
+        [_runs_row(bool(tables.merge), state.arena, nodes[a:b], since) for a, b, since in _rows(row_bounds, oldest)]
     )
 
 
@@ -201,48 +203,84 @@ def _next_live(cells, number, lowest, link, oldest):
 
 
 @njit(cache=True, nogil=True)
-def _runs_row(node_event, node_parent, node_first, node_place, matches):
-    highest = 0
-    for node in matches:
-        highest = max(highest, node)
-    is_in = np.zeros(highest + 1, np.bool_)
-    for node in matches:
-        while node >= 0 and not is_in[node]:
-            is_in[node] = True
-            node = node_parent[node]
-    number = np.full(highest + 1, -1, np.int32)
-    count = 0
-    for node in range(highest + 1):
-        if is_in[node]:
-            number[node] = count
-            count += 1
+def _runs_row(merged, arena, matches, oldest):
+    reachable = _reachable_nodes(merged, arena, matches, oldest)
+    count = reachable.size
+    lowest = reachable[0]
+    number = np.full(reachable[-1] - lowest + 1, -1, np.int32)
+    for cell in range(count):
+        number[reachable[cell] - lowest] = cell
     event_slot = np.empty(count, np.int32)
     cell_event = np.empty(count, np.int32)
     cell_place = np.empty(count, np.int32)
     cell_begin = np.full(count, -1, np.int32)
     cell_take = np.full(count, -1, np.int32)
-    link_cell = np.full(count, -1, np.int32)
-    link_next = np.full(count, -1, np.int32)
+    link_cell = np.empty(count, np.int32)
+    link_next = np.empty(count, np.int32)
     slots = 0
-    for node in range(highest + 1):
-        cell = number[node]
-        if cell < 0:
-            continue
-        if slots == 0 or event_slot[slots - 1] != node_event[node]:
-            event_slot[slots] = node_event[node]
+    links = 0
+    for cell in range(count):
+        entry = reachable[cell]
+        if slots == 0 or event_slot[slots - 1] != arena.event[entry]:
+            event_slot[slots] = arena.event[entry]
             slots += 1
         cell_event[cell] = slots - 1
-        cell_place[cell] = node_place[node]
-        # The link of the same number leads to the one cell before this one.
-        if node_parent[node] < 0:
-            cell_begin[cell] = _STARTS
-        else:
-            link_cell[cell] = number[node_parent[node]]
-            if node_first[node] == node:
-                cell_begin[cell] = cell
-            else:
-                cell_take[cell] = cell
+        cell_place[cell] = arena.place[entry]
+        while entry >= 0:
+            parent = arena.parent[entry]
+            if not merged or arena.own[entry] >= oldest:
+                if parent < 0:
+                    cell_begin[cell] = _STARTS
+                else:
+                    if links == link_cell.size:
+                        link_cell = np.append(link_cell, np.empty(links + 1, np.int32))
+                        link_next = np.append(link_next, np.empty(links + 1, np.int32))
+                    link_cell[links] = number[parent - lowest]
+                    if arena.place[parent] == arena.place[entry]:
+                        link_next[links] = cell_take[cell]
+                        cell_take[cell] = links
+                    else:
+                        link_next[links] = cell_begin[cell]
+                        cell_begin[cell] = links
+                    links += 1
+            entry = arena.others[entry]
     root_cell = np.empty(matches.size, np.int32)
     for place in range(matches.size):
-        root_cell[place] = number[matches[place]]
-    return event_slot[:slots], cell_event, cell_place, cell_begin, cell_take, link_cell, link_next, root_cell
+        root_cell[place] = number[matches[place] - lowest]
+    return (
+        event_slot[:slots],
+        cell_event,
+        cell_place,
+        cell_begin,
+        cell_take,
+        link_cell[:links],
+        link_next[:links],
+        root_cell,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _reachable_nodes(merged, arena, matches, oldest):
+    """The nodes on some way from a match to a start within the window, in stream order."""
+    highest = 0
+    for node in matches:
+        highest = max(highest, node)
+    is_in = np.zeros(highest + 1, np.bool_)
+    waiting = np.empty(highest + 1, np.int32)
+    count = 0
+    for node in matches:
+        is_in[node] = True
+        waiting[count] = node
+        count += 1
+    done = 0
+    while done < count:
+        entry = waiting[done]
+        done += 1
+        while entry >= 0:
+            parent = arena.parent[entry]
+            if parent >= 0 and not is_in[parent] and (not merged or arena.own[entry] >= oldest):
+                is_in[parent] = True
+                waiting[count] = parent
+                count += 1
+            entry = arena.others[entry]
+    return np.sort(waiting[:count])

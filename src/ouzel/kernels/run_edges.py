@@ -32,6 +32,10 @@ _LOAD_ROW = int(ByLoad.ROW)
 _KLEENE = int(ByPlace.KLEENE)
 _PROCEED = int(ByPlace.PROCEED)
 _FIRST_REGISTER = int(ByPlace.FIRST_REGISTER)
+_MERGEABLE = int(ByPlace.MERGEABLE)
+_SAME_FIRST = int(ByPlace.SAME_FIRST)
+_SAME_PARENT = int(ByPlace.SAME_PARENT)
+_NEEDED = int(ByRegister.NEEDED)
 _FUNCTION = int(ByRegister.FUNCTION)
 _REGISTER_ROW = int(ByRegister.ROW)
 _FLOATING = int(ByRegister.FLOATING)
@@ -54,33 +58,35 @@ _MOVES = int(Counter.MOVES)
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
     """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
-    reference `target` (-1: the edge reads none)."""
-    if target >= 0:
+    reference `target`."""
+    if node >= 0:
         for test in range(tables.codes):
             code = events.codes[test, slot]
-            if node >= 0 and code >= 0 and state.arena.codes[node, test] >= 0 and code != state.arena.codes[node, test]:
+            common = state.arena.codes[node, test]
+            if code >= 0 and common >= 0 and code != common:
                 return False
     by_edge = tables.by_edge
     if by_edge[edge, _EDGE_TESTS] == by_edge[edge + 1, _EDGE_TESTS]:
         return True
-    if target >= 0:
-        state.bound[target] = slot
+    state.bound[target] = slot
     if place >= 0:
-        set_anchors(state, node, place, by_edge[edge, _LOWEST])
+        set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, by_edge[edge, _LOWEST])
     return tests_hold(tables, state, events, edge)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def set_anchors(state, node, place, lowest):
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def set_anchors(node_parent, node_first, anchor, node, place, lowest):
     """The last nodes of a place and of those before it, down to `lowest`."""
-    state.anchor[place] = node
-    while place > lowest:
-        node = state.arena.parent[state.arena.first[node]]
-        place -= 1
-        state.anchor[place] = node
+    at = np.int64(place)
+    last = np.int32(node)
+    anchor[at] = last
+    while at > lowest:
+        last = node_parent[node_first[last]]
+        at -= 1
+        anchor[at] = last
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def tests_hold(tables, state, events, edge):
     """Whether the tests of an edge hold, seen from the anchors, with the event that is read already bound."""
     by_test = tables.by_test
@@ -139,7 +145,7 @@ def _load(tables, state, events, loads, load, node):
     events.lane_flags[row, slot] = flag
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def add_node(tables, state, events, parent, place, slot, begins):
     """A node for an event that begins a place or is taken there, with its registers. There must be room."""
     arena = state.arena
@@ -151,6 +157,12 @@ def add_node(tables, state, events, parent, place, slot, begins):
     arena.parent[node] = parent
     arena.place[node] = place
     arena.first[node] = node if begins else arena.first[parent]
+    arena.others[node] = -1
+    if parent >= 0:
+        arena.own[node] = arena.newest[parent]
+    else:
+        arena.own[node] = events.position[slot] if tables.in_events else events.start[slot]
+    arena.newest[node] = arena.own[node]
     for test in range(tables.codes):
         code = events.codes[test, slot]
         if parent >= 0 and code < 0:
@@ -158,15 +170,73 @@ def add_node(tables, state, events, parent, place, slot, begins):
         arena.codes[node, test] = code
     first_register = tables.by_place[place, _FIRST_REGISTER]
     for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
-        _update_register(tables, events, arena, number, number - first_register, node, -1 if begins else parent, slot)
+        before = np.int64(-1) if begins else np.int64(parent)
+        _update_register(tables.by_register[number], events, arena, number - first_register, node, before, slot)
     arena.proceeds[node] = 1
-    if tables.by_place[place, _KLEENE]:
-        arena.proceeds[node] = passes(tables, state, events, tables.by_place[place, _PROCEED], node, place, -1, slot)
+    edge = tables.by_place[place, _PROCEED]
+    if tables.by_edge[edge, _EDGE_TESTS] < tables.by_edge[edge + 1, _EDGE_TESTS]:
+        arena.proceeds[node] = _proceeds(tables, state, events, edge, node, place)
     return node
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _update_register(tables, events, arena, number, register, node, before, slot):
+def _proceeds(tables, state, events, edge, node, place):
+    """Whether a run may leave a Kleene place from a node of it."""
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, _LOWEST])
+    return tests_hold(tables, state, events, edge)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
+    """Whether two runs that have come to nodes of one place with one event will do the same from now on."""
+    place = arena.place[left]
+    row = by_place[place]
+    if row[_MERGEABLE] == 0 or arena.proceeds[left] != arena.proceeds[right]:
+        return False
+    if row[_SAME_FIRST] and arena.event[arena.first[left]] != arena.event[arena.first[right]]:
+        return False
+    if row[_SAME_PARENT] and arena.parent[arena.first[left]] != arena.parent[arena.first[right]]:
+        return False
+    for test in range(arena.codes.shape[1]):
+        if arena.codes[left, test] != arena.codes[right, test]:
+            return False
+    for number in range(row[_FIRST_REGISTER], by_place[place + 1, _FIRST_REGISTER]):
+        if by_register[number, _NEEDED] and not _same_register(
+            by_register[number], arena, int_lanes, float_lanes, number - row[_FIRST_REGISTER], left, right
+        ):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
+    """Whether two registers hold the same and will go on alike."""
+    function = row[_FUNCTION]
+    left_count = arena.counts[left, register]
+    right_count = arena.counts[right, register]
+    if function == _COUNT:
+        return left_count == right_count
+    if (left_count > 0) != (right_count > 0) or (left_count < 0) != (right_count < 0):
+        return False
+    floating = row[_FLOATING] != 0
+    if function == _AVERAGE and left_count != right_count:
+        return False
+    if function <= _AVERAGE:
+        if floating:
+            return _order_of_floats(arena.totals[left, register], arena.totals[right, register]) == 0
+        return arena.values[left, register] == arena.values[right, register]
+    if left_count <= 0:
+        return True
+    lane = row[_REGISTER_LANE]
+    left_slot = arena.values[left, register]
+    right_slot = arena.values[right, register]
+    if floating:
+        return _order_of_floats(float_lanes[lane, left_slot], float_lanes[lane, right_slot]) == 0
+    return int_lanes[lane, left_slot] == int_lanes[lane, right_slot]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _update_register(row, events, arena, register, node, before, slot):
     """A register with one event more than at the node before, or with the first event where that is -1."""
     count = np.int64(0)
     value = np.int64(0)
@@ -175,18 +245,21 @@ def _update_register(tables, events, arena, number, register, node, before, slot
         count = arena.counts[before, register]
         value = arena.values[before, register]
         total = arena.totals[before, register] if arena.totals.size else 0.0
-    function = tables.by_register[number, _FUNCTION]
-    lane = tables.by_register[number, _REGISTER_LANE]
-    floating = tables.by_register[number, _FLOATING] != 0
-    row = tables.by_register[number, _REGISTER_ROW]
-    if row < -1:
-        row = events.int_lanes.shape[0] - 2 - row
-    if (row == -1 or events.lane_flags[row, slot] == _VALUE) and count != _OVERFLOWN:
+    function = row[_FUNCTION]
+    lane = row[_REGISTER_LANE]
+    floating = row[_FLOATING] != 0
+    flags = row[_REGISTER_ROW]
+    if flags < -1:
+        flags = events.int_lanes.shape[0] - 2 - flags
+    if (flags == -1 or events.lane_flags[flags, slot] == _VALUE) and count != _OVERFLOWN:
         if function > _AVERAGE:
             if (
                 count == 0
                 or function == _LAST
-                or (function != _FIRST and _is_better(events, function, lane, floating, slot, value))
+                or (
+                    function != _FIRST
+                    and _is_better(events.int_lanes, events.float_lanes, function, lane, floating, slot, value)
+                )
             ):
                 value = np.int64(slot)
         elif function == _SUM and not floating:
@@ -206,12 +279,12 @@ def _update_register(tables, events, arena, number, register, node, before, slot
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _is_better(events, function, lane, floating, slot, other):
+def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
     """Whether one event's value is less (LEAST) or greater (GREATEST) than another's."""
     if floating:
-        order = _order_of_floats(events.float_lanes[lane, slot], events.float_lanes[lane, other])
+        order = _order_of_floats(float_lanes[lane, slot], float_lanes[lane, other])
     else:
-        here = events.int_lanes[lane, slot]
-        there = events.int_lanes[lane, other]
+        here = int_lanes[lane, slot]
+        there = int_lanes[lane, other]
         order = int(here > there) - int(here < there)
     return order < 0 if function == _LEAST else order > 0

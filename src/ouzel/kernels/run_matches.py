@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -51,7 +53,7 @@ def _forbids(tables, state, events, node, key, negative):
     start = events.start
     end = events.end
     anchor = state.anchor
-    set_anchors(state, node, tables.length - 1, 0)
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, tables.length - 1, 0)
     after = tables.by_negative[negative, _AFTER]
     first_start = start[node_event[node_first[anchor[0]]]]
     last_end = end[node_event[node]]
@@ -157,6 +159,7 @@ def release_until(tables, state, events, until, output):
         if not forbidden:
             output.node[count[0]] = node
             output.end[count[0]] = end
+            output.oldest[count[0]] = NEVER
             output.key[count[0]] = key
             count[0] += 1
     return _DONE
@@ -296,40 +299,75 @@ def _ranked(events, output, first, bounds, slots, places):
 # ── Writing out ────────────────────────────────────────────────────────────────────────────────────
 
 
-def expand_matches(
-    tables: RunTables, state: RunState, output: RunOutput
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(lengths, slots): how many events each place of each match has, [match, place], and their slots one behind the
-    other, match by match and place by place."""
-    arena = state.arena
-    lengths, slots = _expand_matches(
-        arena.event, arena.parent, arena.first, output.node[: output.written[0]], tables.length
+class Expanded(NamedTuple):
+    """Matches by the slots of their events."""
+
+    lengths: NDArray[np.int32]  # [match, place]: how many events
+    slots: NDArray[np.int32]  # one behind the other, match by match and place by place
+    row: NDArray[np.int32]  # per match: the row of the output that it came from
+
+
+def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | None:
+    """All matches of the output, members of combined runs that have left the window aside; None where a moment has
+    more of them than `max_matches_per_moment`."""
+    written = int(output.written[0])
+    lengths, slots, rows, fits = _expand(
+        state.arena,
+        int(state.counters[Counter.NODES]),
+        tables.length,
+        bool(tables.merge),
+        tables.max_matches_per_moment,
+        output.node[:written],
+        output.end,
+        output.oldest,
     )
-    return lengths, slots
+    return Expanded(lengths, slots, rows) if fits else None
 
 
 @njit(cache=True, nogil=True)
-def _expand_matches(node_event, node_parent, node_first, matches, length):
-    lengths = np.zeros((matches.size, length), np.int32)
-    total = 0
-    for number in range(matches.size):
-        node = matches[number]
-        place = length - 1
-        while node >= 0:
-            lengths[number, place] += 1
-            total += 1
-            if node_first[node] == node:
-                place -= 1
-            node = node_parent[node]
-    slots = np.empty(total, np.int32)
-    entry = 0
-    for number in range(matches.size):
-        for place in range(length):
-            entry += lengths[number, place]
-        node = matches[number]
-        back = entry
-        while node >= 0:
-            back -= 1
-            slots[back] = node_event[node]
-            node = node_parent[node]
-    return lengths, slots
+def _expand(arena, nodes, length, merged, limit, matches, ends, oldest_by_match):
+    written = matches.size
+    lengths = np.zeros((2 * written + 16, length), np.int32)
+    rows = np.empty(2 * written + 16, np.int32)
+    slots = np.empty(8 * written + 64, np.int32)
+    path = np.empty(nodes + 1, np.int32)
+    entry = np.empty(nodes + 1, np.int32)
+    found = 0
+    used = 0
+    at_moment = 0
+    for number in range(written):
+        if number == 0 or ends[number] != ends[number - 1]:
+            at_moment = 0
+        oldest = oldest_by_match[number]
+        depth = 0
+        path[0] = matches[number]
+        entry[0] = path[0]
+        while depth >= 0:
+            here = entry[depth]
+            if here < 0:
+                depth -= 1
+                continue
+            # The node itself comes first, then those that were merged into it.
+            entry[depth] = arena.others[here]
+            if merged and arena.own[here] < oldest:
+                continue
+            if arena.parent[here] >= 0:
+                depth += 1
+                path[depth] = arena.parent[here]
+                entry[depth] = path[depth]
+                continue
+            at_moment += 1
+            if at_moment > limit:
+                return lengths, slots, rows, False
+            if found == rows.size:
+                lengths = np.concatenate((lengths, np.zeros_like(lengths)))
+                rows = np.concatenate((rows, rows))
+            while used + depth + 1 > slots.size:
+                slots = np.concatenate((slots, slots))
+            for back in range(depth, -1, -1):
+                slots[used] = arena.event[path[back]]
+                lengths[found, arena.place[path[back]]] += 1
+                used += 1
+            rows[found] = number
+            found += 1
+    return lengths[:found], slots[:used], rows[:found], True

@@ -13,6 +13,10 @@ from ouzel.kernels.predicate_tables import Values, new_values
 from ouzel.kernels.run_tables import ByRegister, Form, RunTables
 from ouzel.kernels.stack_tables import Link, Mark
 
+# In place of a node's parent.
+START = -1
+GONE = -2
+
 
 class Counter(IntEnum):
     """Places in `RunState.counters`."""
@@ -48,9 +52,12 @@ class Arena(NamedTuple):
     """Nodes, each one event of a run. A parent stands before its children."""
 
     event: NDArray[np.int32]  # slot
-    parent: NDArray[np.int32]  # -1: none
+    parent: NDArray[np.int32]  # START: none; GONE: one that has left the window
     first: NDArray[np.int32]  # the node with which this node's place was begun
     place: NDArray[np.uint8]
+    newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
+    own: NDArray[np.int64]  # the same by way of the parent, leaving aside what was merged into the node
+    others: NDArray[np.int32]  # nodes of runs that were merged into this one's, -1 where the list ends
     proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
     counts: NDArray[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
     values: NDArray[np.int64]  # [node, register]: an integer or a slot
@@ -84,6 +91,7 @@ class RunState(NamedTuple):
     waiting: Waiting
     key_head: NDArray[np.int32]  # per key: its newest run
     key_runs: NDArray[np.int32]  # per key: how many
+    key_oldest: NDArray[np.int64]  # per key: where the window of its newest event begins
     key_mark: NDArray[np.int64]  # per key: what a match must start after (a tick) or at (a slot), by form of output
     started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has given a match that starts here
     negative_head: NDArray[np.int32]  # [key * negatives + negative]: the newest such event
@@ -93,6 +101,9 @@ class RunState(NamedTuple):
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     anchor: NDArray[np.int32]  # per place: the last node of the run at hand
+    kinds: NDArray[
+        np.int32
+    ]  # [kind, node or run]: of the nodes that an event has made, those with futures of their own
     values: Values
 
 
@@ -115,6 +126,9 @@ def new_run_state(
             empty,
             empty,
             np.empty(0, np.uint8),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            empty,
             np.empty(0, np.uint8),
             np.empty((0, tables.registers), np.int64),
             np.empty((0, tables.registers), np.int64),
@@ -125,6 +139,7 @@ def new_run_state(
         waiting=Waiting(np.empty(0, np.int64), empty, empty),
         key_head=empty,
         key_runs=empty,
+        key_oldest=np.empty(0, np.int64),
         key_mark=np.empty(0, np.int64),
         started=np.empty(0, np.uint8),
         negative_head=empty,
@@ -133,6 +148,7 @@ def new_run_state(
         counters=counters,
         bound=bound,
         anchor=np.zeros(tables.length, np.int32),
+        kinds=np.empty((0, 2), np.int32),
         values=new_values(tables.predicates),
     )
     return reserve(tables, reserve_runs(reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
@@ -143,6 +159,7 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
     return state._replace(
         key_head=_enlarged(state.key_head, key_capacity, -1),
         key_runs=_enlarged(state.key_runs, key_capacity, 0),
+        key_oldest=_enlarged(state.key_oldest, key_capacity, -(2**63)),
         key_mark=_enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, -(2**63)),
         started=_enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
         negative_head=_enlarged(state.negative_head, key_capacity * tables.negatives, -1),
@@ -152,7 +169,8 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
 
 
 def reserve_nodes(state: RunState, nodes: int) -> RunState:
-    return state._replace(arena=Arena(*(_enlarged(array, nodes, 0) for array in state.arena)))
+    arena = Arena(*(_enlarged(array, nodes, 0) for array in state.arena))
+    return state._replace(arena=arena, kinds=_enlarged(state.kinds, nodes, 0))
 
 
 def reserve_runs(state: RunState, count: int) -> RunState:
@@ -194,12 +212,17 @@ class RunOutput(NamedTuple):
     node: NDArray[np.int32]
     end: NDArray[np.int64]
     key: NDArray[np.int32]
+    oldest: NDArray[np.int64]  # the earliest start (or position) within the window
     written: NDArray[np.int64]  # of length 1: how many
 
 
 def new_run_output(capacity: int = 1024) -> RunOutput:
     return RunOutput(
-        np.empty(capacity, np.int32), np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(1, np.int64)
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.zeros(1, np.int64),
     )
 
 
@@ -209,5 +232,6 @@ def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
         _enlarged(output.node, capacity, 0),
         _enlarged(output.end, capacity, 0),
         _enlarged(output.key, capacity, 0),
+        _enlarged(output.oldest, capacity, 0),
         output.written,
     )

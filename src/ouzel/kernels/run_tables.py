@@ -133,6 +133,10 @@ class ByPlace(IntEnum):
     TAKE = 4  # edge
     PROCEED = 5  # edge
     FIRST_REGISTER = 6  # they end where those of the next row begin
+    # What runs here must have in common to have the same future (the paper's mask M, SASE+ 5.2.2).
+    MERGEABLE = 7  # 0: nothing makes them equal, since a later test looks at every event
+    SAME_FIRST = 8  # the first event of the place
+    SAME_PARENT = 9  # all that was bound before the place
 
 
 class ByEdge(IntEnum):
@@ -164,6 +168,7 @@ class ByRegister(IntEnum):
     ROW = 1  # of lane_flags; -1: every event counts
     FLOATING = 2
     LANE = 3
+    NEEDED = 4  # 1: some test of a run at this place may still ask for it
 
 
 class ByNegative(IntEnum):
@@ -223,6 +228,8 @@ def build_run_tables(
     assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
     assert window is None or 0 < window < NO_WINDOW
     assert window is not None or not any(n.after in (0, length) for n in negatives)
+    # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
+    merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and not negatives
     edges = _Edges()
     by_place = np.zeros((length + 1, len(ByPlace)), np.int32)
     registers: list[Register] = []
@@ -235,6 +242,7 @@ def build_run_tables(
             edges.add(place.take, number),
             edges.add(place.proceed, number),
             len(registers),
+            *_same_future(places, number),
         )
         registers += place.registers
     by_place[length, ByPlace.FIRST_REGISTER] = len(registers)
@@ -242,12 +250,15 @@ def build_run_tables(
     for number, negative in enumerate(negatives):
         by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
     # Flags of float64 lanes stand behind those of int64 lanes, whose number only the events know: -2 - lane.
-    by_register = [
-        (r.function, -1, 0, 0)
-        if r.lane is None
-        else (r.function, -2 - r.lane.lane if r.lane.floating else r.lane.lane, r.lane.floating, r.lane.lane)
-        for r in registers
-    ]
+    by_register = []
+    for number, place in enumerate(places):
+        needed = {load.register for load in _loads_ahead(places, number) if load.place == number}
+        for local, (function, lane) in enumerate(place.registers):
+            if lane is None:
+                by_register.append((function, -1, 0, 0, local in needed))
+            else:
+                row = -2 - lane.lane if lane.floating else lane.lane
+                by_register.append((function, row, lane.floating, lane.lane, local in needed))
     return RunTables(
         length=length,
         negatives=len(negatives),
@@ -272,6 +283,28 @@ def build_run_tables(
         by_negative=by_negative,
         predicates=build_predicates(edges.conjuncts),
     )
+
+
+def _tests_ahead(places: Sequence[RunPlace], number: int) -> list[RunTest]:
+    """The tests that a run at a place may still meet."""
+    own = places[number]
+    tests = [*own.take, *own.proceed]
+    for place in places[number + 1 :]:
+        tests += [*place.begin, *place.take, *place.proceed]
+    return tests
+
+
+def _loads_ahead(places: Sequence[RunPlace], number: int) -> list[Load]:
+    return [load for test in _tests_ahead(places, number) for load in test.loads if load.source >= Source.SLOT]
+
+
+def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int]:
+    """The columns MERGEABLE, SAME_FIRST and SAME_PARENT of a place."""
+    tests = _tests_ahead(places, number)
+    loads = [load for test in tests for load in test.loads]
+    mergeable = not any(0 <= test.iterated <= number for test in tests)
+    first = places[number].kleene and any(load == Load(Source.FIRST, number, load.target) for load in loads)
+    return int(mergeable), int(first), int(any(load.place < number for load in loads))
 
 
 class _Edges:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.run_state import Counter, RunOutput, RunState
-from ouzel.kernels.run_tables import ByPlace, ByRegister, Form, Function
+from ouzel.kernels.run_state import GONE, Counter, RunOutput, RunState
+from ouzel.kernels.run_tables import ByPlace, ByRegister, Form, Function, RunTables
+from ouzel.kernels.stack_checks import NEVER, oldest_alive
 
+_GONE = np.int32(GONE)
+_KEPT = np.int32(0)
+_VISITED = np.int32(1)
 _NODES = int(Counter.NODES)
 _RUNS = int(Counter.RUNS)
 _FREE = int(Counter.FREE)
@@ -18,38 +22,40 @@ _FUNCTION = int(ByRegister.FUNCTION)
 _AVERAGE = int(Function.AVERAGE)
 
 
-def reclaim_nodes(state: RunState, output: RunOutput) -> int:
+def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
     """Close the gaps that dead runs have left in the arena; how many nodes are alive.
 
-    Nodes of runs, of waiting matches and of matches that are not written out yet stay, under new numbers.
+    Nodes of runs, of waiting matches and of matches that are not written out yet stay, under new numbers. Of combined
+    runs, members that have left the window go.
     """
-    return int(_reclaim(state, output.node[: output.written[0]]))
+    return int(_reclaim(bool(tables.merge), state, output))
 
 
 @njit(cache=True, nogil=True)
-def _reclaim(state, matches):
-    used = state.counters[_NODES]
+def _reclaim(merged, state, output):
     arena = state.arena
-    parent = arena.parent
-    renamed = np.full(used, -1, np.int32)
-    for key in range(state.key_head.size):
-        run = state.key_head[key]
-        while run >= 0:
-            _mark(renamed, parent, state.runs.node[run])
-            run = state.runs.next[run]
-    for place in range(state.counters[_WAITING]):
-        _mark(renamed, parent, state.waiting.node[place])
-    for place in range(matches.size):
-        _mark(renamed, parent, matches[place])
+    runs = state.runs
+    renamed = _marked(merged, state, output)
     live = 0
-    for node in range(used):
+    for node in range(renamed.size):
         if renamed[node] < 0:
             continue
         renamed[node] = live
+        parent = arena.parent[node]
+        own = arena.own[node]
+        if parent >= 0:
+            parent = renamed[parent]
+            if parent < 0:
+                parent = _GONE
+                own = NEVER
+        first = renamed[arena.first[node]] if arena.first[node] >= 0 else _GONE
         arena.event[live] = arena.event[node]
-        arena.parent[live] = renamed[parent[node]] if parent[node] >= 0 else -1
-        arena.first[live] = renamed[arena.first[node]]
+        arena.parent[live] = parent
+        arena.first[live] = first if first >= 0 else _GONE
         arena.place[live] = arena.place[node]
+        arena.newest[live] = arena.newest[node]
+        arena.own[live] = own
+        arena.others[live] = arena.others[node]
         arena.proceeds[live] = arena.proceeds[node]
         for register in range(arena.counts.shape[1]):
             arena.counts[live, register] = arena.counts[node, register]
@@ -59,24 +65,74 @@ def _reclaim(state, matches):
         for test in range(arena.codes.shape[1]):
             arena.codes[live, test] = arena.codes[node, test]
         live += 1
+    if merged:
+        # What was merged into a node was made after it, so these lists can only be renamed now.
+        for node in range(live):
+            other = arena.others[node]
+            arena.others[node] = renamed[other] if other >= 0 else -1
     for key in range(state.key_head.size):
         run = state.key_head[key]
         while run >= 0:
-            state.runs.node[run] = renamed[state.runs.node[run]]
-            run = state.runs.next[run]
+            runs.node[run] = renamed[runs.node[run]]
+            run = runs.next[run]
     for place in range(state.counters[_WAITING]):
         state.waiting.node[place] = renamed[state.waiting.node[place]]
-    for place in range(matches.size):
-        matches[place] = renamed[matches[place]]
+    for place in range(output.written[0]):
+        output.node[place] = renamed[output.node[place]]
     state.counters[_NODES] = live
     return live
 
 
 @njit(cache=True, nogil=True)
-def _mark(renamed, parent, node):
-    while node >= 0 and renamed[node] < 0:
-        renamed[node] = 0
-        node = parent[node]
+def _marked(merged, state, output):
+    """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
+    used = state.counters[_NODES]
+    marks = np.full(used, -1, np.int32)
+    waiting = np.empty(used + 1, np.int32)
+    # Matches come first, since the window of older ones reaches further back.
+    for place in range(output.written[0]):
+        _mark(merged, state.arena, marks, waiting, output.node[place], output.oldest[place])
+    for place in range(state.counters[_WAITING]):
+        _mark(merged, state.arena, marks, waiting, state.waiting.node[place], NEVER)
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            _mark(merged, state.arena, marks, waiting, state.runs.node[run], state.key_oldest[key])
+            run = state.runs.next[run]
+    return marks
+
+
+@njit(cache=True, nogil=True)
+def _mark(merged, arena, marks, waiting, node, oldest):
+    """Mark a node and all that lies on a way from it to a start within the window."""
+    if marks[node] == _VISITED:
+        return
+    count = 1
+    waiting[0] = node
+    marks[node] = _VISITED
+    while count > 0:
+        count -= 1
+        here = waiting[count]
+        last_kept = here
+        entry = here
+        while entry >= 0:
+            following = arena.others[entry]
+            if not merged or arena.own[entry] >= oldest:
+                if entry != here:
+                    marks[entry] = _VISITED
+                    arena.others[last_kept] = entry
+                    last_kept = entry
+                parent = arena.parent[entry]
+                if parent >= 0 and marks[parent] != _VISITED:
+                    marks[parent] = _VISITED
+                    waiting[count] = parent
+                    count += 1
+            entry = following
+        arena.others[last_kept] = -1
+        # A test may ask for the first event of the place even where the way to it has left the window.
+        first = arena.first[here]
+        if first >= 0 and marks[first] != _VISITED:
+            marks[first] = _KEPT
 
 
 @njit(cache=True, nogil=True)
@@ -88,15 +144,14 @@ def sweep(tables, state, oldest_start, position_counts):
     """
     oldest_slot = -1
     for key in range(state.key_head.size):
+        oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
+        # Members of combined runs that are older than this are not asked for again.
+        state.key_oldest[key] = max(state.key_oldest[key], oldest)
         kept = np.int32(-1)
         run = state.key_head[key]
         while run >= 0:
             following = state.runs.next[run]
-            if tables.in_events:
-                dead = position_counts[key] - state.runs.since[run] >= tables.window
-            else:
-                dead = state.runs.since[run] < oldest_start
-            if dead:
+            if state.runs.since[run] < oldest:
                 state.runs.next[run] = state.counters[_FREE]
                 state.counters[_FREE] = run
                 state.counters[_RUNS] -= 1
@@ -105,6 +160,8 @@ def sweep(tables, state, oldest_start, position_counts):
                 state.runs.next[run] = kept
                 kept = run
                 first = state.runs.first[run]
+                if tables.in_events and tables.merge:
+                    first = _oldest_member(state.arena, state.counters[_NODES], state.runs.node[run], oldest)
                 if oldest_slot < 0 or first < oldest_slot:
                     oldest_slot = first
             run = following
@@ -117,6 +174,31 @@ def sweep(tables, state, oldest_start, position_counts):
         if oldest_slot < 0 or first < oldest_slot:
             oldest_slot = first
     return oldest_slot
+
+
+@njit(cache=True, nogil=True)
+def _oldest_member(arena, nodes, node, oldest):
+    """The slot of the first event of the oldest member of a combined run that is still within the window."""
+    seen = np.zeros(nodes, np.bool_)
+    waiting = np.empty(nodes + 1, np.int32)
+    waiting[0] = node
+    seen[node] = True
+    count = 1
+    slot = -1
+    while count > 0:
+        count -= 1
+        entry = waiting[count]
+        while entry >= 0:
+            if arena.own[entry] >= oldest:
+                parent = arena.parent[entry]
+                if parent < 0 and (slot < 0 or arena.event[entry] < slot):
+                    slot = arena.event[entry]
+                elif parent >= 0 and not seen[parent]:
+                    seen[parent] = True
+                    waiting[count] = parent
+                    count += 1
+            entry = arena.others[entry]
+    return slot
 
 
 @njit(cache=True, nogil=True)
@@ -179,6 +261,7 @@ def rekey(state, renamed):
         if target >= 0:
             state.key_head[target] = state.key_head[key]
             state.key_runs[target] = state.key_runs[key]
+            state.key_oldest[target] = state.key_oldest[key]
             if state.key_mark.size > 0:
                 state.key_mark[target] = state.key_mark[key]
             for negative in range(negatives):

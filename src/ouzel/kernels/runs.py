@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.run_edges import add_node, passes
+from ouzel.kernels.run_edges import add_node, passes, same_future
 from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
 from ouzel.kernels.run_state import (
+    START,
     Counter,
     RunOutput,
     RunState,
@@ -53,6 +54,8 @@ _SETTLED = int(Counter.SETTLED)
 _EVENTS = int(Counter.EVENTS)
 _RUNS_MAX = int(Counter.RUNS_MAX)
 _MATCHES = int(Counter.MATCHES)
+_MERGED = int(Counter.MERGED)
+_START = np.int32(START)
 
 _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
@@ -86,8 +89,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     >>> events.end[1:] = 1, 2, 3
     >>> events.roles[1:] = 0b011, 0b100, 0b100
     >>> found = scan(tables, new_run_state(tables, 1, 4), events, 1, 4, new_run_output())
-    >>> lengths, slots = expand_matches(tables, found.state, found.output)
-    >>> slots.tolist()
+    >>> expand_matches(tables, found.state, found.output).slots.tolist()
     [1, 2, 1, 3]
     """
     position = first
@@ -95,7 +97,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
         status, position = _scan(tables, state, events, position, last, output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
         if status == Status.NODES_FULL:
-            state = room_for_nodes(state, output, need)
+            state = room_for_nodes(tables, state, output, need)
         elif status == Status.RUNS_FULL:
             state = reserve_runs(state, 2 * state.runs.node.size + need)
         elif status == Status.OUTPUT_FULL:
@@ -106,15 +108,15 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
             settle(tables, state, events, output)
         else:
             break
-    if status == Status.DONE:
+    if status == Status.DONE and tables.form != Form.ALL:
         settle(tables, state, events, output)
     return Progress(Status(status), position, state, output)
 
 
-def room_for_nodes(state: RunState, output: RunOutput, need: int) -> RunState:
+def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState:
     """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive."""
     capacity = state.arena.event.size
-    live = reclaim_nodes(state, output)
+    live = reclaim_nodes(tables, state, output)
     if live + need > capacity // 2:
         state = reserve_nodes(state, 2 * (capacity + need))
     return state
@@ -127,7 +129,8 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
             settle(tables, state, events, output)
         else:
             output = larger_run_output(output, 2 * output.node.size)
-    settle(tables, state, events, output)
+    if tables.form != Form.ALL:
+        settle(tables, state, events, output)
     return Progress(Status.DONE, 0, state, output)
 
 
@@ -194,7 +197,7 @@ def _room(tables, state, key, output):
     return _limit_passed(tables, counters)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _limit_passed(tables, counters):
     if counters[_RUNS] + counters[_WAITING] > tables.max_runs:
         return _RUN_LIMIT
@@ -205,94 +208,97 @@ def _limit_passed(tables, counters):
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _read(tables, state, events, slot, roles, output):
-    """Show an event to the runs of its partition, and let it start a new one."""
+    """Show an event to the runs of its partition, and let it start a new one.
+
+    Edges are tested and nodes made in one place each: what is inlined twice is compiled twice.
+    """
     runs = state.runs
     by_place = tables.by_place
     start = events.start
-    end = events.end
     key = events.key[slot]
     one = np.uint64(1)
     last_place = tables.length - 1
     selection = tables.selection
-    measure = events.position[slot] if tables.in_events else end[slot]
+    measure = events.position[slot] if tables.in_events else events.end[slot]
     oldest = oldest_alive(measure, tables.window)
+    state.key_oldest[key] = oldest
     run = state.key_head[key]
     kept = np.int32(-1)
     kept_count = 0
-    while run >= 0:
-        following = runs.next[run]
-        node = runs.node[run]
-        previous = state.arena.event[node]
-        if runs.since[run] < oldest or _is_pruned(tables, state, events, slot, previous, runs.first[run], key):
-            _free(state, run)
-            run = following
-            continue
-        place = np.int64(runs.place[run])
-        loops = by_place[place, _KLEENE] != 0
+    kinds = 0
+    own_since = measure if tables.in_events else start[slot]
+    may_start = roles & one != 0 and own_since >= oldest
+    # After the last run, the one that the event itself may start.
+    while run >= 0 or may_start:
+        starting = run < 0
+        following = run
+        node = _START
+        place = np.int64(-1)
+        first_slot = np.int32(slot)
+        since = own_since
+        loops = False
+        may_take = False
+        may_begin = True
+        if starting:
+            may_start = False
+        else:
+            following = runs.next[run]
+            node = runs.node[run]
+            previous = state.arena.event[node]
+            first_slot = runs.first[run]
+            since = runs.since[run]
+            if since < oldest or _is_pruned(tables, state, events, slot, previous, first_slot, key):
+                _free(state, run)
+                run = following
+                continue
+            place = np.int64(runs.place[run])
+            loops = by_place[place, _KLEENE] != 0
+            ordered = start[slot] > events.end[previous]
+            may_take = ordered and loops and (roles >> np.uint64(2 * place + 1)) & one != 0
+            may_begin = ordered and place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0
+            may_begin = may_begin and not (loops and state.arena.proceeds[node] == 0)
         taken = np.int32(-1)
         begun = np.int32(-1)
-        if start[slot] > end[previous]:
-            if (
-                loops
-                and (roles >> np.uint64(2 * place + 1)) & one
-                and passes(
-                    tables, state, events, by_place[place, _TAKE], node, place, by_place[place, _PLACE_CURRENT], slot
-                )
-            ):
-                taken = add_node(tables, state, events, node, place, slot, False)
-            if (
-                place < last_place
-                and (roles >> np.uint64(2 * place + 2)) & one
-                and not (loops and state.arena.proceeds[node] == 0)
-                and passes(
-                    tables,
-                    state,
-                    events,
-                    by_place[place + 1, _BEGIN],
-                    node,
-                    place,
-                    by_place[place + 1, _PLACE_FIRST],
-                    slot,
-                )
-            ):
-                begun = add_node(tables, state, events, node, place + 1, slot, True)
-        first_slot = runs.first[run]
-        since = runs.since[run]
+        for begins in range(2):
+            if not (may_begin if begins else may_take):
+                continue
+            target_place = place + begins
+            row = by_place[target_place]
+            edge = row[_BEGIN] if begins else row[_TAKE]
+            target = row[_PLACE_FIRST] if begins else row[_PLACE_CURRENT]
+            if not passes(tables, state, events, edge, node, place, target, slot):
+                continue
+            made = add_node(tables, state, events, node, target_place, slot, begins != 0)
+            if begins:
+                begun = made
+            else:
+                taken = made
         own = run
-        if selection == _ANY_MATCH or (selection == _NEXT_MATCH and (taken if loops else begun) < 0):
+        if not starting and (selection == _ANY_MATCH or (selection == _NEXT_MATCH and (taken if loops else begun) < 0)):
             runs.next[run] = kept
             kept = run
             kept_count += 1
             own = np.int32(-1)
-        if taken >= 0:
-            if place == last_place:
-                _finish(tables, state, events, taken, first_slot, key, slot, output)
-            kept = _add_run(state, own, taken, place, first_slot, since, kept)
-            kept_count += 1
-            own = np.int32(-1)
-        if begun >= 0:
-            if place + 1 == last_place:
-                _finish(tables, state, events, begun, first_slot, key, slot, output)
-            if place + 1 < last_place or by_place[place + 1, _KLEENE]:
-                kept = _add_run(state, own, begun, place + 1, first_slot, since, kept)
+        for begins in range(2):
+            moved = begun if begins else taken
+            if moved < 0 or (tables.merge and _merge(tables, state, events, moved, kinds)):
+                continue
+            at_place = place + begins
+            if at_place == last_place:
+                _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
+            added = np.int32(-1)
+            if at_place < last_place or by_place[at_place, _KLEENE]:
+                kept = _add_run(state, own, moved, at_place, first_slot, since, kept)
                 kept_count += 1
+                added = kept
                 own = np.int32(-1)
+            if tables.merge:
+                state.kinds[kinds, 0] = moved
+                state.kinds[kinds, 1] = added
+                kinds += 1
         if own >= 0:
             _free(state, own)
         run = following
-    # Each event may also start a new run.
-    if (
-        roles & one
-        and (tables.in_events or start[slot] >= oldest)
-        and passes(tables, state, events, by_place[0, _BEGIN], np.int32(-1), -1, by_place[0, _PLACE_FIRST], slot)
-    ):
-        begun = add_node(tables, state, events, np.int32(-1), 0, slot, True)
-        if last_place == 0:
-            _finish(tables, state, events, begun, np.int32(slot), key, slot, output)
-        if last_place > 0 or by_place[0, _KLEENE]:
-            since = measure if tables.in_events else start[slot]
-            kept = _add_run(state, np.int32(-1), begun, 0, np.int32(slot), since, kept)
-            kept_count += 1
     state.key_head[key] = kept
     state.key_runs[key] = kept_count
     state.counters[_RUNS_MAX] = max(state.counters[_RUNS_MAX], state.counters[_RUNS])
@@ -313,7 +319,7 @@ def _is_pruned(tables, state, events, slot, previous, first_slot, key):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _finish(tables, state, events, node, first_slot, key, slot, output):
+def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
     if state.arena.proceeds[node] == 0:
         return
@@ -328,6 +334,7 @@ def _finish(tables, state, events, node, first_slot, key, slot, output):
     output.node[written] = node
     output.end[written] = events.end[slot]
     output.key[written] = key
+    output.oldest[written] = oldest
     output.written[0] = written + 1
 
 
@@ -346,6 +353,42 @@ def _add_run(state, own, node, place, first_slot, since, kept):
     runs.since[run] = since
     runs.next[run] = kept
     return run
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _merge(tables, state, events, node, kinds):
+    """Whether a new node has the same future as one that this event has made before; then it is joined to it."""
+    return _join_equal(
+        tables.by_place,
+        tables.by_register,
+        state.arena,
+        state.runs.since,
+        state.kinds,
+        state.counters,
+        events.int_lanes,
+        events.float_lanes,
+        node,
+        kinds,
+    )
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, count):
+    for kind in range(count):
+        other = kinds[kind, 0]
+        if arena.place[other] == arena.place[node] and same_future(
+            by_place, by_register, arena, int_lanes, float_lanes, other, node
+        ):
+            arena.others[node] = arena.others[other]
+            arena.others[other] = node
+            arena.newest[other] = max(arena.newest[other], arena.newest[node])
+            # The combined run lives as long as its youngest member.
+            run = kinds[kind, 1]
+            if run >= 0:
+                since[run] = arena.newest[other]
+            counters[_MERGED] += 1
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)

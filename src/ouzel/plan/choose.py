@@ -28,5 +28,5 @@ def make_plan(
         return plan_aggregate(query, statistics, off, make_plan)
     reason = needs_runs(query)
     if reason is not None:
-        return build_runs(query, reason)
+        return build_runs(query, reason, off)
     return optimize(build(query), statistics, off=off)

@@ -6,7 +6,7 @@ partition because a type lacks the attribute, and which kernel was chosen and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -26,6 +26,7 @@ from ouzel.bind.model import (
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
 from ouzel.plan.model import KeyPart, Note, Plan
+from ouzel.plan.rules import MERGE_RUNS, SHARE_GRAPH
 
 
 class RunKernel(Enum):
@@ -44,6 +45,8 @@ class RunPlan(Plan):
     kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
     # [attr] tests of which some component's type lacks the attribute: compared event by event.
     coded: tuple[EquivalenceTest, ...] = ()
+    # Runs with the same future are one (SASE+ 5.2.2).
+    merge: bool = True
     reason: str = ""
 
     @property
@@ -77,8 +80,9 @@ def needs_runs(query: BoundQuery) -> str | None:
     return None
 
 
-def build_runs(query: BoundQuery, reason: str) -> RunPlan:
-    """Lay out the automaton: single-event conjuncts into roles, [attr] tests into the partition, the rest on edges."""
+def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> RunPlan:
+    """Lay out the automaton: single-event conjuncts into roles, [attr] tests into the partition, the rest on edges.
+    `off` names rules to leave out."""
     roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
     later: dict[int, list[Conjunct]] = {c.position: [] for c in query.components if c.kleene}
     forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
@@ -113,6 +117,8 @@ def build_runs(query: BoundQuery, reason: str) -> RunPlan:
     if key:
         notes.append(Note("equivalence_into_key", f"runs are partitioned by {', '.join(part.label for part in key)}"))
     obstacle = "types lack attributes that [attr] tests name" if coded else _obstacle_to_graph(query, on_edges)
+    if obstacle is None and SHARE_GRAPH in off:
+        obstacle = f"{SHARE_GRAPH} is switched off"
     if obstacle is None:
         reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"
     elif query.strategy is Strategy.SKIP_TILL_ANY_MATCH:
@@ -129,6 +135,7 @@ def build_runs(query: BoundQuery, reason: str) -> RunPlan:
         window_in_construction=True,
         notes=tuple(notes),
         kernel=RunKernel.GRAPH if obstacle is None else RunKernel.RUNS,
+        merge=MERGE_RUNS not in off,
         reason=reason,
     )
 

@@ -241,6 +241,9 @@ def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
 COUNT_WITHOUT_MATCHES = "count_without_matches"
 COUNT_BY_INVERSE = "count_by_inverse"
 COUNT_BY_STACKS = "count_by_stacks"
+# Runs are laid out as a whole too (see kleene.py).
+SHARE_GRAPH = "share_graph"
+MERGE_RUNS = "merge_runs"
 
 
 def _chosen_as_a_whole(plan: Plan, statistics: Statistics) -> Plan:
@@ -265,6 +268,8 @@ RULES: tuple[Rule, ...] = (
     Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)", _chosen_as_a_whole),
     Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse", _chosen_as_a_whole),
     Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks", _chosen_as_a_whole),
+    Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph", _chosen_as_a_whole),
+    Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)", _chosen_as_a_whole),
 )
 
 

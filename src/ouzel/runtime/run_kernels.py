@@ -28,6 +28,7 @@ from ouzel.kernels.run_state import (
     new_run_output,
     new_run_state,
     reserve,
+    reserve_nodes,
 )
 from ouzel.kernels.run_tables import RunEvents, RunTables
 from ouzel.kernels.run_upkeep import rebase, reclaim_nodes, rekey, sweep
@@ -71,13 +72,13 @@ class Kernel(Protocol):
     def release(self, events: RunEvents, until: int) -> None:
         """Nothing at or before a tick can come any more."""
 
-    def take(self) -> Found | None:
-        """The matches since the last call."""
+    def take(self) -> Found | Status | None:
+        """The matches since the last call, or the limit that they pass."""
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
         """The matches since the last call, compressed."""
 
-    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
         """Let go of partial matches that have left the window; the oldest slot that is still needed, or -1."""
 
     def drop_front(self, dead: int, used: int) -> None:
@@ -123,21 +124,24 @@ class RunsKernel:
             progress = release(self._tables, self._state, events, until, self._output)
             self._state, self._output = progress.state, progress.output
 
-    def take(self) -> Found | None:
+    def take(self) -> Found | Status | None:
         count = int(self._output.written[0])
         if not count:
             return None
-        lengths, slots = expand_matches(self._tables, self._state, self._output)
-        ends, keys = self._output.end[:count].copy(), self._output.key[:count].copy()
+        expanded = expand_matches(self._tables, self._state, self._output)
+        if expanded is None:
+            return Status.MATCH_LIMIT
+        ends, keys = self._output.end[expanded.row], self._output.key[expanded.row]
         self._forget_output()
-        return Found(ends, keys, lengths, slots)
+        return Found(ends, keys, expanded.lengths, expanded.slots)
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
         count = int(self._output.written[0])
         if not count:
             return None
         ends, keys, order, bounds = _grouped(self._output.end[:count], self._output.key[:count])
-        graph = compress_runs(self._state, bounds, self._output.node[:count][order])
+        oldest = self._output.oldest[:count][order][bounds[:-1]]
+        graph = compress_runs(self._tables, self._state, bounds, self._output.node[:count][order], oldest)
         self._forget_output()
         return FoundCompressed(ends, keys, graph)
 
@@ -145,9 +149,9 @@ class RunsKernel:
         self._output.written[0] = 0
         self._state.counters[Counter.SETTLED] = 0
 
-    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
         oldest = int(sweep(self._tables, self._state, oldest_start, counts))
-        reclaim_nodes(self._state, self._output)
+        reclaim_nodes(self._tables, self._state, self._output)
         return oldest
 
     def drop_front(self, dead: int, used: int) -> None:
@@ -160,7 +164,7 @@ class RunsKernel:
         return np.flatnonzero(self._state.key_mark > after)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        nodes = reclaim_nodes(self._state, self._output)
+        nodes = reclaim_nodes(self._tables, self._state, self._output)
         waiting = int(self._state.counters[Counter.WAITING])
         return {
             "plain": {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN},
@@ -177,10 +181,10 @@ class RunsKernel:
             runs=Runs(*reader.arrays(head["runs"])),
             waiting=Waiting(*reader.arrays(head["waiting"])),
         )
-        self._state = reserve(self._tables, state, slots, keys)
+        self._state = reserve(self._tables, reserve_nodes(state, len(state.arena.event) + 256), slots, keys)
 
 
-_PLAIN = ("key_head", "key_runs", "key_mark", "started", "negative_head", "links", "marks", "counters")
+_PLAIN = ("key_head", "key_runs", "key_oldest", "key_mark", "started", "negative_head", "links", "marks", "counters")
 
 
 class GraphKernel:
@@ -209,7 +213,7 @@ class GraphKernel:
     def release(self, events: RunEvents, until: int) -> None:
         """Nothing waits here."""
 
-    def take(self) -> Found | None:
+    def take(self) -> Found | Status | None:
         rows, used = self._output.found.tolist()
         if not rows:
             return None
@@ -229,7 +233,7 @@ class GraphKernel:
         self._output.found[:] = 0
         return FoundCompressed(ends, keys, graph)
 
-    def sweep(self, events: RunEvents, oldest_start: int, counts: np.ndarray) -> int:
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
         return int(oldest_needed(self._tables, self._state, oldest_start, counts))
 
     def drop_front(self, dead: int, used: int) -> None:

@@ -26,7 +26,7 @@ from ouzel.runtime.match_transform import Matches, transform_matches
 from ouzel.runtime.needs import output_columns
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.run_blocks import Buffer, chosen, dump_block, joined, load_block
-from ouzel.runtime.run_kernels import GraphKernel, Kernel, RunsKernel
+from ouzel.runtime.run_kernels import Found, GraphKernel, Kernel, RunsKernel
 from ouzel.runtime.run_stage import RunBlock, RunStager
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
@@ -213,7 +213,9 @@ class RunsRunner:
 
     def _collect(self) -> pa.Table:
         found = self._kernel.take()
-        if found is None:
+        if isinstance(found, Status):
+            self._check(found)
+        if not isinstance(found, Found):
             self.moments = _NO_MOMENTS
             return self.schema.empty_table()
         table, ticks, rows = self._payload.fetch(self._live.rows[found.slots])
@@ -242,11 +244,11 @@ class RunsRunner:
             dead = int(np.searchsorted(ends, dead_until, side="right"))
             if not ((dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead)):
                 return
-            self._kernel.sweep(self._live.events, dead_until + 1, self._counts)
+            self._kernel.sweep(dead_until + 1, self._counts)
         elif self._tables.in_events:
             if self._live.live < self._swept_at:
                 return
-            oldest = self._kernel.sweep(self._live.events, _EARLIEST, self._counts)
+            oldest = self._kernel.sweep(_EARLIEST, self._counts)
             dead = self._live.live if oldest < 0 else oldest - self._tables.reserved
             self._swept_at = 2 * max(_COMPACT_MIN, self._live.live - dead)
             dead_until = int(self._live.events.end[self._tables.reserved + dead - 1]) if dead else _EARLIEST
@@ -354,6 +356,7 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
         codes=len(plan.coded),
         form=_FORMS[query.output.form],
         form_place=0 if query.output.component is None else places.index(query.output.component),
+        merge=plan.merge,
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),
     )
