@@ -27,6 +27,7 @@ from benchmarks import sase_bars, sase_figures
 from benchmarks.measure import Bar, machine, markdown
 
 DOCS = Path(__file__).parent.parent / "docs"
+BAR_HEADINGS = ["bar", "measured", "limit", ""]
 Part = tuple[str, str, tuple[list[str], list[list[str]]], list[Bar]]
 
 
@@ -45,9 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     pa.set_io_thread_count(1)
     parts = [part for part in measured(events, runs, asked.only) if part]
     bars = [bar for _, _, _, found in parts for bar in found]
-    verdict = markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars])
-    if bars:
-        print(verdict)
+    verdict = markdown(BAR_HEADINGS, [bar.cells() for bar in bars])
     content = {
         "benchmark": "sase",
         "events": events,
@@ -72,6 +71,8 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     def add(title: str, note: str, work: Callable[[], Any]) -> None:
         table, bars = work()
         print(f"\n{title}\n\n{markdown(*table)}\n", flush=True)
+        if bars:
+            print(markdown(BAR_HEADINGS, [bar.cells() for bar in bars]), flush=True)
         parts.append((title, note, table, bars))
 
     def wanted(name: str) -> bool:
