@@ -137,7 +137,7 @@ def reserve_matrix(
     if keys > old:
         wide = int(state.counters[Counter.WIDE])
         block = rows_of(tables) * tables.columns
-        keys = max(keys, 2 * old)
+        # Exactly as many as there are: a key is opened in its group, which is not known before the key is.
         listed = np.zeros(keys, np.int32)
         listed[: len(groups)] = groups
         group_count = int(listed.max()) + 1
@@ -184,9 +184,12 @@ def scan_matrix(
     until: int,
     output: CounterOutput,
     largest_weight: float = 1.0,
+    *,
+    several: bool = True,
 ) -> MatrixProgress:
     """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
 
+    `several` must be the same in every call: false only where no group can ever have two keys, which saves its total.
     Instances from the slot in `counters[OLDEST]` on must still lie in the buffer, unless nothing ever leaves.
 
     >>> from ouzel.kernels.counters_tables import *
@@ -203,7 +206,6 @@ def scan_matrix(
     plain = is_plain(tables)
     if plain:
         _open_all(tables, state)
-    several = len(state.is_open) - 1 > len(np.unique(state.key_group[1:]))
     while True:
         if plain and not state.counters[Counter.WIDE]:
             status, position = scan_plain(tables, state, instances, position, last, until, several, output)

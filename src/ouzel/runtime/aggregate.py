@@ -105,6 +105,13 @@ class AggregateRunner:
         self._output = new_counter_output(self._tables)
         self._ticks = np.empty(0, np.int64)
 
+    @property
+    def _several_keys_a_group(self) -> bool:
+        """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
+        keys = {part.label for part in self._plan.key}
+        groups = {".".join(key.path) for key in self._query.group_by if key.path is not None}
+        return self._plan.split is not None or keys != groups
+
     def _measures(self) -> list[Measure]:
         made = []
         lanes = {MeasureKind.FLOAT: 0, MeasureKind.INTEGER: 0}
@@ -254,7 +261,15 @@ class AggregateRunner:
             self._tables, self._matrix_state, len(self._live.tick), len(groups.key_group), groups.key_group
         )
         self._matrix_state, self._output = scan_matrix(
-            self._tables, state, self._live, first, self._live_count, until, self._output, self._largest_weight
+            self._tables,
+            state,
+            self._live,
+            first,
+            self._live_count,
+            until,
+            self._output,
+            self._largest_weight,
+            several=self._several_keys_a_group,
         )
         if not self._keeps_events:
             self._live, self._live_count = self._room(0), 0
