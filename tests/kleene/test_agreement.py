@@ -13,7 +13,7 @@ from tests.oracle import oracle
 from tests.oracle.random_cases import RandomCase, random_case
 
 CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500"))
-PARTS = 10
+PARTS = 25
 
 
 @pytest.mark.parametrize("part", range(PARTS))
