@@ -31,7 +31,6 @@ from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.needs import needed_columns
-from ouzel.runtime.transform import output_schema
 
 MAGIC = b"OUZELPRG"
 VERSION = 1
@@ -145,6 +144,9 @@ class Description:
 
 def describe(program: bytes | Program) -> Description:
     """Describe a program, for those who feed it."""
+    # The runners themselves know best what comes out of them.
+    from ouzel.runtime.session import Session
+
     loaded = load(program) if isinstance(program, bytes) else program
     plans = loaded.plans()
     windows = [plan.window_ticks for plan in plans.values()]
@@ -158,7 +160,7 @@ def describe(program: bytes | Program) -> Description:
     return Description(
         needed_columns=tuple(name for name in loaded.layout.schema.names if name in needed),
         key_columns=tuple(common),
-        output_schemas={q.name: output_schema(q, found[q.name]) for q in loaded.queries},
+        output_schemas=Session(loaded).schemas,
         window_ticks=None if None in windows else max(w for w in windows if w is not None),
         tick_ns=loaded.catalog.time.tick_ns,
     )
