@@ -53,8 +53,13 @@ def model_of(loss: float) -> LossModel:
     )
 
 
-def lossy_shop(items: int, loss: float, seed: int = 0) -> LossyShop:
-    """So many items, one in `loss` of whose readings is lost."""
+def lossy_shop(items: int = 20_000, loss: float = 0.05, *, seed: int = 0) -> LossyShop:
+    """So many items, one in `loss` of whose readings is lost.
+
+    >>> shop = lossy_shop(1_000, 0.1, seed=1)
+    >>> shop.events.column_names, len(shop.stolen)
+    (['ts', 'type', 'tag'], 1000)
+    """
     rng = np.random.default_rng(seed)
     entered = rng.uniform(0, items * 2.0, items)
     on_shelf = rng.random(items) < SHELF_PRIOR
