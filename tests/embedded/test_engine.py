@@ -318,3 +318,15 @@ def test_memory_follows_the_window_not_the_stream() -> None:
         sizes.append(len(engine.snapshot()))
     assert max(held[25:]) <= 1.5 * max(held[2:8])
     assert max(sizes[25:]) <= 2 * max(sizes[4:12])
+
+
+def test_compressed_rows_with_a_return_come_from_streams_too() -> None:
+    text = "PATTERN SEQ(A+ a[], B b) WHERE [id] WITHIN 9 OUTPUT COMPRESSED RETURN R(a.x AS a)"
+    rows = [{"type": kind, "ts": ts, "id": 1, "x": ts} for ts, kind in enumerate("AAB", start=1)]
+    engine = ouzel.Engine(text)
+    for row in rows:
+        engine.push([row])
+    assert (
+        ouzel.expand(engine.finish()["query"], text).to_pylist()
+        == ouzel.expand(ouzel.match(rows, text), text).to_pylist()
+    )

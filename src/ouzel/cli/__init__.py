@@ -1,6 +1,10 @@
-"""The command line: `ouzel check` and `ouzel format`."""
+"""The command line: `ouzel run`, `watch`, `why`, `plot` and the rest."""
 
+import signal
 import sys
+from typing import Any
+
+INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
 
 
 def main() -> None:
@@ -12,4 +16,17 @@ def main() -> None:
             raise
         sys.stderr.write(f"the ouzel command needs {error.name}: pip install 'ouzel[cli]'\n")
         raise SystemExit(1) from None
-    application()
+    # A polite kill leaves as little behind as Ctrl-C: what was half written is removed on the way out.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        application()
+    except BrokenPipeError:
+        # Whoever read the output, `head` perhaps, has enough; Python would complain once more while it shuts down.
+        sys.stderr.close()
+        raise SystemExit(READER_GONE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _terminated(number: int, frame: Any) -> None:
+    raise SystemExit(TERMINATED)

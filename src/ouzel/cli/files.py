@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,11 @@ class QueryFile:
 
     @classmethod
     def read(cls, path: str) -> QueryFile:
+        """The file of that name, the standard input for -, or the text itself where it cannot be a name."""
         if path == STANDARD_INPUT:
             return cls("standard input", sys.stdin.read())
+        if is_text(path):
+            return cls("query", path)
         try:
             return cls(path, Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
@@ -36,8 +40,32 @@ class QueryFile:
             raise FileError(f"this is not UTF-8 text: byte {error.start} cannot be read") from None
 
     def write(self, text: str) -> None:
+        write_text(Path(self.name), text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put a text into a file, whole or not at all."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
         # Line ends stay as they are written here on every system, so that a formatted file is the same everywhere.
-        Path(self.name).write_text(text, encoding="utf-8", newline="\n")
+        hidden.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(hidden, path)
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be written: {error.strerror or error}") from None
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def is_text(given: str) -> bool:
+    """Whether this is a query rather than the name of a file: it has blanks and no file is called so.
+
+    >>> is_text("PATTERN SEQ(A a, B b)"), is_text("theft.query")
+    (True, False)
+    """
+    try:
+        return len(given.split()) > 1 and not Path(given).exists()
+    except (OSError, ValueError):
+        return True  # Too long for a name, or with characters that no name has.
 
 
 def format_file(text: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ouzel.errors import InputError
 
-_SUFFIXES = {
+SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
@@ -111,9 +111,9 @@ def _read(path: Path) -> pa.Table:
 
     if not path.exists():
         raise InputError(f"there is no file or folder '{path}'")
-    kind = _SUFFIXES.get(path.suffix.lower())
+    kind = SUFFIXES.get(path.suffix.lower())
     if path.is_dir():
-        found = {_SUFFIXES.get(p.suffix.lower()) for p in path.rglob("*") if p.is_file()} - {None}
+        found = {SUFFIXES.get(p.suffix.lower()) for p in path.rglob("*") if p.is_file()} - {None}
         if len(found) != 1:
             raise InputError(
                 f"the folder '{path}' must hold files of one kind (Parquet, CSV, JSON Lines or Arrow); "
@@ -122,7 +122,7 @@ def _read(path: Path) -> pa.Table:
         kind = found.pop()
     if kind is None:
         raise InputError(
-            f"'{path}' has an ending that says nothing of its format; known are {', '.join(sorted(_SUFFIXES))}"
+            f"'{path}' has an ending that says nothing of its format; known are {', '.join(sorted(SUFFIXES))}"
         )
     try:
         return ds.dataset(path, format=kind).to_table()

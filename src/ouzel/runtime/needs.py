@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, EventField, Intrinsic
+from ouzel.lang.syntax import OutputForm
 from ouzel.plan.expressions import walk
 from ouzel.plan.model import Plan
 from ouzel.runtime.layout import Layout
@@ -44,7 +45,12 @@ def output_columns(plan: Plan, layout: Layout) -> set[str]:
         # Defaults stand in for what is missing, and loss rates may depend on which alternative of WHERE holds.
         expressions += query.defaults.values()
         expressions += [comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons]
-    return columns_read(query, layout, expressions)
+    found = columns_read(query, layout, expressions)
+    if query.output.form is OutputForm.COMPRESSED:
+        # A graph carries whole events, from which matches are built later.
+        found |= {layout.time, *(name for name in (layout.type, layout.start) if name is not None)}
+        found |= {test.path[0] for test in query.equivalences} & set(layout.schema.names)
+    return found
 
 
 def needed_columns(plan: Plan, layout: Layout) -> set[str]:

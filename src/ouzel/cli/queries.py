@@ -1,0 +1,179 @@
+"""`ouzel check`, `format`, `explain` and `expand`: commands about queries, which need no events."""
+
+from __future__ import annotations
+
+import difflib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import ouzel
+from ouzel.cli.console import (
+    OrderOption,
+    ParamOption,
+    QueryArgument,
+    TimeOption,
+    TypeOption,
+    TypesOption,
+    UnitOption,
+    column,
+    complain,
+    one_query,
+    out,
+    parameters,
+    queries_of,
+    speaks_clearly,
+)
+from ouzel.cli.files import STANDARD_INPUT, QueryFile, format_file, summary, write_text
+from ouzel.cli.results import Results
+from ouzel.cli.run import FormatOption, OutputOption
+from ouzel.errors import OuzelError
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="QUERY", help="Files with a query or a script, texts of queries, or - for standard input."),
+]
+
+
+class Picture(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+def check_command(files: Files, param: ParamOption = None, types: TypesOption = None) -> None:
+    """Say whether queries are right, and where they are not.
+
+    \b
+    Examples:
+      ouzel check theft.query shop.script
+      ouzel check 'PATTERN SEQ(A a, B b) WITHIN 5 min'
+    """
+    console, failed = out(), False
+    for path in files:
+        try:
+            file = QueryFile.read(path)
+            found = queries_of(path if path != STANDARD_INPUT else file.text, parameters(param), types)
+        except OuzelError as error:
+            failed = True
+            complain(error, "standard input" if path == STANDARD_INPUT else path)
+            continue
+        width = max(map(len, found))
+        console.print(Text.assemble(("ok", "bold green"), f"  {file.name}"))
+        for name, query in found.items():
+            console.print(Text.assemble("    ", (name.ljust(width), "cyan"), f"  {summary(query.tree)}"))
+    if failed:
+        raise typer.Exit(1)
+
+
+def format_command(
+    files: Files,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Put the result back into the files.")] = False,
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with 1 and show what would change.")
+    ] = False,
+) -> None:
+    """Print queries in their standard form.
+
+    \b
+    Examples:
+      ouzel format theft.query
+      ouzel format --write *.query
+    """
+    if write and check_only:
+        raise typer.BadParameter("--write and --check exclude each other")
+    if write and STANDARD_INPUT in files:
+        raise typer.BadParameter("standard input cannot be written back; leave out --write")
+    console, failed = out(), False
+    for path in files:
+        try:
+            file = QueryFile.read(path)
+            formatted = format_file(file.text)
+            if write and formatted != file.text:
+                file.write(formatted)
+                console.print(Text.assemble(("formatted", "green"), f"  {file.name}"))
+        except OuzelError as error:
+            failed = True
+            complain(error, "standard input" if path == STANDARD_INPUT else path)
+            continue
+        if check_only and formatted != file.text:
+            failed = True
+            _show_changes(console, file, formatted)
+        elif not write and not check_only:
+            console.print(formatted, end="")
+    if failed:
+        raise typer.Exit(1)
+
+
+@speaks_clearly
+def explain_command(
+    query: QueryArgument,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan into this file.")] = None,
+    format: Annotated[Picture, typer.Option("--format", "-f", help="What to print.")] = Picture.TEXT,
+    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None,
+    types: TypesOption = None,
+    param: ParamOption = None,
+) -> None:
+    """Show how QUERY will be answered: its automaton, what is tested where, the rules, the kernel.
+
+    \b
+    Examples:
+      ouzel explain theft.query
+      ouzel explain theft.query --svg plan.svg
+    """
+    made = one_query(query, parameters(param), types, name)
+    if svg is not None:
+        write_text(svg, ouzel.explain(made, "svg") + "\n")
+        out().print(Text.assemble(("drawn", "green"), f"  {svg}"))
+    else:
+        out().print(ouzel.explain(made, format.value))
+
+
+@speaks_clearly
+def expand_command(
+    table: Annotated[Path, typer.Argument(metavar="FILE", help="What a query with OUTPUT COMPRESSED answered.")],
+    query: QueryArgument,
+    output: OutputOption = None,
+    format: FormatOption = None,
+    first: Annotated[int | None, typer.Option(help="Only so many matches, the first ones.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Only so many matches, chosen uniformly.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the sample.")] = None,
+    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None,
+    time: TimeOption = "ts",
+    type: TypeOption = "type",
+    order: OrderOption = None,
+    time_unit: UnitOption = None,
+    types: TypesOption = None,
+    param: ParamOption = None,
+) -> None:
+    """List the matches that the rows of an OUTPUT COMPRESSED answer stand for.
+
+    \b
+    Examples:
+      ouzel run rise.query -i ticks.parquet -o rises.parquet
+      ouzel expand rises.parquet rise.query --sample 10 --seed 1
+    """
+    made = one_query(query, parameters(param), types, name)
+    if table.suffix.lower() not in (".parquet", ".pq", ".arrow", ".feather"):
+        raise OuzelError(f"'{table}' cannot hold the graph of compressed matches; store the answer as Parquet or Arrow")
+    listed: pa.Table = ouzel.expand(
+        str(table), made, first=first, sample=sample, seed=seed,
+        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+    )  # fmt: skip
+    with Results({made.name: listed.schema}, output, format) as results:
+        results.write({made.name: listed})
+
+
+def _show_changes(console: Console, file: QueryFile, formatted: str) -> None:
+    colours = {"-": "red", "+": "green", "@": "cyan"}
+    changes = difflib.unified_diff(
+        file.text.splitlines(), formatted.splitlines(), file.name, f"{file.name}, formatted", lineterm="", n=2
+    )
+    for line in changes:
+        console.print(Text(line, style=colours.get(line[:1], "")))

@@ -1,0 +1,205 @@
+"""`ouzel run`: queries over inputs that end, with a progress bar, on this machine or on Spark."""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+import ouzel
+from ouzel.cli.console import (
+    OrderOption,
+    ParamOption,
+    QueryArgument,
+    TimeOption,
+    TypeOption,
+    TypesOption,
+    UnitOption,
+    column,
+    out,
+    parameters,
+    queries_of,
+    speaks_clearly,
+)
+from ouzel.cli.results import Format, Results
+from ouzel.cli.sources import Inputs, Source, find_sources
+from ouzel.errors import InputError
+from ouzel.runtime.program import make_program
+from ouzel.runtime.session import Session
+from ouzel.runtime.statistics import key_statistics
+
+InputOption = Annotated[
+    list[str],
+    typer.Option(
+        "--input", "-i", metavar="PATH", help="A file, folder or glob; or TYPE=PATH for each event type. Repeatable."
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="A file, whose ending says the format, or a folder for several queries."),
+]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="By default a table on a screen, JSON Lines into a pipe."),
+]
+
+
+class Way(StrEnum):
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@speaks_clearly
+def run_command(
+    query: QueryArgument,
+    input: InputOption,
+    output: OutputOption = None,
+    format: FormatOption = None,
+    engine: Annotated[Way, typer.Option("--engine", help="This machine, or a Spark session.")] = Way.LOCAL,
+    time: TimeOption = "ts",
+    type: TypeOption = "type",
+    order: OrderOption = None,
+    time_unit: UnitOption = None,
+    types: TypesOption = None,
+    param: ParamOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
+) -> None:
+    """Find all matches of QUERY in files.
+
+    \b
+    Examples:
+      ouzel run theft.query --input readings.parquet
+      ouzel run theft.query -i 'days/*.csv' -o thefts.parquet
+      ouzel run shop.script -i Shelf=shelf.csv -i Exit=exit.csv -o found/
+      ouzel run 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN :w' -i a.jsonl --param w=10 -f csv
+    """
+    queries = queries_of(query, parameters(param), types)
+    sources = find_sources(input)
+    options = {"time": time, "type": column(type), "order": tuple(order or ()), "time_unit": time_unit}
+    started = clock.perf_counter()
+    if engine is Way.SPARK:
+        events, results = _on_spark(queries, sources, output, format, options, quiet)
+    else:
+        events, results = _here(queries, sources, output, format, options, quiet)
+    if not quiet:
+        _summary(events, results, clock.perf_counter() - started, output)
+
+
+def _here(
+    queries: dict[str, ouzel.Query],
+    sources: list[Source],
+    output: Path | None,
+    chosen: Format | None,
+    options: dict[str, Any],
+    quiet: bool,
+) -> tuple[int, Results]:
+    inputs = Inputs(sources, options["time"])
+    program = make_program(queries, inputs.schema(), **options)
+    session: Session | None = None
+    schemas = {name: Session(program).schemas[name] for name in queries}
+    with Results(schemas, output, chosen) as results, _progress(inputs.rows, quiet) as progress:
+        for table, earliest_later in inputs.batches(program.layout):
+            if session is None:
+                statistics = key_statistics(program.queries, table, program.layout)
+                session = Session(replace(program, statistics=statistics))
+            session.push(table)
+            if earliest_later is not None:
+                results.write(_asked(session.advance(earliest_later - 1), schemas))
+            progress.more(table.num_rows, sum(results.rows.values()))
+        if session is not None:
+            results.write(_asked(session.finish(), schemas))
+            progress.more(0, sum(results.rows.values()))
+    return inputs.rows, results
+
+
+def _asked(answers: dict[str, pa.Table], schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
+    return {name: answers[name] for name in schemas}
+
+
+def _on_spark(
+    queries: dict[str, ouzel.Query],
+    sources: list[Source],
+    output: Path | None,
+    chosen: Format | None,
+    options: dict[str, Any],
+    quiet: bool,
+) -> tuple[int, Results]:
+    readers = {"parquet": "parquet", "csv": "csv", "json": "json"}
+    for source in sources:
+        if source.kind not in readers:
+            raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
+    try:
+        spark = ouzel.spark.session("ouzel run", **{"spark.log.level": "ERROR"})
+    except ModuleNotFoundError as error:
+        raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
+
+    def frame(chosen_sources: list[Source]) -> Any:
+        kinds = {source.kind for source in chosen_sources}
+        if len(kinds) > 1:
+            raise InputError(f"Spark reads files of one format at a time, not {' and '.join(sorted(kinds))}")
+        reader = spark.read.format(readers[kinds.pop()]).option("header", True).option("inferSchema", True)
+        return reader.load([str(source.path.absolute()) for source in chosen_sources])
+
+    named = sorted({source.event_type for source in sources if source.event_type is not None})
+    events: Any = frame(sources)
+    count = events.count() if not named else 0
+    if named:
+        events = {name: frame([s for s in sources if s.event_type == name]) for name in named}
+        count = sum(one.count() for one in events.values())
+    with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
+        answers = {name: found[name].toArrow() for name in queries}
+    with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
+        results.write(answers)
+    spark.stop()
+    return count, results
+
+
+# ── Progress ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.finished_speed or task.speed or 0:,.0f} events/s")
+
+
+class _Running:
+    """A bar on the standard error stream where somebody looks at it, nothing elsewhere."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        console = out(stderr=True)
+        columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), _Rate(), TextColumn("{task.fields[found]}"))
+        hidden = quiet or not console.is_terminal
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
+        self._task = self._progress.add_task("", total=total, found="")
+
+    def __enter__(self) -> _Running:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def more(self, events: int, matches: int) -> None:
+        self._progress.update(self._task, advance=events, found=f"{matches:,} matches")
+
+
+def _progress(total: int, quiet: bool) -> _Running:
+    return _Running(total, quiet)
+
+
+def _summary(events: int, results: Results, seconds: float, output: Path | None) -> None:
+    matches = sum(results.rows.values())
+    found = f"{matches:,} match{'' if matches == 1 else 'es'}"
+    if len(results.rows) > 1:
+        found += f" ({', '.join(f'{name} {rows:,}' for name, rows in results.rows.items())})"
+    line = f"{events:,} events, {found} in {seconds:.2f} s: {events / max(seconds, 1e-9):,.0f} events/s"
+    if output is not None:
+        line += f"; written to {output}{'/' if results.folder else ''}"
+    out(stderr=True).print(line, style="dim")
