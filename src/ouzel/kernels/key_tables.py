@@ -155,6 +155,39 @@ def _key_value(value: Any, reading: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _codes_by_directory(
+    values: Any,
+    directory: Any,
+    lowest: Any,
+    count: Any,
+    column: Any,
+    rows: Any,
+    all_rows: Any,
+    begin: Any,
+    codes: Any,
+) -> Any:
+    """(how far it came, how many keys there are): the common case of integers close together, none of them null.
+
+    Unsigned indices are not tested for counting from the end.
+    """
+    highest = lowest + (directory.size - 1)
+    for done in range(begin, codes.size):
+        row = np.uint64(done) if all_rows else np.uint64(rows[np.uint64(done)])
+        value = column[row]
+        if value < lowest or value > highest:
+            return done, count
+        place = np.uint64(value - lowest)
+        code = directory[place]
+        if code < 0:
+            code = np.int32(count)
+            directory[place] = code
+            values[count] = value
+            count += 1
+        codes[np.uint64(done)] = code
+    return codes.size, count
+
+
+@njit(cache=True, nogil=True)
 def _number_codes(
     table: Any,
     column: Any,
@@ -174,6 +207,8 @@ def _number_codes(
     slot_shift = np.uint64(64 - counts[SLOT_BITS])
     slot_mask = np.uint64(max(slots.size // 2, 1) - 1)
     done = begin
+    if directory.size and validity.size == 0 and reading == AS_INTEGER:
+        done, count = _codes_by_directory(values, directory, lowest, count, column, rows, all_rows, begin, codes)
     while done < codes.size:
         row = np.int64(done) if all_rows else np.int64(rows[done])
         value = _key_value(column[row], reading)

@@ -158,45 +158,48 @@ def _stack(tables, state, instances, first, last, oldest):
     guards = state.marks[_GUARD]
     guarded = guards.size > 0
     by_component = tables.by_component
-    components = tables.components
+    components = np.uint64(tables.components)
     last_position = tables.length - 1
     tick_start = first_of_tick(end, first, last)
     tick = end[tick_start]
     found = 0
     pushed = 0
     for slot in range(first, last):
-        now = end[slot]
+        # An unsigned index is not tested for counting from the end: a third of the instructions of this loop.
+        at = np.uint64(slot)
+        now = end[at]
         tick_start = tick_start if now == tick else slot
         tick = now
-        component = component_of[slot]
+        component = np.uint64(component_of[at])
         place = by_component[component, _POSITION]
-        base = np.int64(key[slot]) * components
+        base = np.uint64(key[at]) * components
         own = base + component
         under = head[own]
-        top = head[base + by_component[component, _BEFORE]]
-        skip[slot] = under
+        top = head[base + np.uint64(by_component[component, _BEFORE])]
+        below_tick = under
         if tick_start < slot:
             if top >= tick_start:
                 top = last_before(end, skip, top, now)
             if under >= tick_start:
-                skip[slot] = skip[under]
+                below_tick = skip[under]
+        skip[at] = below_tick
         # Transition filtering: whatever lies below the top is older still.
         alive = (place <= 0) | (top >= oldest)
         if guarded:
-            guard_component = by_component[component, _GUARDED_BY]
+            guard_component = np.uint64(by_component[component, _GUARDED_BY])
             negative = head[base + guard_component]
             if tick_start < slot and negative >= tick_start:
                 negative = last_before(end, skip, negative, now)
             has_guard = (guard_component != component) & (negative >= 0)
             guard = end[max(negative, 0)] if has_guard else NEVER
-            guards[slot] = guard
+            guards[at] = guard
             alive = alive & ((place <= 0) | (end[max(top, 0)] >= guard))
         enters = alive & (place < last_position)
-        below[slot] = under
-        previous_top[slot] = top
+        below[at] = under
+        previous_top[at] = top
         head[own] = slot if enters else under
         pushed += enters
-        completing[first + found] = slot
+        completing[np.uint64(first + found)] = slot
         found += alive & (place == last_position)
     state.counters[_PUSHED] += pushed
     return found
@@ -210,10 +213,9 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
     what lies below an instance that is too old, or older than a guard, is so too.
     """
     slots = output.slots
-    match_end = output.match_end
     length = slots.shape[0]
     last_position = length - 1
-    # With two components the loop over position 1 passes the completing instance, which is no candidate.
+    # With two components the pass over position 1 meets the completing instance, which is no candidate.
     seen = -1 if last_position == 1 else 0
     level = last_position
     cursor[level] = slot
@@ -223,25 +225,26 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
             level -= 1
         else:
             # With two components it stands at position 1 itself, alone.
-            second = slot if last_position == 1 else previous_top[cursor[2]]
-            second_guard = guards[cursor[2]] if guarded and last_position > 1 else NEVER
-            while second >= oldest and not (guarded and end[second] < second_guard):
-                seen += 1
-                lowest = previous_top[second]
-                guard = guards[second] if guarded else NEVER
-                while lowest >= oldest and not (guarded and end[lowest] < guard):
-                    if written == room:
-                        return -1, seen
-                    slots[0, written] = lowest
-                    slots[1, written] = second
-                    for higher in range(2, length):
-                        slots[higher, written] = cursor[higher]
-                    match_end[written] = now
-                    written += 1
-                    seen += 1
-                    lowest = below[lowest]
-                # The completing instance is on no stack.
-                second = below[second] if last_position > 1 else -1
+            alone = last_position == 1
+            third = slot if alone else np.int64(cursor[2])
+            second = slot if alone else np.int64(previous_top[third])
+            if guarded:
+                guard = NEVER if alone else guards[third]
+                reached, passed = _write_guarded_pairs(
+                    end, below, previous_top, guards, second, guard, third, now, alone, oldest, written, room, output
+                )
+            else:
+                reached, passed = _write_pairs(
+                    below, previous_top, second, third, now, alone, oldest, written, room, output
+                )
+            seen += passed
+            if reached < 0:
+                return reached, seen
+            seen += reached - written
+            for higher in range(3, length):
+                for match in range(written, reached):
+                    slots[higher, np.uint64(match)] = cursor[higher]
+            written = reached
             node = below[cursor[level]] if level < last_position else -1
         while node < oldest or (guarded and end[node] < guards[cursor[level + 1]]):
             level += 1
@@ -251,3 +254,62 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
         seen += 1
         cursor[level] = node
     return written, seen
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _write_pairs(below, previous_top, second, third, now, alone, oldest, written, room, output):
+    """(matches written, instances at position 1): each of these from `second` down, with all below its link.
+
+    Two loops made one: where the inner one ends is a matter of chance, and here no branch depends on it. The next
+    instance of position 1 and its link are loaded before they are needed.
+    """
+    lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
+    match_end = output.match_end
+    passed = np.int64(0)
+    if second < oldest:
+        return written, passed
+    lowest = np.int64(previous_top[np.uint64(second)])
+    while second >= oldest:
+        next_second = np.int64(-1) if alone else np.int64(below[np.uint64(second)])
+        next_lowest = np.int64(previous_top[np.uint64(max(next_second, 0))])
+        if lowest >= oldest:
+            if written == room:
+                return np.int64(-1), passed
+            at = np.uint64(written)
+            lowest_slots[at] = lowest
+            second_slots[at] = second
+            third_slots[at] = third
+            match_end[at] = now
+            written += 1
+        lower = np.int64(below[np.uint64(max(lowest, 0))])
+        exhausted = lower < oldest
+        passed += exhausted
+        lowest = next_lowest if exhausted else lower
+        second = next_second if exhausted else second
+    return written, passed
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _write_guarded_pairs(
+    end, below, previous_top, guards, second, second_guard, third, now, alone, oldest, written, room, output
+):
+    """As `_write_pairs`, where an instance that is older than the guard of the one above it ends the search."""
+    lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
+    match_end = output.match_end
+    passed = np.int64(0)
+    while second >= oldest and end[np.uint64(second)] >= second_guard:
+        passed += 1
+        lowest = np.int64(previous_top[np.uint64(second)])
+        guard = guards[np.uint64(second)]
+        while lowest >= oldest and end[np.uint64(lowest)] >= guard:
+            if written == room:
+                return np.int64(-1), passed
+            at = np.uint64(written)
+            lowest_slots[at] = lowest
+            second_slots[at] = second
+            third_slots[at] = third
+            match_end[at] = now
+            written += 1
+            lowest = np.int64(below[np.uint64(lowest)])
+        second = np.int64(-1) if alone else np.int64(below[np.uint64(second)])
+    return written, passed

@@ -179,7 +179,8 @@ def select_coded(
     """As `select`, for dictionary-encoded values: `dictionary_codes` is `classify` of the dictionary."""
     rows, codes = _room(coded.indices.size, dictionary_codes.dtype)
     table = frozen(_with_none(dictionary_codes, roles_by_code.size - 1))
-    found = _select_coded(coded, table, frozen(roles_by_code), rows, codes)
+    is_relevant = frozen((roles_by_code[table] != 0).astype(np.uint8))
+    found = _select_coded(coded, table, is_relevant, rows, codes)
     return rows[:found], codes[:found]
 
 
@@ -394,24 +395,23 @@ def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _select_coded(coded: Any, dictionary_codes: Any, roles_by_code: Any, rows: Any, codes: Any) -> Any:
-    none = dictionary_codes[-1]
+def _select_coded(coded: Any, dictionary_codes: Any, is_relevant: Any, rows: Any, codes: Any) -> Any:
     indices = coded.indices
     validity = coded.validity
     validity_offset = coded.validity_offset
     # An unsigned index is not tested for counting from the end.
+    none = np.uint64(dictionary_codes.size - 1)
     found = np.uint64(0)
     if validity.size == 0:
         for row in range(rows.size):
-            code = dictionary_codes[np.uint64(indices[row])]
+            index = np.uint64(indices[row])
             rows[found] = row
-            codes[found] = code
-            found += np.uint64(roles_by_code[np.uint64(code)] != 0)
+            codes[found] = dictionary_codes[index]
+            found += np.uint64(is_relevant[index])
         return np.int64(found)
     for row in range(rows.size):
-        valid = is_valid(validity, validity_offset + row)
-        code = dictionary_codes[np.uint64(indices[row])] if valid else none
+        index = np.uint64(indices[row]) if is_valid(validity, validity_offset + row) else none
         rows[found] = row
-        codes[found] = code
-        found += np.uint64(roles_by_code[np.uint64(code)] != 0)
+        codes[found] = dictionary_codes[index]
+        found += np.uint64(is_relevant[index])
     return np.int64(found)
