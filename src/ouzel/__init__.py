@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
     from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
+    from ouzel.insight.why import Why, why
     from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.runtime.engine import Engine, match
@@ -29,11 +30,13 @@ _HOMES = {
     "QuerySet": "ouzel.runtime.queryset",
     "QueryError": "ouzel.errors",
     "StateError": "ouzel.errors",
+    "Why": "ouzel.insight.why",
     "expand": "ouzel.runtime.expand",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
+    "why": "ouzel.insight.why",
 }
 _ROOMS = ("algebra", "datasets", "loss", "spark")
 
@@ -47,6 +50,7 @@ __all__ = [
     "QueryError",
     "QuerySet",
     "StateError",
+    "Why",
     "algebra",
     "datasets",
     "expand",
@@ -56,6 +60,7 @@ __all__ = [
     "queries",
     "query",
     "spark",
+    "why",
 ]
 
 

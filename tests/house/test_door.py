@@ -22,6 +22,7 @@ EXPORTED = [
     "QueryError",
     "QuerySet",
     "StateError",
+    "Why",
     "algebra",
     "datasets",
     "expand",
@@ -31,6 +32,7 @@ EXPORTED = [
     "queries",
     "query",
     "spark",
+    "why",
 ]
 HEAVY = ["lark", "llvmlite", "numba", "pandas", "polars", "pyspark", "rich", "scipy", "typer"]
 

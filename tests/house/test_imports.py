@@ -19,13 +19,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"algebra", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "plan", "errors"},
     "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "errors"},
+    "insight": {"runtime", "prepared", "plan", "bind", "lang", "errors"},
     # The door too: workers compare its version with the driver's.
     "spark": {DOOR, "runtime", "prepared", "plan", "bind", "lang", "errors"},
     "datasets": {DOOR, "loss"},
     # A run reads its files in pieces and drives a session itself.
     "cli": {DOOR, "runtime", "lang", "errors"},
     "demo": {DOOR, "datasets"},
-    DOOR: {"algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "loss", "spark", "datasets"},
+    DOOR: {"algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "insight", "loss", "spark", "datasets"},
 }
 
 # Libraries that only one room may know, so that nobody else pays for them or depends on them.

@@ -1,0 +1,337 @@
+"""The events of an input in stream order, and the tests of a query on runs over them, told apart one by one.
+
+Nothing here is fast or shared with the kernels: it is the meaning of semantics 2, event by event, so that a reason can
+be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import (
+    Aggregation,
+    At,
+    Attribute,
+    BoundQuery,
+    Component,
+    Conjunct,
+    EquivalenceTest,
+    Intrinsic,
+    Length,
+    Scope,
+    parts,
+)
+from ouzel.errors import QueryError
+from ouzel.plan import make_plan
+from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.inputs import as_table, with_readable_time
+from ouzel.runtime.layout import Layout, ticks_of, widen
+from ouzel.runtime.match_transform import Matches, MatchFrame
+from ouzel.runtime.program import make_program
+from ouzel.runtime.stream_order import deciding_columns, stream_order
+from ouzel.runtime.values import Column, compare, one_array, to_engine
+from ouzel.runtime.vectors import constant, holds
+
+# The places in stream order of the events bound to each positive component begun so far, in pattern order.
+Run = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Events:
+    """An input in stream order. `rows[place]` is the row of the input that stands at a place."""
+
+    query: BoundQuery
+    layout: Layout
+    table: pa.Table
+    end: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.end)
+
+    def frame(self, places: np.ndarray) -> EventFrame:
+        """Some events, to be read as those of any component."""
+        return EventFrame(self.query, self.layout, self.table, self.end, lambda _: places, len(places))
+
+    @cached_property
+    def types(self) -> pa.Array:
+        if self.layout.type is None:
+            return pa.repeat(pa.scalar(self.layout.only_type, pa.large_string()), self.count)
+        column = one_array(self.table.column(self.layout.type))
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        return pc.cast(column, pa.large_string())
+
+    def are_of(self, component: Component) -> np.ndarray:
+        """Which events have a type of the component."""
+        if component.types is None:
+            return np.ones(self.count, bool)
+        found = pc.is_in(self.types, value_set=pa.array(component.types, pa.large_string()))
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def partition(self, place: int) -> np.ndarray:
+        """Which events are in the partition of one: equal to it on every [attr], and neither null nor without it."""
+        inside = np.ones(self.count, bool)
+        for test in self.query.equivalences:
+            value = self._tested(test)
+            same = compare("=", value, pa.repeat(value[place], self.count))
+            inside &= np.asarray(pc.fill_null(same, False).to_numpy(zero_copy_only=False), dtype=bool)
+        return inside
+
+    def _tested(self, test: EquivalenceTest) -> Column:
+        """The attribute of an [attr] test for events of any type; null where the type lacks it."""
+        name, *inner = test.path
+        owners: dict[str, list[str]] = {}
+        for (event_type, attribute), wide in self.layout.physical.items():
+            if attribute == name:
+                owners.setdefault(wide, []).append(event_type)
+        value: Column | None = None
+        for wide in [name, *owners]:
+            if wide not in self.table.column_names:
+                continue
+            own = one_array(self.table.column(wide))
+            for part in inner:
+                own = pc.struct_field(own, part)
+            own = to_engine(own, test.type)
+            if value is not None:
+                is_owner = pc.is_in(self.types, value_set=pa.array(owners[wide], pa.large_string()))
+                own = pc.if_else(is_owner, own, value)
+            value = own
+        assert value is not None, "the binder lets no [attr] through that no type has"
+        lacking = [t for t, attributes in (self.query.catalog.declared or {}).items() if name not in attributes]
+        absent = pc.is_in(self.types, value_set=pa.array(lacking, pa.large_string()))
+        return pc.if_else(absent, pa.scalar(None, value.type), value)
+
+
+def read_events(
+    events: Any,
+    query: Query | str,
+    *,
+    time: str,
+    type: str | None,
+    order: Collection[str],
+    time_unit: str | None,
+) -> Events:
+    """An input bound to one query, in stream order."""
+    prepared = as_queries(query)
+    for one in prepared.values():
+        _must_be_tellable(one)
+    if isinstance(events, Mapping):
+        inputs = {name: with_readable_time(as_table(one), time) for name, one in events.items()}
+        schemas = {name: one.schema for name, one in inputs.items()}
+        program = make_program(prepared, schemas, time=time, type=type, order=order, time_unit=time_unit)
+        table = widen(inputs, program.layout)
+    else:
+        table = with_readable_time(as_table(events), time)
+        program = make_program(prepared, table.schema, time=time, type=type, order=order, time_unit=time_unit)
+    (bound,) = program.queries
+    unordered = Events(bound, program.layout, table, ticks_of(table, program.layout), np.arange(table.num_rows))
+    places = _order(unordered)
+    if places is None:
+        return unordered
+    return replace(
+        unordered, table=table.take(pa.array(places)), end=unordered.end[places], rows=places.astype(np.int64)
+    )
+
+
+def _must_be_tellable(query: Any) -> None:
+    if not isinstance(query, Query):
+        raise QueryError("an expression of the algebra has no components to tell of; give a query as text")
+    if query.tree.threshold is not None:
+        raise QueryError(
+            f"query '{query.name}' looks for missing events; this is told of queries without THRESHOLD only",
+            hint="leave THRESHOLD out to see how far the observed events go",
+        )
+    if any(source != "input" for source in query.tree.sources):
+        raise QueryError(
+            f"query '{query.name}' reads what another query finds ({', '.join(query.tree.sources)})",
+            hint="give the answer of that query as the events, and leave FROM out",
+        )
+
+
+def _order(events: Events) -> np.ndarray | None:
+    names = [*events.layout.order, *deciding_columns(make_plan(events.query), events.layout)]
+    everyone = np.arange(events.count, dtype=np.int32)
+    return stream_order(
+        events.end, events.end, _plays(events), events.table.select(names), everyone, len(events.layout.order)
+    )
+
+
+def _plays(events: Events) -> np.ndarray:
+    """Which events pass the type and the single-event conjuncts of some component."""
+    plays = np.zeros(events.count, bool)
+    for component in events.query.components:
+        own = np.flatnonzero(events.are_of(component)).astype(np.int32)
+        frame = events.frame(own)
+        tests = [
+            conjunct
+            for test in events.query.equivalences
+            if not lacked_entirely(events.query, component.position, test)
+            for conjunct in [
+                not_null(events.query, component.position, test),
+                *([fixed_value(events.query, component.position, test)] if test.value is not None else []),
+            ]
+        ]
+        about_it = [c for c in events.query.conjuncts if c.single_event and c.components == {component.position}]
+        first = [c for c in about_it if not _is_of_later_events(c)]
+        passing = _all_hold(frame, [*tests, *first])
+        if component.kleene:
+            later = [c for c in about_it if _is_of_later_events(c)]
+            passing |= _all_hold(frame, [*tests, *later])
+        plays[own[passing]] = True
+    return plays
+
+
+def _is_of_later_events(conjunct: Conjunct) -> bool:
+    named = [part for comparison in conjunct.comparisons for part in parts(comparison)]
+    return any(isinstance(part, Attribute | Intrinsic) and part.at is At.CURRENT for part in named)
+
+
+def _all_hold(frame: EventFrame, conjuncts: Sequence[Conjunct]) -> np.ndarray:
+    passing = np.ones(frame.rows, bool)
+    for conjunct in conjuncts:
+        passing &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
+    return passing
+
+
+# ── Runs and candidates ────────────────────────────────────────────────────────────────────────────
+
+
+class RunFrame:
+    """A run and, row by row, the events that may come next in it: where each reference finds its event.
+
+    `bound` has the places of the events of each component, by its position; `component` is the one that the candidates
+    would be bound to, as its next event. `iteration` is i.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        bound: Mapping[int, tuple[int, ...]],
+        component: int,
+        candidates: np.ndarray,
+        iteration: int | None = None,
+    ) -> None:
+        self._events = events
+        self._bound = bound
+        self._component = component
+        self._candidates = candidates
+        self._iteration = iteration
+        self.rows = len(candidates)
+
+    def _frame(self, component: int, at: At) -> EventFrame:
+        chosen = self._bound.get(component, ())
+        if at in (At.CURRENT, At.PREVIOUS):
+            assert self._iteration is not None, "a conjunct with v[i] is tested for some i"
+            number = self._iteration - (at is At.PREVIOUS)
+        else:
+            number = len(chosen) if at is At.LAST else 1
+        if number <= len(chosen):
+            return self._events.frame(np.full(self.rows, chosen[number - 1], np.int32))
+        assert component == self._component, "only the event that is read is not bound yet"
+        return self._events.frame(self._candidates)
+
+    def attribute(self, reference: Attribute) -> Column:
+        return self._frame(reference.component, reference.at).attribute(reference)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return self._frame(reference.component, reference.at).intrinsic(reference)
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        return self._frame(reference.component, reference.at).lacks(reference)
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        """Over all events of a component, or over those chosen before this one."""
+        chosen = self._bound[expression.component]
+        if isinstance(expression, Aggregation) and expression.scope is Scope.BEFORE:
+            assert self._iteration is not None
+            chosen = chosen[: self._iteration - 1]
+        query = self._events.query
+        lengths = np.zeros((1, len(query.positives)), np.int32)
+        lengths[0, [c.position for c in query.positives].index(expression.component)] = len(chosen)
+        nothing = np.zeros(1, np.int64)
+        rows = np.array(chosen, np.int32)
+        one = Matches(self._events.table, self._events.end, lengths, rows, nothing, nothing)
+        value = MatchFrame(query, self._events.layout, one).aggregate(expression)
+        return pa.repeat(value[0], self.rows)
+
+
+def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int) -> Iterator[int | None]:
+    """The values of i for which a conjunct is to be tested, with one more event for `component`."""
+    indexed = {
+        part.component
+        for comparison in conjunct.comparisons
+        for part in parts(comparison)
+        if (isinstance(part, Attribute | Intrinsic) and part.at in (At.CURRENT, At.PREVIOUS))
+        or (isinstance(part, Aggregation) and part.scope is Scope.BEFORE)
+    }
+    if not indexed:
+        yield None
+        return
+    (variable,) = indexed
+    chosen = len(bound.get(variable, ()))
+    if variable == component:
+        # Those before were tested when they were taken.
+        yield chosen + 1
+    else:
+        yield from range(2, chosen + 1)
+
+
+def conjunct_holds(
+    events: Events, conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int, candidates: np.ndarray
+) -> np.ndarray:
+    """For which candidates a conjunct holds."""
+    result = np.ones(len(candidates), bool)
+    for iteration in iterations(conjunct, bound, component):
+        frame = RunFrame(events, bound, component, candidates, iteration)
+        result &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
+    return result
+
+
+def equivalence_holds(
+    events: Events,
+    test: EquivalenceTest,
+    bound: Mapping[int, tuple[int, ...]],
+    component: int,
+    candidates: np.ndarray,
+) -> np.ndarray:
+    """For which candidates [attr] holds with the events that are bound, each by itself and all together."""
+    query = events.query
+    if lacked_entirely(query, component, test):
+        return np.ones(len(candidates), bool)
+    attribute = attribute_of(query, component, test)
+    frame = events.frame(candidates)
+    value = frame.attribute(attribute)
+    agreed = pc.is_valid(value)
+    if test.value is not None:
+        agreed = pc.and_kleene(agreed, compare("=", value, constant(test.value, len(candidates))))
+    reference = agreed_value(events, test, bound)
+    if reference is not None:
+        agreed = pc.and_kleene(agreed, compare("=", value, pa.repeat(reference[0], len(candidates))))
+    result = np.asarray(pc.fill_null(agreed, False).to_numpy(zero_copy_only=False), dtype=bool)
+    absent = frame.lacks(attribute)
+    return result if absent is None else result | absent
+
+
+def agreed_value(events: Events, test: EquivalenceTest, bound: Mapping[int, tuple[int, ...]]) -> Column | None:
+    """The value, in an array of one, that the bound events agree on; None where no type of theirs has the attribute."""
+    for component, places in bound.items():
+        if lacked_entirely(events.query, component, test):
+            continue
+        attribute = attribute_of(events.query, component, test)
+        for place in places:
+            frame = events.frame(np.array([place], np.int32))
+            absent = frame.lacks(attribute)
+            if absent is None or not absent[0]:
+                return frame.attribute(attribute)
+    return None

@@ -1,0 +1,284 @@
+"""All runs that begin with one event, until one is a match: how far they get, and what stops them (semantics 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+from ouzel.bind.model import Component, Conjunct, Edge, EquivalenceTest, EventWindow, TimeWindow
+from ouzel.insight.events import Events, Run, conjunct_holds, equivalence_holds
+from ouzel.lang.syntax import Strategy
+
+
+class Bar(Enum):
+    """Why an event may not stand where it would."""
+
+    TYPE = "type"
+    ORDER = "order"
+    WINDOW = "window"
+
+
+# What keeps a candidate out: one of the bars, an equivalence test or a conjunct.
+Hindrance = Bar | EquivalenceTest | Conjunct
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Events in stream order, and for each what keeps it from being bound to a component, first of all; None: nothing.
+
+    `unready` are conjuncts on leaving the component before, which fail whatever comes next.
+    """
+
+    component: Component
+    edge: Edge
+    places: np.ndarray
+    hindrances: tuple[Hindrance, ...]
+    # For each event the number of its hindrance, -1 where there is none.
+    hindered: np.ndarray
+    unready: tuple[Conjunct, ...] = ()
+
+    @cached_property
+    def passing(self) -> np.ndarray:
+        return self.hindered < 0 if not self.unready else np.zeros(len(self.places), bool)
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """A complete run, and the event that forbids it as a negative component."""
+
+    run: Run
+    negative: Component
+    place: int
+
+
+@dataclass
+class Found:
+    """The outcome of a search."""
+
+    # What kept the event from beginning a match at all.
+    start: Tried
+    match: Run | None = None
+    furthest: Run = ()
+    forbidden: list[Forbidden] = field(default_factory=list)
+    looked_at: int = 0
+    # Whether everything was looked at; if not, and there is no match, nothing is certain.
+    exhausted: bool = True
+
+
+class Search:
+    """Runs over events from one start event on."""
+
+    def __init__(self, events: Events, start: int) -> None:
+        self.events = events
+        self.start = start
+        self._query = events.query
+        self._positives = events.query.positives
+
+    def find(self, limit: int) -> Found:
+        """Look at runs, those that are nearest to a match first, until one is a match or `limit` have been seen."""
+        start = self.tried((), self._positives[0], Edge.BEGIN, np.array([self.start], np.int32))
+        found = Found(start)
+        waiting: list[Run] = [((self.start,),)] if start.passing[0] else []
+        best = -1
+        while waiting:
+            if found.looked_at == limit:
+                found.exhausted = False
+                break
+            run = waiting.pop()
+            found.looked_at += 1
+            worth = 1000 * len(run) + min(sum(map(len, run)), 999)
+            if self.accepts(run):
+                forbidden = self.forbidden(run)
+                if forbidden is None:
+                    found.match = run
+                    break
+                found.forbidden.append(forbidden)
+            if worth > best:
+                best, found.furthest = worth, run
+            # The earliest event of the next component is tried first.
+            waiting += reversed(list(self._moves(run)))
+        return found
+
+    # ── Tests ──────────────────────────────────────────────────────────────────────────────────────
+
+    def bound(self, run: Run) -> dict[int, tuple[int, ...]]:
+        return {c.position: places for c, places in zip(self._positives, run, strict=False)}
+
+    def accepts(self, run: Run) -> bool:
+        """All positive components are bound, and the last one may be left."""
+        return len(run) == len(self._positives) and not self.unready(run)
+
+    def unready(self, run: Run) -> tuple[Conjunct, ...]:
+        """The conjuncts that keep a run from leaving its Kleene component."""
+        current = self._positives[len(run) - 1]
+        if not current.kleene:
+            return ()
+        anything = np.array([run[-1][-1]], np.int32)
+        tests = self._conjuncts(current, Edge.PROCEED)
+        return tuple(c for c in tests if not conjunct_holds(self.events, c, self.bound(run), -1, anything)[0])
+
+    def tried(self, run: Run, component: Component, edge: Edge, places: np.ndarray) -> Tried:
+        """What keeps each of some events from being the next one of a run."""
+        bound = self.bound(run)
+        hindrances: list[Hindrance] = []
+        hindered = np.full(len(places), -1, np.int32)
+        open_ = np.arange(len(places))
+
+        def keep(hindrance: Hindrance, passing: np.ndarray) -> None:
+            nonlocal open_
+            if not passing.all():
+                hindered[open_[~passing]] = len(hindrances)
+                hindrances.append(hindrance)
+                open_ = open_[passing]
+
+        keep(Bar.TYPE, self._is_of(component)[places])
+        if run:
+            keep(Bar.ORDER, self.events.end[places[open_]] > self.events.end[run[-1][-1]])
+        keep(Bar.WINDOW, self._in_window(places[open_]))
+        for test in self._query.equivalences:
+            keep(test, equivalence_holds(self.events, test, bound, component.position, places[open_]))
+        for conjunct in self._conjuncts(component, edge):
+            keep(conjunct, conjunct_holds(self.events, conjunct, bound, component.position, places[open_]))
+        unready = self.unready(run) if edge is Edge.BEGIN and run else ()
+        return Tried(component, edge, places, tuple(hindrances), hindered, unready)
+
+    def _conjuncts(self, component: Component, edge: Edge) -> list[Conjunct]:
+        return [
+            c
+            for c in self._query.conjuncts
+            if c.negative is None and c.tested_at == component.position and c.edge is edge
+        ]
+
+    def _is_of(self, component: Component) -> np.ndarray:
+        if component.position not in self._types:
+            self._types[component.position] = self.events.are_of(component)
+        return self._types[component.position]
+
+    @cached_property
+    def _types(self) -> dict[int, np.ndarray]:
+        return {}
+
+    # ── Windows and partitions ─────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def partition(self) -> np.ndarray:
+        return self.events.partition(self.start)
+
+    @cached_property
+    def window_end(self) -> int | None:
+        """The tick at which a window in time closes."""
+        window = self._query.window
+        if not isinstance(window, TimeWindow):
+            return None
+        assert window.ticks is not None, "the time domain is known once there are events"
+        return int(self.events.end[self.start]) + window.ticks
+
+    def _in_window(self, places: np.ndarray) -> np.ndarray:
+        if self.window_end is not None:
+            return np.asarray(self.events.end[places] < self.window_end)
+        if isinstance(self._query.window, EventWindow):
+            return np.asarray(self.partition[places] & (self._numbers[places] < self._query.window.count))
+        return np.ones(len(places), bool)
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        """How many events of the partition came after the start, up to each event."""
+        counted = np.cumsum(self.partition)
+        return np.asarray(counted - counted[self.start])
+
+    def rest(self, run: Run) -> np.ndarray:
+        """The events after the last one of a run, as far as the window reaches."""
+        last = self.events.count
+        if self.window_end is not None:
+            last = int(np.searchsorted(self.events.end, self.window_end, side="left"))
+        elif isinstance(self._query.window, EventWindow):
+            last = int(np.searchsorted(self._numbers, self._query.window.count, side="left"))
+        return np.arange(run[-1][-1] + 1, max(last, run[-1][-1] + 1), dtype=np.int32)
+
+    # ── Moves ──────────────────────────────────────────────────────────────────────────────────────
+
+    def next_tried(self, run: Run, places: np.ndarray) -> tuple[Tried | None, Tried | None]:
+        """(take, begin): what the coming events may be to a run, as far as the pattern goes on."""
+        current = self._positives[len(run) - 1]
+        take = self.tried(run, current, Edge.TAKE, places) if current.kleene else None
+        begin = None
+        if len(run) < len(self._positives):
+            begin = self.tried(run, self._positives[len(run)], Edge.BEGIN, places)
+        return take, begin
+
+    def _moves(self, run: Run) -> Iterator[Run]:
+        """The runs that this one becomes, by the strategy; those that begin the next component first."""
+        places = self.rest(run)
+        take, begin = self.next_tried(run, places)
+        if take is None and begin is None:
+            return
+        taken = take.passing if take is not None else np.zeros(len(places), bool)
+        begun = begin.passing if begin is not None else np.zeros(len(places), bool)
+        last = self._last_read(places, taken, begun, kleene=take is not None)
+        for number in np.flatnonzero(begun[:last]):
+            yield (*run, (int(places[number]),))
+        for number in np.flatnonzero(taken[:last]):
+            yield (*run[:-1], (*run[-1], int(places[number])))
+
+    def _last_read(self, places: np.ndarray, taken: np.ndarray, begun: np.ndarray, *, kleene: bool) -> int:
+        """How many of the coming events the run reads before it no longer stays as it is."""
+        strategy = self._query.strategy
+        if strategy is Strategy.SKIP_TILL_ANY_MATCH:
+            return len(places)
+        if strategy is Strategy.SKIP_TILL_NEXT_MATCH:
+            leaves = taken if kleene else begun
+        elif strategy is Strategy.PARTITION_CONTIGUITY:
+            leaves = taken | begun | self.partition[places]
+        else:
+            leaves = np.ones(len(places), bool)
+        return int(np.argmax(leaves)) + 1 if leaves.any() else len(places)
+
+    def ended_by(self, run: Run) -> int | None:
+        """The event that a run could not pass over, by its strategy; None where it read all events of the window."""
+        places = self.rest(run)
+        take, begin = self.next_tried(run, places)
+        nothing = np.zeros(len(places), bool)
+        taken = nothing if take is None else take.passing
+        begun = nothing if begin is None else begin.passing
+        last = self._last_read(places, taken, begun, kleene=take is not None)
+        if self._query.strategy is Strategy.SKIP_TILL_ANY_MATCH or not last:
+            return None
+        ended = last < len(places) or self._query.strategy is Strategy.STRICT_CONTIGUITY
+        return int(places[last - 1]) if ended and not (taken | begun)[last - 1] else None
+
+    # ── Negation ───────────────────────────────────────────────────────────────────────────────────
+
+    def forbidden(self, run: Run) -> Forbidden | None:
+        """The first negative component that forbids a complete run, and its event."""
+        bound = self.bound(run)
+        for negative in self._query.negatives:
+            after, before = self.interval(run, negative)
+            # Events are in the order of their ends.
+            first = int(np.searchsorted(self.events.end, after, side="right"))
+            last = max(first, int(np.searchsorted(self.events.end, before, side="left")))
+            inside = (first + np.flatnonzero(self._is_of(negative)[first:last])).astype(np.int32)
+            for test in self._query.equivalences:
+                inside = inside[equivalence_holds(self.events, test, bound, negative.position, inside)]
+            for conjunct in self._query.conjuncts:
+                if conjunct.negative == negative.position:
+                    inside = inside[conjunct_holds(self.events, conjunct, bound, negative.position, inside)]
+            if len(inside):
+                return Forbidden(run, negative, int(inside[0]))
+        return None
+
+    def interval(self, run: Run, negative: Component) -> tuple[int, int]:
+        """The ticks strictly between which the component forbids."""
+        end = self.events.end
+        bound = self.bound(run)
+        before = [places for position, places in bound.items() if position < negative.position]
+        after = [places for position, places in bound.items() if position > negative.position]
+        first, last = int(end[run[0][0]]), int(end[run[-1][-1]])
+        if before and after:
+            return int(end[before[-1][-1]]), int(end[after[0][0]])
+        window = self._query.window
+        assert isinstance(window, TimeWindow) and window.ticks is not None, "the binder asks for a window in time"
+        return (last, first + window.ticks) if before else (last - window.ticks, first)

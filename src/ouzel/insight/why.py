@@ -1,0 +1,243 @@
+"""`ouzel.why`: for one event, how far a match that begins with it got, and what stopped it, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Component, Edge
+from ouzel.errors import InputError
+from ouzel.insight.events import Events, read_events
+from ouzel.insight.search import Found, Search
+from ouzel.insight.words import Words
+from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.prepared import Query
+
+SEARCH_LIMIT = 2_000
+# Without a start, so many events are tried before the one that got furthest is told.
+STARTS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Why:
+    """What became of one event as the start of a match. Print it.
+
+    `complete` is True where a match begins with the event, False where none does, None where the search was cut off
+    before that was known. `reached` of `components` positive components were bound. `stopped_by` is "nothing", "start",
+    "no event", "condition", "strategy", "negation" or "search limit".
+    """
+
+    query: str
+    row: int
+    complete: bool | None
+    reached: int
+    components: int
+    stopped_by: str
+    title: str
+    steps: tuple[str, ...]
+    verdict: str
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {step}" for step in self.steps), self.verdict])
+
+
+def why(
+    events: Any,
+    query: Query | str,
+    start: int | Mapping[str, Any] | None = None,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    search_limit: int = SEARCH_LIMIT,
+) -> Why:
+    """How far a match that begins with one event got, and which condition, window or negation stopped it.
+
+    `start` is the row of the event in the input, counted from 0, or values of its columns, `{"tag": 8}`: the first
+    event that has them. Without it, the events that may begin a match are tried in turn and the one that got furthest
+    is told. The other arguments are those of `match`.
+
+    >>> events = [
+    ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
+    ...     {"type": "Register", "ts": 3, "tag": 8}, {"type": "Exit", "ts": 5, "tag": 8},
+    ... ]
+    >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 100"
+    >>> print(why(events, theft, start={"tag": 8}))
+    Shelf at 2 (tag=8) as the start of a match of 'query'
+      a = Shelf at 2 (tag=8)
+      c = Exit at 5 (tag=8)
+      !(Register b): Register at 3 (tag=8) lies between 2 and 5
+    no match: a negative component forbids it
+    >>> print(why(events, theft, start=0))
+    Shelf at 1 (tag=7) as the start of a match of 'query'
+      a = Shelf at 1 (tag=7)
+      c: 1 event of type Exit until the window closes at 101
+         Exit at 5 (tag=8): [tag] differs, 8 is not 7
+    no match: no event can be c
+    """
+    read = read_events(events, query, time=time, type=type, order=order, time_unit=time_unit)
+    if not read.count:
+        raise InputError("there are no events, so nothing can begin a match")
+    if start is None:
+        search, found, note = _furthest(read, search_limit)
+    else:
+        place, note = _place(read, start)
+        search = Search(read, place)
+        found = search.find(search_limit)
+    return _told(search, found, note)
+
+
+def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
+    """The place of the start event in stream order, and what else there is to say of it."""
+    if isinstance(start, bool) or not isinstance(start, int | Mapping):
+        raise InputError(f"start= is the row of an event or values of its columns, not {start!r}")
+    if isinstance(start, int):
+        if not 0 <= start < events.count:
+            raise InputError(f"there is no row {start}; the input has the rows 0 to {events.count - 1}")
+        return int(np.flatnonzero(events.rows == start)[0]), ""
+    fitting = np.ones(events.count, bool)
+    for name, value in start.items():
+        if name not in events.table.column_names:
+            raise InputError(
+                f"there is no column '{name}'; the columns are {', '.join(map(repr, events.table.column_names))}"
+            )
+        column = events.table.column(name)
+        try:
+            wanted = pa.scalar(value).cast(column.type) if value is not None else None
+            same = pc.is_null(column) if wanted is None else pc.fill_null(pc.equal(column, wanted), False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise InputError(f"the column '{name}' is of type {column.type} and cannot be {value!r}") from None
+        fitting &= np.asarray(same.to_numpy(zero_copy_only=False), dtype=bool)
+    if not fitting.any():
+        shown = ", ".join(f"{name}={value}" for name, value in start.items())
+        raise InputError(f"there is no event with {shown}")
+    # An event that can begin a match is meant sooner than one that cannot.
+    beginning = fitting & events.are_of(events.query.positives[0])
+    chosen = beginning if beginning.any() else fitting
+    count = int(chosen.sum())
+    return int(np.argmax(chosen)), f", the first of {count:,} such events" if count > 1 else ""
+
+
+def _furthest(events: Events, limit: int) -> tuple[Search, Found, str]:
+    first = events.query.positives[0]
+    own = np.flatnonzero(events.are_of(first)).astype(np.int32)
+    if not len(own):
+        search = Search(events, 0)
+        return search, search.find(limit), f"; no event is of type {_types(first)}"
+    passing = own[Search(events, int(own[0])).tried((), first, Edge.BEGIN, own).hindered < 0]
+    tried = passing[:STARTS_MAX] if len(passing) else own[:1]
+    best: tuple[Search, Found] | None = None
+    for place in tried:
+        search = Search(events, int(place))
+        found = search.find(limit)
+        if best is None or _worth(found) > _worth(best[1]):
+            best = search, found
+        if found.match is not None:
+            break
+    assert best is not None
+    of = f"{len(tried):,}" if len(tried) == len(passing) else f"the first {len(tried):,}"
+    return *best, f", which got furthest of {of} that may begin one" if len(passing) > 1 else ""
+
+
+def _worth(found: Found) -> tuple[bool, bool, int, int]:
+    return found.match is not None, bool(found.forbidden), len(found.furthest), sum(map(len, found.furthest))
+
+
+def _types(component: Component) -> str:
+    return " or ".join(component.types or ("any type",))
+
+
+# ── Telling ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _told(search: Search, found: Found, note: str) -> Why:
+    words = Words(search)
+    steps, verdict, stopped_by, complete, reached = _outcome(search, found, words)
+    query = search.events.query
+    return Why(
+        query=query.name,
+        row=int(search.events.rows[search.start]),
+        complete=complete,
+        reached=reached,
+        components=len(query.positives),
+        stopped_by=stopped_by,
+        title=f"{words.event(search.start)} as the start of a match of '{query.name}'{note}",
+        steps=tuple(steps),
+        verdict=verdict,
+    )
+
+
+def _outcome(search: Search, found: Found, words: Words) -> tuple[list[str], str, str, bool | None, int]:
+    query = search.events.query
+    if not found.start.passing[0]:
+        return (
+            words.tried(found.start, ()),
+            f"no match: the event cannot be {query.positives[0].variable}",
+            "start",
+            False,
+            0,
+        )
+    if found.match is not None:
+        steps = words.bound(found.match) + words.not_forbidden(found.match)
+        return steps, f"a match{_left_out(search)}", "nothing", True, len(found.match)
+    if not found.exhausted:
+        steps = [
+            *words.bound(found.furthest),
+            f"{found.looked_at:,} partial matches were looked at, and there are more",
+        ]
+        reached = len(found.furthest)
+        return steps, "not known: the search was cut off; give a larger search_limit", "search limit", None, reached
+    if found.forbidden:
+        first = found.forbidden[0]
+        steps = [*words.bound(first.run), words.forbidden(first)]
+        if len(found.forbidden) > 1:
+            steps.append(f"{len(found.forbidden) - 1:,} more complete runs are forbidden too")
+        return steps, "no match: a negative component forbids it", "negation", False, len(first.run)
+    return _stopped(search, found, words)
+
+
+def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str, str, bool | None, int]:
+    """A run that got furthest and found no event to go on with."""
+    run = found.furthest
+    steps = words.bound(run)
+    take, begin = search.next_tried(run, search.rest(run))
+    ended = search.ended_by(run)
+    for tried in (take, begin):
+        if tried is not None:
+            steps += words.tried(tried, run, only=ended)
+    unready = search.unready(run)
+    steps += [words.unready(conjunct, run) for conjunct in unready]
+    if found.looked_at > 1:
+        steps.append(f"no other of {found.looked_at:,} partial matches got further")
+    reached = len(run)
+    if unready:
+        return steps, f"no match: {words.variable(run)} cannot be left yet", "condition", False, reached
+    assert begin is not None, "a run that can be left and needs nothing more is complete"
+    wanted = begin.component.variable
+    if ended is not None:
+        strategy = search.events.query.strategy
+        why_ended = "the next event" if strategy is Strategy.STRICT_CONTIGUITY else "the next event of its partition"
+        return steps, f"no match: under {strategy.value} {why_ended} must be {wanted}", "strategy", False, reached
+    of_type = begin.component.types is None or search.events.are_of(begin.component)[begin.places].any()
+    if not of_type:
+        return steps, f"no match: nothing of type {_types(begin.component)} came in time", "no event", False, reached
+    return steps, f"no match: no event can be {wanted}", "condition", False, reached
+
+
+def _left_out(search: Search) -> str:
+    """What may still keep a match out of the answer."""
+    query = search.events.query
+    if query.aggregates:
+        return ", which the aggregate counts" + ("; HAVING may filter the row" if query.having is not None else "")
+    if query.output.form in (OutputForm.NON_OVERLAPPING, OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST):
+        name = (
+            query.output.form.value.replace("_", " ") if "SKIP" in query.output.form.name else query.output.form.value
+        )
+        return f"; OUTPUT {name} gives it out unless another match before it takes its place"
+    return ""
