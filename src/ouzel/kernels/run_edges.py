@@ -6,9 +6,20 @@ import numpy as np
 from numba import njit
 
 from ouzel.kernels.predicate_tables import LaneFlag
-from ouzel.kernels.predicates import _order_of_floats, holds
+from ouzel.kernels.predicates import _compare, _order_of_floats, holds
 from ouzel.kernels.run_state import Counter
-from ouzel.kernels.run_tables import NULL_SLOT, ByEdge, ByLoad, ByPlace, ByRegister, ByTest, Function, Source
+from ouzel.kernels.run_tables import (
+    NULL_SLOT,
+    ByEdge,
+    ByGuard,
+    ByLoad,
+    ByPlace,
+    ByRegister,
+    ByTest,
+    Function,
+    Guard,
+    Source,
+)
 
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
@@ -51,6 +62,14 @@ _AVERAGE = int(Function.AVERAGE)
 _FIRST = int(Function.FIRST)
 _LAST = int(Function.LAST)
 _LEAST = int(Function.LEAST)
+_GUARD_KIND = int(ByGuard.KIND)
+_GUARD_LANE = int(ByGuard.LANE)
+_GUARD_COMPARISON = int(ByGuard.COMPARISON)
+_GUARD_REFERENCE = int(ByGuard.REFERENCE)
+_OTHER_LANE = int(ByGuard.OTHER_LANE)
+_DECIDES = int(ByGuard.DECIDES)
+_NO_GUARD = int(Guard.NONE)
+_INT_GUARD = int(Guard.INT)
 _NODES = int(Counter.NODES)
 _MOVES = int(Counter.MOVES)
 
@@ -72,6 +91,64 @@ def passes(tables, state, events, edge, node, place, target, slot):
     if place >= 0:
         set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, by_edge[edge, _LOWEST])
     return tests_hold(tables, state, events, edge)
+
+
+# Of `Runs.is_guarded`.
+GUARD_OFF = np.uint8(0)
+GUARD_SET = np.uint8(1)
+GUARD_UNKNOWN = np.uint8(2)  # the run has not been turned away since it moved
+# What a guard says of an edge.
+NO = np.uint8(0)
+ASK = np.uint8(1)  # the tests must say
+YES = np.uint8(2)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def guarded(tables, runs, events, run, begins, edge, slot):
+    """What the guard of an edge says of an event that a run would take or begin with."""
+    if runs.is_guarded[run, begins] != GUARD_SET:
+        return ASK
+    row = tables.by_guard[edge]
+    lane = row[_GUARD_LANE]
+    if row[_GUARD_KIND] == _INT_GUARD:
+        if events.flagged[lane] and events.lane_flags[lane, slot] != _VALUE:
+            return ASK
+        value = events.int_lanes[lane, slot]
+        bound = runs.int_bounds[run, begins]
+        order = int(value > bound) - int(value < bound)
+    else:
+        flags = lane + events.int_lanes.shape[0]
+        if events.flagged[flags] and events.lane_flags[flags, slot] != _VALUE:
+            return ASK
+        order = _order_of_floats(events.float_lanes[lane, slot], runs.float_bounds[run, begins])
+    if not _compare(order, row[_GUARD_COMPARISON]):
+        return NO
+    return YES if row[_DECIDES] and tables.codes == 0 else ASK
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def set_guard(tables, state, events, run, begins, edge, node, place):
+    """Remember what the guard of an edge compares with for a run that has come to a node of a place."""
+    row = tables.by_guard[edge]
+    state.runs.is_guarded[run, begins] = GUARD_OFF
+    if row[_GUARD_KIND] == _NO_GUARD:
+        return
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, _LOWEST])
+    loads = tables.loads
+    reference = row[_GUARD_REFERENCE]
+    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
+        if loads[load, _TARGET] == reference:
+            _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
+    slot = state.bound[reference]
+    lane = row[_OTHER_LANE]
+    if row[_GUARD_KIND] == _INT_GUARD:
+        state.runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
+        flags = lane
+    else:
+        state.runs.float_bounds[run, begins] = events.float_lanes[lane, slot]
+        flags = lane + events.int_lanes.shape[0]
+    if events.lane_flags[flags, slot] == _VALUE:
+        state.runs.is_guarded[run, begins] = GUARD_SET
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -186,6 +263,32 @@ def _proceeds(tables, state, events, edge, node, place):
     return tests_hold(tables, state, events, edge)
 
 
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def future_mark(tables, state, events, node):
+    """A number that is the same for runs with the same future, and mostly differs otherwise."""
+    arena = state.arena
+    place = np.int64(arena.place[node])
+    mark = place
+    first_register = tables.by_place[place, _FIRST_REGISTER]
+    for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
+        row = tables.by_register[number]
+        register = number - first_register
+        if row[_NEEDED] == 0:
+            continue
+        value = arena.counts[node, register]
+        if row[_FUNCTION] != _COUNT:
+            # What a float holds is left aside: NaN and -0.0 have several forms.
+            value = np.int64(row[_FUNCTION] == _AVERAGE) * value
+            if row[_FLOATING] == 0 and row[_FUNCTION] <= _AVERAGE:
+                value = arena.values[node, register]
+            elif row[_FLOATING] == 0 and arena.counts[node, register] > 0:
+                value = events.int_lanes[row[_REGISTER_LANE], arena.values[node, register]]
+        mark = mark * np.int64(1_000_003) + value
+    if tables.by_place[place, _SAME_FIRST]:
+        mark = mark * np.int64(1_000_003) + arena.event[arena.first[node]]
+    return mark
+
+
 @njit(cache=True, nogil=True, _nrt=False)
 def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
     """Whether two runs that have come to nodes of one place with one event will do the same from now on."""
@@ -235,7 +338,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     return int_lanes[lane, left_slot] == int_lanes[lane, right_slot]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _update_register(row, events, arena, register, node, before, slot):
     """A register with one event more than at the node before, or with the first event where that is -1."""
     count = np.int64(0)

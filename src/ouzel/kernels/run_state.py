@@ -72,7 +72,12 @@ class Runs(NamedTuple):
     place: NDArray[np.int32]
     first: NDArray[np.int32]  # slot of the first event
     since: NDArray[np.int64]  # start of the first event, or its position for windows in events
+    end: NDArray[np.int64]  # of its last event
     next: NDArray[np.int32]
+    # [run, take or begin]: what the guard of the edge compares with, if it is known (ByGuard).
+    is_guarded: NDArray[np.uint8]
+    int_bounds: NDArray[np.int64]
+    float_bounds: NDArray[np.float64]
 
 
 class Waiting(NamedTuple):
@@ -101,9 +106,9 @@ class RunState(NamedTuple):
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     anchor: NDArray[np.int32]  # per place: the last node of the run at hand
-    kinds: NDArray[
-        np.int32
-    ]  # [kind, node or run]: of the nodes that an event has made, those with futures of their own
+    # Of the nodes that an event has made, those with futures of their own.
+    kinds: NDArray[np.int32]  # [kind, node or run]
+    futures: NDArray[np.int64]  # per kind: the mark of its future
     values: Values
 
 
@@ -135,7 +140,17 @@ def new_run_state(
             np.empty((0, tables.registers if tables.by_register[:, ByRegister.FLOATING].any() else 0), np.float64),
             np.empty((0, tables.codes), np.int32),
         ),
-        runs=Runs(empty, empty, empty, np.empty(0, np.int64), empty),
+        runs=Runs(
+            empty,
+            empty,
+            empty,
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            empty,
+            np.empty((0, 2), np.uint8),
+            np.empty((0, 2), np.int64),
+            np.empty((0, 2), np.float64),
+        ),
         waiting=Waiting(np.empty(0, np.int64), empty, empty),
         key_head=empty,
         key_runs=empty,
@@ -149,6 +164,7 @@ def new_run_state(
         bound=bound,
         anchor=np.zeros(tables.length, np.int32),
         kinds=np.empty((0, 2), np.int32),
+        futures=np.empty(0, np.int64),
         values=new_values(tables.predicates),
     )
     return reserve(tables, reserve_runs(reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
@@ -170,7 +186,9 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
 
 def reserve_nodes(state: RunState, nodes: int) -> RunState:
     arena = Arena(*(_enlarged(array, nodes, 0) for array in state.arena))
-    return state._replace(arena=arena, kinds=_enlarged(state.kinds, nodes, 0))
+    return state._replace(
+        arena=arena, kinds=_enlarged(state.kinds, nodes, 0), futures=_enlarged(state.futures, nodes, 0)
+    )
 
 
 def reserve_runs(state: RunState, count: int) -> RunState:

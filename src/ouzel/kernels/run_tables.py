@@ -11,14 +11,14 @@ state, stand beside the node that they were computed for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.predicate_tables import Alternative, Lane, LaneFlag, Predicates, build_predicates
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, LaneFlag, Predicates, build_predicates
 from ouzel.kernels.stack_tables import NO_LIMIT, NO_WINDOW
 
 # The slot of the event whose every attribute is null: what an aggregate over no value refers to.
@@ -147,6 +147,24 @@ class ByEdge(IntEnum):
     FIRST_TEST = 2
 
 
+class ByGuard(IntEnum):
+    """Columns of `RunTables.by_guard`: of each edge one test that compares a lane of the event read with a value that
+    a run keeps until it moves. A run remembers that value, so that most events are turned away by one comparison."""
+
+    KIND = 0  # Guard
+    LANE = 1  # of the event read
+    COMPARISON = 2  # of that lane with the value
+    REFERENCE = 3  # whose lane the value is
+    OTHER_LANE = 4
+    DECIDES = 5  # 1: the edge has no other test
+
+
+class Guard(IntEnum):
+    NONE = 0
+    INT = 1
+    FLOAT = 2
+
+
 class ByTest(IntEnum):
     """Columns of `RunTables.by_test`; a test's number is that of its conjunct."""
 
@@ -196,6 +214,7 @@ class RunTables(NamedTuple):
     max_runs: int
     by_place: NDArray[np.int32]
     by_edge: NDArray[np.int32]
+    by_guard: NDArray[np.int32]  # by edge
     by_test: NDArray[np.int32]
     loads: NDArray[np.int32]  # [load, ByLoad]
     iterated_loads: NDArray[np.int32]  # [load, ByLoad]
@@ -216,10 +235,11 @@ def build_run_tables(
     form: Form = Form.ALL,
     form_place: int = 0,
     merge: bool = False,
+    renumbered_lanes: Collection[int] = (),
     max_matches_per_moment: int = NO_LIMIT,
     max_runs: int = NO_LIMIT,
 ) -> RunTables:
-    """The tables of a query.
+    """The tables of a query. In `renumbered_lanes`, of int64, stand codes that the caller may change between calls.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -230,7 +250,7 @@ def build_run_tables(
     assert window is not None or not any(n.after in (0, length) for n in negatives)
     # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
     merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and not negatives
-    edges = _Edges()
+    edges = _Edges(frozenset(renumbered_lanes))
     by_place = np.zeros((length + 1, len(ByPlace)), np.int32)
     registers: list[Register] = []
     for number, place in enumerate(places):
@@ -238,8 +258,8 @@ def build_run_tables(
             place.kleene,
             place.first,
             place.current,
-            edges.add(place.begin, number - 1),
-            edges.add(place.take, number),
+            edges.add(place.begin, number - 1, place.first),
+            edges.add(place.take, number, place.current),
             edges.add(place.proceed, number),
             len(registers),
             *_same_future(places, number),
@@ -276,6 +296,7 @@ def build_run_tables(
         max_runs=max_runs,
         by_place=by_place,
         by_edge=edges.by_edge(),
+        by_guard=_rows(edges.guards, ByGuard),
         by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
         loads=_rows(edges.loads, ByLoad),
         iterated_loads=_rows(edges.iterated_loads, ByLoad),
@@ -307,18 +328,28 @@ def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int
     return int(mergeable), int(first), int(any(load.place < number for load in loads))
 
 
+_MIRRORED = {
+    Comparison.LESS: Comparison.GREATER,
+    Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
+    Comparison.GREATER: Comparison.LESS,
+    Comparison.GREATER_EQUAL: Comparison.LESS_EQUAL,
+}
+
+
 class _Edges:
     """Collects the edges of an automaton: tests one behind the other, loads without repetition within an edge."""
 
-    def __init__(self) -> None:
+    def __init__(self, renumbered: frozenset[int]) -> None:
+        self._renumbered = renumbered
         self.rows: list[tuple[int, int, int]] = []
+        self.guards: list[tuple[int, ...]] = []
         self.loads: list[tuple[int, ...]] = []
         self.iterated_loads: list[tuple[int, ...]] = []
         self.tests: list[tuple[int, int, int]] = []
         self.conjuncts: list[tuple[Alternative, ...]] = []
 
-    def add(self, tests: Sequence[RunTest], place: int) -> int:
-        """An edge whose tests are seen from a node of `place`."""
+    def add(self, tests: Sequence[RunTest], place: int, event: int = -1) -> int:
+        """An edge whose tests are seen from a node of `place`; the event that is read is reference `event`."""
         loads = list(dict.fromkeys(load for test in tests for load in test.loads))
         looked_at = [load.place for load in loads] + [test.iterated for test in tests if test.iterated >= 0]
         self.rows.append((min(looked_at, default=place), len(self.loads), len(self.tests)))
@@ -327,7 +358,25 @@ class _Edges:
             self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
             self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
             self.conjuncts.append(test.alternatives)
+        found = (guard for test in tests if (guard := self._guard(test, event)) is not None)
+        self.guards.append((*next(found, (Guard.NONE, 0, 0, 0, 0)), len(tests) == 1))
         return len(self.rows) - 1
+
+    def _guard(self, test: RunTest, event: int) -> tuple[int, ...] | None:
+        """The first columns of ByGuard, where a test can be a guard."""
+        if test.iterated >= 0 or len(test.alternatives) != 1:
+            return None
+        (atom,) = test.alternatives
+        if not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
+            return None
+        left, comparison, right = atom.left, atom.comparison, atom.right
+        if right.component == event:
+            left, comparison, right = right, _MIRRORED.get(comparison, comparison), left
+        if left.component != event or right.component == event:
+            return None
+        if not left.floating and not self._renumbered.isdisjoint((left.lane, right.lane)):
+            return None
+        return (Guard.FLOAT if left.floating else Guard.INT, left.lane, comparison, right.component, right.lane)
 
     def by_edge(self) -> NDArray[np.int32]:
         return np.array([*self.rows, (0, len(self.loads), len(self.tests))], np.int32)

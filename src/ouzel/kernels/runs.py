@@ -14,7 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.run_edges import add_node, passes, same_future
+from ouzel.kernels.run_edges import (
+    ASK,
+    GUARD_UNKNOWN,
+    NO,
+    add_node,
+    future_mark,
+    guarded,
+    passes,
+    same_future,
+    set_guard,
+)
 from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
 from ouzel.kernels.run_state import (
     START,
@@ -56,6 +66,9 @@ _RUNS_MAX = int(Counter.RUNS_MAX)
 _MATCHES = int(Counter.MATCHES)
 _MERGED = int(Counter.MERGED)
 _START = np.int32(START)
+# With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
+# do not cost their square.
+_COMPARED_MAX = 32
 
 _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
@@ -117,8 +130,8 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
     """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive."""
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
-    if live + need > capacity // 2:
-        state = reserve_nodes(state, 2 * (capacity + need))
+    if live + need > capacity // 8:
+        state = reserve_nodes(state, 4 * (capacity + need))
     return state
 
 
@@ -237,36 +250,43 @@ def _read(tables, state, events, slot, roles, output):
         first_slot = np.int32(slot)
         since = own_since
         loops = False
-        may_take = False
-        may_begin = True
+        take = NO
+        begin = ASK
         if starting:
             may_start = False
         else:
             following = runs.next[run]
-            node = runs.node[run]
-            previous = state.arena.event[node]
             first_slot = runs.first[run]
             since = runs.since[run]
-            if since < oldest or _is_pruned(tables, state, events, slot, previous, first_slot, key):
+            if since < oldest or _is_pruned(tables, state, events, slot, run, first_slot, key):
                 _free(state, run)
                 run = following
                 continue
+            node = runs.node[run]
             place = np.int64(runs.place[run])
             loops = by_place[place, _KLEENE] != 0
-            ordered = start[slot] > events.end[previous]
-            may_take = ordered and loops and (roles >> np.uint64(2 * place + 1)) & one != 0
-            may_begin = ordered and place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0
-            may_begin = may_begin and not (loops and state.arena.proceeds[node] == 0)
+            begin = NO
+            if start[slot] > runs.end[run]:
+                if loops and (roles >> np.uint64(2 * place + 1)) & one != 0:
+                    take = guarded(tables, runs, events, run, 0, by_place[place, _TAKE], slot)
+                if place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0:
+                    begin = guarded(tables, runs, events, run, 1, by_place[place + 1, _BEGIN], slot)
+                if loops and state.arena.proceeds[node] == 0:
+                    begin = NO
         taken = np.int32(-1)
         begun = np.int32(-1)
         for begins in range(2):
-            if not (may_begin if begins else may_take):
+            verdict = begin if begins else take
+            if verdict == NO:
                 continue
             target_place = place + begins
             row = by_place[target_place]
             edge = row[_BEGIN] if begins else row[_TAKE]
             target = row[_PLACE_FIRST] if begins else row[_PLACE_CURRENT]
-            if not passes(tables, state, events, edge, node, place, target, slot):
+            if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
+                # Runs that move with every event do without guards.
+                if not starting and runs.is_guarded[run, begins] == GUARD_UNKNOWN:
+                    set_guard(tables, state, events, run, begins, edge, node, place)
                 continue
             made = add_node(tables, state, events, node, target_place, slot, begins != 0)
             if begins:
@@ -281,20 +301,32 @@ def _read(tables, state, events, slot, roles, output):
             own = np.int32(-1)
         for begins in range(2):
             moved = begun if begins else taken
-            if moved < 0 or (tables.merge and _merge(tables, state, events, moved, kinds)):
+            if moved < 0:
                 continue
             at_place = place + begins
+            future = np.int64(0)
+            if tables.merge and kinds > 0:
+                # The first one's mark is made when there is a second one to compare it with.
+                for before in range(2 if kinds == 1 else 1):
+                    mark = future_mark(tables, state, events, state.kinds[0, 0] if before else moved)
+                    if before:
+                        state.futures[0] = mark
+                    else:
+                        future = mark
+                if _merge(tables, state, events, moved, future, kinds):
+                    continue
             if at_place == last_place:
                 _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
             added = np.int32(-1)
             if at_place < last_place or by_place[at_place, _KLEENE]:
-                kept = _add_run(state, own, moved, at_place, first_slot, since, kept)
+                kept = _add_run(state, events, own, moved, at_place, first_slot, since, slot, kept)
                 kept_count += 1
                 added = kept
                 own = np.int32(-1)
             if tables.merge:
                 state.kinds[kinds, 0] = moved
                 state.kinds[kinds, 1] = added
+                state.futures[kinds] = future
                 kinds += 1
         if own >= 0:
             _free(state, own)
@@ -305,10 +337,12 @@ def _read(tables, state, events, slot, roles, output):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _is_pruned(tables, state, events, slot, previous, first_slot, key):
+def _is_pruned(tables, state, events, slot, run, first_slot, key):
     """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
-    if tables.selection == _CONTIGUITY and events.sequence[slot] != events.sequence[previous] + 1:
-        return True
+    if tables.selection == _CONTIGUITY:
+        previous = state.arena.event[state.runs.node[run]]
+        if events.sequence[slot] != events.sequence[previous] + 1:
+            return True
     if tables.form == _FORM_ALL:
         return False
     if tables.form == _NON_OVERLAPPING:
@@ -339,7 +373,7 @@ def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _add_run(state, own, node, place, first_slot, since, kept):
+def _add_run(state, events, own, node, place, first_slot, since, slot, kept):
     """Put a run in front of those kept, in the place of `own` or, where that is -1, in a free one."""
     runs = state.runs
     run = own
@@ -351,44 +385,49 @@ def _add_run(state, own, node, place, first_slot, since, kept):
     runs.place[run] = place
     runs.first[run] = first_slot
     runs.since[run] = since
+    runs.end[run] = events.end[slot]
     runs.next[run] = kept
+    runs.is_guarded[run, 0] = GUARD_UNKNOWN
+    runs.is_guarded[run, 1] = GUARD_UNKNOWN
     return run
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _merge(tables, state, events, node, kinds):
+def _merge(tables, state, events, node, future, kinds):
     """Whether a new node has the same future as one that this event has made before; then it is joined to it."""
-    return _join_equal(
-        tables.by_place,
-        tables.by_register,
-        state.arena,
-        state.runs.since,
-        state.kinds,
-        state.counters,
-        events.int_lanes,
-        events.float_lanes,
-        node,
-        kinds,
-    )
+    for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
+        if state.futures[kind] == future and _join_equal(
+            tables.by_place,
+            tables.by_register,
+            state.arena,
+            state.runs.since,
+            state.kinds,
+            state.counters,
+            events.int_lanes,
+            events.float_lanes,
+            node,
+            kind,
+        ):
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, count):
-    for kind in range(count):
-        other = kinds[kind, 0]
-        if arena.place[other] == arena.place[node] and same_future(
-            by_place, by_register, arena, int_lanes, float_lanes, other, node
-        ):
-            arena.others[node] = arena.others[other]
-            arena.others[other] = node
-            arena.newest[other] = max(arena.newest[other], arena.newest[node])
-            # The combined run lives as long as its youngest member.
-            run = kinds[kind, 1]
-            if run >= 0:
-                since[run] = arena.newest[other]
-            counters[_MERGED] += 1
-            return True
-    return False
+def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, kind):
+    other = kinds[kind, 0]
+    if arena.place[other] != arena.place[node] or not same_future(
+        by_place, by_register, arena, int_lanes, float_lanes, other, node
+    ):
+        return False
+    arena.others[node] = arena.others[other]
+    arena.others[other] = node
+    arena.newest[other] = max(arena.newest[other], arena.newest[node])
+    # The combined run lives as long as its youngest member.
+    run = kinds[kind, 1]
+    if run >= 0:
+        since[run] = arena.newest[other]
+    counters[_MERGED] += 1
+    return True
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)

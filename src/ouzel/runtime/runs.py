@@ -68,7 +68,7 @@ class RunsRunner:
         self._stager = RunStager(plan, self._lowered, layout)
         specs = self._lowered.lanes.int_specs
         self._ranked = [row for row, spec in enumerate(specs) if spec.domain is Domain.RANK]
-        self._texts = [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
+        self._texts = text_rows(self._lowered)
         kept = output_columns(plan, layout)
         self._kept_columns = [name for name in layout.schema.names if name in kept]
         self._payload = Payload()
@@ -340,6 +340,12 @@ class RunsRunner:
         self._kernel.load(reader, head["kernel"], len(self._live.rows), self._stager.keys.count)
 
 
+def text_rows(lowered: RunLowered) -> list[int]:
+    """The int64 lanes that hold codes or ranks of texts, which change as texts come and go."""
+    specs = lowered.lanes.int_specs
+    return [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
+
+
 def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
     """The kernel's tables for a plan."""
     query = plan.query
@@ -357,6 +363,7 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
         form=_FORMS[query.output.form],
         form_place=0 if query.output.component is None else places.index(query.output.component),
         merge=plan.merge,
+        renumbered_lanes=text_rows(lowered),
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),
     )
