@@ -25,6 +25,8 @@ $(READY): pyproject.toml constraints.txt
 	done
 	@test -x $(PY) || { echo "Python 3.11, 3.12 or 3.13 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,dev]"
+	@# As an installed package has its bytecode; an editable one would be compiled at each start where Python may not write.
+	$(PY) -m compileall -q src
 	@touch $@
 
 demo: $(READY)  ## a day in a shop: a million events, three queries
