@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from ouzel.bind import bind, bind_script, catalog_for, parameter_names
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
+from ouzel.errors import InputError
 from ouzel.lang import parse, parse_script, syntax
 from ouzel.plan import Statistics, make_plan
 from ouzel.plan.explain import explanation, render_explanation
@@ -91,28 +92,46 @@ def bind_all(
 
 
 def explain(
-    query: Query | str | Stream | AlgebraQuery,
+    query: Query | str | Stream | AlgebraQuery | Iterable[Query | str] | Mapping[str, Query | str],
     format: str = "text",
     *,
     types: Mapping[str, Any] | None = None,
     distinct: Mapping[str, int] | None = None,
+    rates: Mapping[str, float] | None = None,
     off: Collection[str] = (),
 ) -> str:
     """What will be done for a query and why: its automaton, its operators, the rules that shaped them, the kernel.
 
     `format` is text, json, mermaid or svg. `distinct` tells how many values key attributes have, `off` names rules to
-    leave out.
+    leave out. Of several queries, as text, also what they share; `rates` tells which share of all events a type has.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
     """
     if isinstance(query, Stream | AlgebraQuery):
         return explain_algebra(as_queries(query), format, _catalog(types))
+    if not isinstance(query, Query | str):
+        return _explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off)
     made = globals()["query"](query, types) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
     require_runnable(bound)
     plan = make_plan(bound, Statistics(distinct or {}), off=off)
     return render_explanation(explanation(plan), format)
+
+
+def _explain_several(given: Any, format: str, statistics: Statistics, off: Collection[str]) -> str:
+    """Each query, and what they have in common."""
+    if format != "text":
+        raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
+    from ouzel.plan.sharing import plan_sharing, sharing_lines
+
+    bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
+    for one in bound:
+        require_runnable(one)
+    plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
+    texts = [render_explanation(explanation(plan), format) for plan in plans.values()]
+    lines = sharing_lines(plan_sharing(plans, statistics, off=off), plans)
+    return "\n\n".join([*texts, "\n".join(["sharing", *(f"  {line}" for line in lines)])])
 
 
 def as_queries(given: Any) -> dict[str, Any]:

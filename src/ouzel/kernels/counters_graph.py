@@ -156,6 +156,29 @@ def rebase_graph(state: GraphState, dead: int, used: int) -> None:
         np.copyto(links, np.where(links >= dead, links - dead, -1))
 
 
+def rekey_graph(
+    tables: GraphTables,
+    state: GraphState,
+    live: NDArray[np.int32],
+    key_group: NDArray[np.int32],
+    renamed_groups: NDArray[np.int32],
+) -> GraphState:
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten, and groups as `renamed_groups` tells."""
+    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
+    known = old[old < len(state.head)]
+    # A group that is gone has the number 0 here, and no first event; one that is not is written after it.
+    kept = np.flatnonzero(state.group_head >= 0)
+    group_head = np.full(len(state.group_head), -1, np.int32)
+    group_head[renamed_groups[kept]] = state.group_head[kept]
+    return state._replace(
+        head=enlarged(state.head[known], len(old)),
+        last_negative=enlarged(state.last_negative[known], len(old), NEVER),
+        group_head=group_head,
+        key_group=key_group,
+        groups=new_groups(tables.counted, len(state.groups.mark)),
+    )
+
+
 class GraphProgress(NamedTuple):
     state: GraphState
     output: CounterOutput

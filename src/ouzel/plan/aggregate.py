@@ -72,6 +72,13 @@ class AggregatePlan(Plan):
     split: int | None = None
     inner: Plan | None = None
 
+    @property
+    def several_keys_a_group(self) -> bool:
+        """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
+        keys = {part.label for part in self.key}
+        groups = {".".join(key.path) for key in self.query.group_by if key.path is not None}
+        return self.split is not None or keys != groups
+
 
 _TEXT = (Kind.STRING, Kind.BINARY)
 

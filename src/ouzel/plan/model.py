@@ -52,6 +52,8 @@ class Statistics:
     distinct: Mapping[str, int] = field(default_factory=dict)
     key_way: KeyWay | None = None
     events_per_tick: float | None = None
+    # Which share of all events each type has; empty where nothing is known.
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,8 @@ def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
 COUNT_WITHOUT_MATCHES = "count_without_matches"
 COUNT_BY_INVERSE = "count_by_inverse"
 COUNT_BY_STACKS = "count_by_stacks"
+# Which queries are counted together is decided for all of them (see sharing.py).
+SHARE_COUNTERS = "share_counters"
 # Runs are laid out as a whole too (see kleene.py).
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
@@ -268,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)", _chosen_as_a_whole),
     Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse", _chosen_as_a_whole),
     Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks", _chosen_as_a_whole),
+    Rule(SHARE_COUNTERS, "queries count once what they have in common (A-Seq 4)", _chosen_as_a_whole),
     Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph", _chosen_as_a_whole),
     Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)", _chosen_as_a_whole),
 )

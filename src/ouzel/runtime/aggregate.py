@@ -17,6 +17,7 @@ from ouzel.kernels.counters_graph import (
     build_graph_tables,
     new_graph_state,
     rebase_graph,
+    rekey_graph,
     reserve_graph,
     scan_graph,
 )
@@ -104,13 +105,7 @@ class AggregateRunner:
         self._graph_state = new_graph_state(self._graph)
         self._output = new_counter_output(self._tables)
         self._ticks = np.empty(0, np.int64)
-
-    @property
-    def _several_keys_a_group(self) -> bool:
-        """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
-        keys = {part.label for part in self._plan.key}
-        groups = {".".join(key.path) for key in self._query.group_by if key.path is not None}
-        return self._plan.split is not None or keys != groups
+        self._own_keys = True
 
     def _measures(self) -> list[Measure]:
         made = []
@@ -167,6 +162,20 @@ class AggregateRunner:
         self._pending.append(
             CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats, *lanes)
         )
+        self._check_held()
+
+    def share_groups(self, groups: GroupBook) -> None:
+        """Instances come from somebody else, who knows the keys and their groups."""
+        self._groups = groups
+        self._own_keys = False
+
+    def take(self, instances: CounterInstances) -> None:
+        """Take instances in, in order, whose keys the groups know."""
+        if len(instances.tick):
+            self._pending.append(instances)
+            self._check_held()
+
+    def _check_held(self) -> None:
         held = self.held_events
         if held > self._limits.max_buffered_events:
             raise LimitError(
@@ -269,7 +278,7 @@ class AggregateRunner:
             until,
             self._output,
             self._largest_weight,
-            several=self._several_keys_a_group,
+            several=self._plan.several_keys_a_group,
         )
         if not self._keeps_events:
             self._live, self._live_count = self._room(0), 0
@@ -351,28 +360,28 @@ class AggregateRunner:
 
     def _forget_keys(self) -> None:
         """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
-        if self._plan.way is Way.GRAPH or self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+        if not self._own_keys or self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
             return
-        blocks = list(self._pending)
-        live: list[np.ndarray] = [block.key for block in blocks]
-        if self._keeps_events:
-            blocks.append(_cut(self._live, self._live_count))
-            live.append(blocks[-1].key)
-        else:
-            live.append(self._rows_state.live_keys())
-        keys = np.unique(np.concatenate(live))
+        keys = self.live_keys()
         keys = keys[keys > EVERY_KEY]
         renamed = self._stager.keys.compact(keys)
-        for block in blocks:
+        renamed_groups = self._groups.keep_keys(keys)
+        self.rename_keys(keys, renamed, renamed_groups)
+
+    def live_keys(self) -> np.ndarray:
+        """The keys of everything that is held."""
+        live: list[np.ndarray] = [block.key for block in self._pending]
+        live.append(self._live.key[: self._live_count] if self._keeps_events else self._rows_state.live_keys())
+        return np.unique(np.concatenate(live))
+
+    def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
+        """Key `keys[k]` is now k + 1, as `renamed` tells for every old one; the groups know already."""
+        for block in (*self._pending, _cut(self._live, self._live_count)):
             block.key[:] = renamed[block.key]
         groups = self._groups
-        renamed_groups = np.arange(groups.count, dtype=np.int32)
-        if self._plan.split is None and self._query.group_by:
-            renamed_groups = groups.rename(np.unique(groups.key_group[keys]))
-        groups.key_group = np.concatenate(
-            [np.zeros(EVERY_KEY + 1, np.int32), renamed_groups[groups.key_group[keys]]]
-        ).astype(np.int32)
-        if self._keeps_events:
+        if self._plan.way is Way.GRAPH:
+            self._graph_state = rekey_graph(self._graph, self._graph_state, keys, groups.key_group, renamed_groups)
+        elif self._keeps_events:
             self._matrix_state = rekey_matrix(self._tables, self._matrix_state, keys, groups.key_group)
         else:
             self._rows_state = rekey_rows(self._tables, self._rows_state, renamed, groups.key_group, renamed_groups)
@@ -418,9 +427,9 @@ class AggregateRunner:
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; gives what `load` needs to find it again."""
         return {
-            "state": _dump_arrays(self._state, writer),
-            "live": _dump_arrays(_cut(self._live, self._live_count), writer),
-            "pending": [_dump_arrays(block, writer) for block in self._pending],
+            "state": dump_arrays(self._state, writer),
+            "live": dump_arrays(_cut(self._live, self._live_count), writer),
+            "pending": [dump_arrays(block, writer) for block in self._pending],
             "groups": self._groups.dump(writer),
             "largest": [float(value) for value in self._largest],
             "coders": [
@@ -432,27 +441,27 @@ class AggregateRunner:
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take the place of the runner that `dump` stored."""
         if self._plan.way is Way.GRAPH:
-            self._graph_state = _load_arrays(self._graph_state, head["state"], reader)
+            self._graph_state = load_arrays(self._graph_state, head["state"], reader)
         elif self._plan.way is Way.PER_START:
-            self._rows_state = _load_arrays(self._rows_state, head["state"], reader)
+            self._rows_state = load_arrays(self._rows_state, head["state"], reader)
         else:
-            self._matrix_state = _load_arrays(self._matrix_state, head["state"], reader)
-        self._live = _load_arrays(self._live, head["live"], reader)
+            self._matrix_state = load_arrays(self._matrix_state, head["state"], reader)
+        self._live = load_arrays(self._live, head["live"], reader)
         self._live_count = len(self._live.tick)
-        self._pending = [_load_arrays(self._room(0), block, reader) for block in head["pending"]]
+        self._pending = [load_arrays(self._room(0), block, reader) for block in head["pending"]]
         self._groups.load(reader, head["groups"])
         self._largest = np.array(head["largest"], np.float64)
         self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
 
 
-def _dump_arrays(state: Any, writer: Writer) -> list[Any]:
+def dump_arrays(state: Any, writer: Writer) -> list[Any]:
     """The arrays of a named tuple, and of those inside it, in order."""
-    return [_dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
+    return [dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
 
 
-def _load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
+def load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
     loaded = [
-        _load_arrays(one, number, reader) if isinstance(one, tuple) else reader.array(number)
+        load_arrays(one, number, reader) if isinstance(one, tuple) else reader.array(number)
         for one, number in zip(like, stored, strict=True)
     ]
     return type(like)(*loaded)

@@ -140,7 +140,17 @@ class GroupBook:
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
-    def rename(self, live: np.ndarray) -> np.ndarray:
+    def keep_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Only these keys are still needed, in this order behind the key of no partition: the new number of every old
+        group."""
+        renamed = np.arange(self.count, dtype=np.int32)
+        if self._plan.split is None and self._query.group_by:
+            renamed = self._rename(np.unique(self.key_group[keys]))
+        nothing = np.zeros(EVERY_KEY + 1, np.int32)
+        self.key_group = np.concatenate([nothing, renamed[self.key_group[keys]]]).astype(np.int32)
+        return renamed
+
+    def _rename(self, live: np.ndarray) -> np.ndarray:
         """Only these groups are still needed: the new number of every old one, 0 of the others. By key only."""
         renamed = np.zeros(self.count, np.int32)
         renamed[live] = np.arange(len(live), dtype=np.int32)

@@ -202,6 +202,7 @@ def dump(program: Program) -> bytes:
             "distinct": dict(program.statistics.distinct),
             "key_way": program.statistics.key_way.name if program.statistics.key_way is not None else None,
             "events_per_tick": program.statistics.events_per_tick,
+            "rates": dict(program.statistics.rates),
             "model": program.model.to_json() if program.model is not None else None,
         },
         separators=(",", ":"),
@@ -231,7 +232,10 @@ def load(blob: bytes) -> Program:
         limits=Limits(**data["limits"]),
         rules_off=tuple(data["rules_off"]),
         statistics=Statistics(
-            data["distinct"], KeyWay[data["key_way"]] if data["key_way"] else None, data.get("events_per_tick")
+            data["distinct"],
+            KeyWay[data["key_way"]] if data["key_way"] else None,
+            data.get("events_per_tick"),
+            data.get("rates", {}),
         ),
         model=LossModel.from_json(data["model"]) if data.get("model") else None,
     )

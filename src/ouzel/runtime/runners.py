@@ -5,6 +5,7 @@ Runners are loaded when the first plan needs them: their kernels are most of wha
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
-from ouzel.plan.model import Plan
+from ouzel.plan.model import Plan, Statistics
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
@@ -53,6 +54,26 @@ class Runner(Protocol):
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take the place of the runner that `dump` stored."""
+
+
+def runners_for(
+    plans: Mapping[str, Plan],
+    layouts: Mapping[str, Layout],
+    limits: Limits,
+    statistics: Statistics,
+    rules_off: Collection[str],
+) -> dict[str, Runner]:
+    """The runners of some queries over one stream, before their first event. Aggregates may be counted together."""
+    made: dict[str, Runner] = {}
+    if sum(isinstance(plan, AggregatePlan) for plan in plans.values()) > 1:
+        from ouzel.plan.sharing import plan_sharing
+        from ouzel.runtime.aggregate_shared import shared_runners
+
+        for shared in plan_sharing(plans, statistics, off=rules_off):
+            made |= shared_runners(shared, layouts[shared.names[0]], limits)
+    return {
+        name: made[name] if name in made else runner_for(plan, layouts[name], limits) for name, plan in plans.items()
+    }
 
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:

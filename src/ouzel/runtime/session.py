@@ -16,7 +16,7 @@ from ouzel.errors import StateError
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.program import Program, dump, load
-from ouzel.runtime.runners import runner_for
+from ouzel.runtime.runners import runners_for
 from ouzel.runtime.snapshot import Reader, Writer
 
 LATEST = 2**63 - 1
@@ -33,9 +33,9 @@ class Session:
     def __init__(self, program: Program, *, keep_late: bool = False) -> None:
         self._program = program
         self._layouts = layouts(program.queries, program.layout)
-        self._runners = {
-            name: runner_for(plan, self._layouts[name], program.limits) for name, plan in program.plans().items()
-        }
+        self._runners = runners_for(
+            program.plans(), self._layouts, program.limits, program.statistics, program.rules_off
+        )
         for expression in program.algebra:
             from ouzel.runtime.automaton import AlgebraRunner
 

@@ -31,4 +31,13 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layou
     if distinct and table.num_rows > 1:
         ticks = ticks_of(table.slice(0, _SAMPLE_ROWS), layout)
         rate = len(ticks) / (int(ticks.max()) - int(ticks.min()) + 1)
-    return Statistics(distinct, events_per_tick=rate)
+    return Statistics(distinct, events_per_tick=rate, rates=_rates(queries, table, layout))
+
+
+def _rates(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> dict[str, float]:
+    """Which share of all events each type has, where several aggregates might be counted together."""
+    if layout.type is None or not table.num_rows or sum(bool(query.aggregates) for query in queries) < 2:
+        return {}
+    sample = table.column(layout.type).slice(0, _SAMPLE_ROWS)
+    counted = pc.value_counts(sample.cast(pa.string())).to_pylist()
+    return {one["values"]: one["counts"] / len(sample) for one in counted if one["values"] is not None}

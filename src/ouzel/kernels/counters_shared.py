@@ -1,0 +1,486 @@
+"""COUNT of several queries in one pass, with what their patterns have in common counted once.
+
+The tree is the matrix of `counters_matrix` for many patterns at a time: an event multiplies the window by I + N from
+the right (a column for each of its nodes) and leaves it from the left by the inverse (a row below each of its nodes).
+All arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; what is told is known to be smaller.
+
+A segment X is counted once, since the stream began: X(t) by what has come, and Y(t) by what has left the window, with
+their inverses. What stands between two moments is X(s)^-1 X(t). So a prefix that enters the segment at s adds
+(row 0 of X(s)^-1) times its ways to the tree's snapshot of the segment, and whatever goes on behind the segment at t
+reads the snapshot times (the last column of X(t)). These are the snapshots of Chop-Connect, but of m + 1 numbers each,
+whatever the number of first events, and no event of the segment touches them. What leaves the window does the same with
+Y from the other side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.counters_shared_tables import (
+    ByElement,
+    ByJoint,
+    BySegment,
+    Kind,
+    SharedOutput,
+    SharedState,
+    SharedTables,
+    larger_shared_output,
+)
+from ouzel.kernels.counters_tables import NARROW_MAX, Counter, Status
+
+_KIND = int(ByElement.KIND)
+_COORDINATE = int(ByElement.COORDINATE)
+_LEVEL = int(ByElement.LEVEL)
+_PARENT = int(ByElement.PARENT)
+_END = int(ByElement.END)
+_FIRST_FINAL = int(ByElement.FIRST_FINAL)
+_LAST_FINAL = int(ByElement.LAST_FINAL)
+_FIRST_BELOW = int(ByElement.FIRST_BELOW)
+_LAST_BELOW = int(ByElement.LAST_BELOW)
+_FIRST_INNER = int(ByElement.FIRST_INNER)
+_FIRST_JOINT = int(ByElement.FIRST_JOINT)
+_LAST_JOINT = int(ByElement.LAST_JOINT)
+_SNAPSHOT = int(ByElement.SNAPSHOT)
+_SEGMENT = int(ByElement.SEGMENT)
+_PLACE = int(ByElement.PLACE)
+_JOINT_SEGMENT = int(ByJoint.SEGMENT)
+_JOINT_WORDS = int(ByJoint.WORDS)
+_JOINT_LEVEL = int(ByJoint.LEVEL)
+_JOINT_FIRST = int(ByJoint.FIRST)
+_JOINT_END = int(ByJoint.END)
+_JOINT_NEXT = int(ByJoint.NEXT)
+_LENGTH = int(BySegment.LENGTH)
+_WORDS = int(BySegment.WORDS)
+_BOUND = int(BySegment.BOUND)
+_PLAIN = int(Kind.PLAIN)
+_IN_SEGMENT = int(Kind.SEGMENT)
+_DONE = int(Status.DONE)
+_OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_WIDEN = int(Status.WIDEN)
+_OLDEST = int(Counter.OLDEST)
+_INSTANCES = int(Counter.INSTANCES)
+_EXPIRED = int(Counter.EXPIRED)
+_ROWS = int(Counter.ROWS)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+
+
+class SharedInstances(NamedTuple):
+    """Instances in order of tick; within a tick by rank, the largest first, then by key."""
+
+    tick: NDArray[np.int64]
+    key: NDArray[np.int32]
+    element: NDArray[np.uint16]
+
+
+class SharedProgress(NamedTuple):
+    output: SharedOutput
+    # Where the moment stands at which 64 bits are no longer enough; -1 if they were.
+    widen_at: int
+
+
+def scan_shared(
+    tables: SharedTables,
+    state: SharedState,
+    instances: SharedInstances,
+    first: int,
+    last: int,
+    until: int,
+    keys: int,
+    output: SharedOutput,
+) -> SharedProgress:
+    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+
+    `keys` have room in the state. Where 64 bits may no longer be enough, nothing is told of the moment under way, and
+    the state is of no more use; the instances from `counters[OLDEST]` on are the window.
+
+    >>> from ouzel.kernels.counters_shared_tables import *
+    >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
+    >>> state = reserve_shared(layout.tables, new_shared_state(layout.tables), [np.zeros(1, np.int32)] * 2)
+    >>> ticks, elements = np.array([1, 2, 3, 4]), layout.elements[np.array([0, 0, 1, 2])].astype(np.uint16)
+    >>> instances = SharedInstances(ticks, np.zeros(4, np.int32), elements)
+    >>> found = scan_shared(layout.tables, state, instances, 0, 4, 4, 1, new_shared_output()).output
+    >>> [(int(found.query[i]), int(found.tick[i]), int(found.value[i])) for i in range(found.written[0])]
+    [(0, 3, 2), (1, 4, 2)]
+    """
+    _open(tables, state, keys)
+    scratch = np.zeros(tables.levels, np.uint64)
+    position = first
+    while True:
+        status, position = _scan(tables, state, instances, position, last, until, output, scratch)
+        if status == Status.DONE:
+            return SharedProgress(output, -1)
+        if status == Status.WIDEN:
+            return SharedProgress(output, position)
+        output = larger_shared_output(output)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _open(tables, state, keys):
+    """Give each new key the matrix of no event at all."""
+    for key in range(state.opened[0], keys):
+        words = state.words[key * tables.block : (key + 1) * tables.block]
+        words[:] = _ZERO
+        state.bound[key, :] = 1.0
+        words[0] = _ONE
+        for element in range(tables.by_element.shape[0]):
+            row = tables.by_element[element]
+            if row[_KIND] != _IN_SEGMENT:
+                words[row[_COORDINATE] * tables.levels + row[_LEVEL]] = _ONE
+                state.bound[key, row[_COORDINATE]] = 0.0
+        for segment in range(tables.segments.shape[0]):
+            side = tables.segments[segment, _LENGTH] + 1
+            start = tables.segments[segment, _WORDS]
+            for matrix in range(4):
+                for place in range(side):
+                    words[start + (matrix * side + place) * side + place] = _ONE
+            for place in range(1, side):
+                state.bound[key, tables.segments[segment, _BOUND] + place] = 0.0
+    state.opened[0] = max(state.opened[0], keys)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _scan(tables, state, instances, first, last, until, output, scratch):
+    """(status, position). Everything about the instance at `position` is still to be done."""
+    # Functions that are called get arrays one by one: tables and states as a whole would be copied.
+    tick = instances.tick
+    key_of = instances.key
+    element_of = instances.element
+    by_element = tables.by_element
+    joints = tables.joints
+    segments = tables.segments
+    finals = tables.finals
+    finals_below = tables.finals_below
+    summed = tables.summed
+    levels = tables.levels
+    block = tables.block
+    window = np.uint64(tables.window)
+    words = state.words
+    bound = state.bound
+    key_group = state.key_group
+    total = state.total
+    last_row = state.last_row
+    counters = state.counters
+    any_summed = False
+    for query in range(summed.size):
+        any_summed |= summed[query] != 0
+    room = output.tick.size
+    written = output.written[0]
+    oldest = counters[_OLDEST]
+    status = _DONE
+    position = last
+    # One step more than there are instances: time runs on, unless it has ended.
+    behind = last + 1 if until < 2**63 - 1 else last
+    for slot in range(first, behind):
+        now = tick[slot] if slot < last else until
+        while oldest < slot and now >= tick[oldest] and np.uint64(now) - np.uint64(tick[oldest]) >= window:
+            _leave(
+                by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total,
+                np.int64(key_of[oldest]), np.int64(key_of[oldest]) * block, element_of[oldest],
+            )  # fmt: skip
+            oldest += 1
+        if slot == last:
+            break
+        key = np.int64(key_of[slot])
+        element = element_of[slot]
+        base = key * block
+        kind = by_element[element, _KIND]
+        if kind == _IN_SEGMENT:
+            if not _enter_segment(by_element, segments, words, bound, key, base, element):
+                status = _WIDEN
+                position = slot
+                break
+            continue
+        coordinate = by_element[element, _COORDINATE]
+        parent = by_element[element, _PARENT]
+        column = base + coordinate * levels
+        before = base + parent * levels
+        first_final = by_element[element, _FIRST_FINAL]
+        last_final = by_element[element, _LAST_FINAL]
+        if written + last_final - first_final > room:
+            status = _OUTPUT_FULL
+            position = slot
+            break
+        old = words[column]
+        if kind == _PLAIN:
+            gain = words[before]
+            reach = bound[key, coordinate] + bound[key, parent]
+            if reach >= NARROW_MAX:
+                bound[key, parent] = float(gain)
+                reach = float(old) + float(gain)
+                if reach >= NARROW_MAX:
+                    status = _WIDEN
+                    position = slot
+                    break
+            bound[key, coordinate] = reach
+            # Unsigned, so that no index is asked whether it counts from the end.
+            target = np.uint64(column)
+            source = np.uint64(before)
+            for row in range(np.uint64(levels)):
+                words[target + row] += words[source + row]
+        else:
+            if not _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key, base, element):
+                status = _WIDEN
+                position = slot
+                break
+            gain = scratch[0]
+        if gain != _ZERO:
+            for place in range(first_final, last_final):
+                query = finals[place]
+                group = key_group[query, key]
+                value = old + gain
+                if summed[query]:
+                    total[query, group] += gain
+                    value = total[query, group]
+                row = last_row[query, group]
+                # One row for each moment: the one that is there already, or a new one.
+                if (
+                    row >= written
+                    or output.tick[row] != now
+                    or output.query[row] != query
+                    or output.group[row] != group
+                ):
+                    row = written
+                    written += 1
+                    last_row[query, group] = row
+                    output.query[row] = query
+                    output.tick[row] = now
+                    output.group[row] = group
+                output.value[row] = value
+    if status == _WIDEN:
+        # Nothing of the moment is told here.
+        moment = tick[position]
+        while written > 0 and output.tick[written - 1] == moment:
+            written -= 1
+        while position > first and tick[position - 1] == moment:
+            position -= 1
+    counters[_INSTANCES] += position - first
+    counters[_EXPIRED] += oldest - counters[_OLDEST]
+    counters[_ROWS] += written - output.written[0]
+    counters[_OLDEST] = oldest
+    output.written[0] = written
+    return status, position
+
+
+# ── Segments ───────────────────────────────────────────────────────────────────────────────────────
+#
+# Four matrices of side m + 1: by what has come, its inverse, by what has left, its inverse. The first and the third lie
+# column by column, the inverses row by row.
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _enter_segment(by_element, segments, words, bound, key, base, element):
+    """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
+    segment = by_element[element, _SEGMENT]
+    place = by_element[element, _PLACE]
+    side = segments[segment, _LENGTH] + 1
+    start = base + segments[segment, _WORDS]
+    first = segments[segment, _BOUND]
+    reach = bound[key, first + place] + bound[key, first + place - 1]
+    if reach >= NARROW_MAX:
+        for one in range(1, side):
+            bound[key, first + one] = float(_ways(words, start, side, one))
+        reach = bound[key, first + place] + bound[key, first + place - 1]
+        if reach >= NARROW_MAX:
+            return False
+    bound[key, first + place] = reach
+    _multiply(words, start, side, place)
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _multiply(words, start, side, place):
+    """A matrix, column by column, times I + N; and its inverse behind it, row by row."""
+    column = np.uint64(start + place * side)
+    inverse = np.uint64(start + (side + place) * side)
+    width = np.uint64(side)
+    # All of them, though some hold nothing: loops of one length are never guessed wrong.
+    for one in range(width):
+        words[column + one] += words[column - width + one]
+    for one in range(width):
+        words[inverse - width + one] -= words[inverse + one]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _ways(words, start, side, place):
+    """How many ways in the window lead from the entry of a segment to a place in it."""
+    left = start + 3 * side * side
+    ways = _ZERO
+    for middle in range(place + 1):
+        ways += words[left + middle] * words[start + place * side + middle]
+    return ways
+
+
+# ── Nodes beside segments ──────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key, base, element):
+    """An event of a node before or behind a segment comes; scratch tells how many ways each row gains by it.
+
+    False if 64 bits may no longer be enough.
+    """
+    coordinate = by_element[element, _COORDINATE]
+    parent = by_element[element, _PARENT]
+    column = np.uint64(base + coordinate * levels)
+    level = np.uint64(by_element[element, _LEVEL])
+    snapshot = by_element[element, _SNAPSHOT]
+    ways = 1.0
+    if snapshot < 0:
+        before = np.uint64(base + parent * levels)
+        for one in range(level):
+            scratch[one] = words[before + one]
+    else:
+        segment = joints[snapshot, _JOINT_SEGMENT]
+        side = np.uint64(segments[segment, _LENGTH] + 1)
+        ways = bound[key, segments[segment, _BOUND] + segments[segment, _LENGTH]]
+        last_column = np.uint64(base + segments[segment, _WORDS]) + (side - _ONE) * side
+        held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
+        entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
+        for one in range(entry - _ONE):
+            gain = _ZERO
+            for place in range(side):
+                gain += words[held + place] * words[last_column + place]
+            held += side
+            scratch[one] = gain
+        # The row of the node before the segment is that of the segment's entry, which follows.
+        scratch[entry - _ONE] = _ZERO
+        for place in range(side):
+            scratch[entry + place] = words[last_column + place]
+    reach = bound[key, coordinate] + bound[key, parent] * ways
+    if reach >= NARROW_MAX:
+        if snapshot >= 0:
+            length = segments[joints[snapshot, _JOINT_SEGMENT], _LENGTH]
+            start = base + segments[joints[snapshot, _JOINT_SEGMENT], _WORDS]
+            ways = float(_ways(words, start, length + 1, length))
+        bound[key, parent] = float(words[base + parent * levels])
+        reach = float(words[column]) + bound[key, parent] * ways
+        if reach >= NARROW_MAX:
+            return False
+    bound[key, coordinate] = reach
+    for one in range(level):
+        words[column + one] += scratch[one]
+    joint = by_element[element, _FIRST_JOINT]
+    while joint < by_element[element, _LAST_JOINT]:
+        segment = joints[joint, _JOINT_SEGMENT]
+        side = np.uint64(segments[segment, _LENGTH] + 1)
+        inverse = np.uint64(base + segments[segment, _WORDS]) + side * side
+        held = np.uint64(base + joints[joint, _JOINT_WORDS])
+        for one in range(level):
+            gain = scratch[one]
+            for place in range(side):
+                words[held + place] += gain * words[inverse + place]
+            held += side
+        joint = joints[joint, _JOINT_NEXT]
+    return True
+
+
+# ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _leave(
+    by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total, key, base, element
+):
+    """The oldest event leaves."""
+    kind = by_element[element, _KIND]
+    first_below = by_element[element, _FIRST_BELOW]
+    last_below = by_element[element, _LAST_BELOW] if any_summed else first_below
+    for place in range(first_below, last_below):
+        query = finals_below[place, 1]
+        if summed[query]:
+            total[query, key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
+    if kind == _IN_SEGMENT:
+        segment = by_element[element, _SEGMENT]
+        side = segments[segment, _LENGTH] + 1
+        start = base + segments[segment, _WORDS] + 2 * side * side
+        _multiply(words, start, side, by_element[element, _PLACE])
+    elif kind == _PLAIN:
+        first = by_element[element, _COORDINATE]
+        level = by_element[element, _LEVEL]
+        place = np.uint64(base + first * levels + level)
+        for _ in range(by_element[element, _END] - first):
+            words[place - _ONE] -= words[place]
+            place += np.uint64(levels)
+        for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
+            side = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _LENGTH] + 1)
+            row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(level) * side
+            for one in range(side):
+                words[row - side + one] -= words[row + one]
+    else:
+        _leave_joint(by_element, joints, segments, levels, words, base, element)
+    for place in range(first_below, last_below):
+        query = finals_below[place, 1]
+        if summed[query]:
+            total[query, key_group[query, key]] += words[base + finals_below[place, 0] * levels]
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _leave_joint(by_element, joints, segments, levels, words, base, element):
+    """The oldest event leaves, of a node before or behind a segment."""
+    level = by_element[element, _LEVEL]
+    snapshot = by_element[element, _SNAPSHOT]
+    # The rows that lose what went through the event, and where their shares are read; where no segment comes before it,
+    # one row loses all of it.
+    shares = _ZERO
+    row = level - 1
+    rows = _ZERO
+    if snapshot >= 0:
+        segment = joints[snapshot, _JOINT_SEGMENT]
+        rows = np.uint64(segments[segment, _LENGTH] + 1)
+        shares = np.uint64(base + segments[segment, _WORDS]) + (np.uint64(3) * rows - _ONE) * rows
+        row = joints[snapshot, _JOINT_LEVEL]
+    for coordinate in range(by_element[element, _COORDINATE], by_element[element, _END]):
+        column = base + coordinate * levels
+        _take_away(words, np.uint64(column + row), _ONE, rows, shares, words[column + level])
+    for joint in range(by_element[element, _FIRST_INNER], by_element[element, _FIRST_JOINT]):
+        side = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _LENGTH] + 1)
+        held = np.uint64(base + joints[joint, _JOINT_WORDS])
+        for one in range(side):
+            _take_away(
+                words,
+                held + np.uint64(row) * side + one,
+                side,
+                rows,
+                shares,
+                words[held + np.uint64(level) * side + one],
+            )
+    joint = by_element[element, _FIRST_JOINT]
+    while joint < by_element[element, _LAST_JOINT]:
+        # Below the segment the node's own row is that of the segment's entry, as the window has it.
+        segment = joints[joint, _JOINT_SEGMENT]
+        side = np.uint64(segments[segment, _LENGTH] + 1)
+        left = np.uint64(base + segments[segment, _WORDS]) + np.uint64(3) * side * side
+        held = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(row) * side
+        entry = np.uint64(joints[joint, _JOINT_LEVEL])
+        for one in range(side):
+            _take_away(words, held + one, side, rows, shares, words[left + one])
+        for coordinate in range(joints[joint, _JOINT_FIRST], joints[joint, _JOINT_END]):
+            column = np.uint64(base + coordinate * levels)
+            ways = _ZERO
+            for one in range(side):
+                ways += words[left + one] * words[column + entry + one]
+            _take_away(words, column + np.uint64(row), _ONE, rows, shares, ways)
+        for inner in range(joint + 1, joints[joint, _JOINT_NEXT]):
+            width = np.uint64(segments[joints[inner, _JOINT_SEGMENT], _LENGTH] + 1)
+            held = np.uint64(base + joints[inner, _JOINT_WORDS])
+            for place in range(width):
+                ways = _ZERO
+                for one in range(side):
+                    ways += words[left + one] * words[held + (entry + one) * width + place]
+                _take_away(words, held + np.uint64(row) * width + place, width, rows, shares, ways)
+        joint = joints[joint, _JOINT_NEXT]
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _take_away(words, place, stride, rows, shares, ways):
+    """So many ways went through the event that leaves: those who had them lose them."""
+    if rows == _ZERO:
+        words[place] -= ways
+    else:
+        for one in range(rows):
+            words[place + one * stride] -= words[shares + one] * ways

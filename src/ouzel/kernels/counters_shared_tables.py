@@ -1,0 +1,375 @@
+"""Arrays of counters that several queries share: a tree of what their patterns have in common, and its state.
+
+A pattern is a path of *parts* from the root: single symbols, and segments that stand in several patterns wherever they
+like. Patterns that begin with the same parts share them (the paper's PreTree). A *symbol* is what an event may be: its
+type and the predicates on it alone. An *element* is a place where a symbol counts: a node of the tree, or a place in a
+segment.
+
+Each key has one block of words. Its first words are the *columns* of the tree's nodes, with one word for each level on
+the way from the root: word r of a column counts the ways from the prefix of level r to that of the column. A segment of
+m symbols is counted once for all its places in the tree. Where it stands, it takes m + 1 levels, and the tree keeps a
+*snapshot*: for each level before it m + 1 words, which tell with how many ways prefixes entered the segment, measured
+by the segment as it stood then. See `counters_shared` for how the two are connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.counters_tables import Counter, enlarged
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """A place in a pattern where a shared segment stands, by its number."""
+
+    segment: int
+
+
+# A symbol's number, or a segment. A pattern begins and ends with symbols, and no two segments touch.
+Part = int | SegmentPart
+
+
+class Kind(IntEnum):
+    """What an element is."""
+
+    PLAIN = 0  # a node behind a node
+    JOINT = 1  # a node that a segment comes before, or behind
+    SEGMENT = 2  # a place in a segment
+
+
+class ByElement(IntEnum):
+    """Columns of `SharedTables.by_element`."""
+
+    KIND = 0
+    COORDINATE = 1  # the number of its column
+    LEVEL = 2
+    PARENT = 3  # the column before; of a node behind a segment, that of the node before the segment
+    END = 4  # behind the last column below it, those behind segments that follow it aside
+    FIRST_FINAL = 5  # in `finals`
+    LAST_FINAL = 6
+    FIRST_BELOW = 7  # in `finals_below`, of first nodes
+    LAST_BELOW = 8
+    FIRST_INNER = 9  # in `joints`: those below the columns up to END
+    FIRST_JOINT = 10  # in `joints`: its own, and those below them
+    LAST_JOINT = 11
+    SNAPSHOT = 12  # behind a segment: the number of the joint, else -1
+    SEGMENT = 13  # of a place in a segment
+    PLACE = 14  # in its segment, from 1
+    UNUSED = 15  # rows of sixteen are one line of memory
+
+
+class ByJoint(IntEnum):
+    """Columns of `SharedTables.joints`: a segment behind a node, in the order of a walk that goes down first."""
+
+    SEGMENT = 0
+    WORDS = 1  # where its snapshot begins in a key's block: level by level, m + 1 words each
+    LEVEL = 2  # of the segment's entry; the snapshot has the levels before the node before it
+    FIRST = 3  # the first column below the segment
+    END = 4  # behind the last one
+    NEXT = 5  # behind the joints below the segment
+
+
+class BySegment(IntEnum):
+    """Columns of `SharedTables.segments`. Words of four matrices follow each other: see `counters_shared`."""
+
+    LENGTH = 0
+    WORDS = 1  # where they begin in a key's block
+    BOUND = 2  # where its bounds begin in a key's bounds
+
+
+class SharedTables(NamedTuple):
+    """Patterns of several queries over one window."""
+
+    levels: int  # words of a column
+    coordinates: int
+    block: int  # words of a key
+    bounds: int  # bounds of a key
+    window: int
+    by_element: NDArray[np.int32]  # [element, ByElement]
+    joints: NDArray[np.int32]  # [joint, ByJoint]
+    segments: NDArray[np.int32]  # [segment, BySegment]
+    finals: NDArray[np.int32]  # the queries that an element completes
+    finals_below: NDArray[np.int32]  # [place, (coordinate, query)]: every query once
+    summed: NDArray[np.uint8]  # [query]: 1 where a group may have several keys, whose total is kept
+
+
+@dataclass(slots=True)
+class _Node:
+    part: Part | None
+    children: list[_Node] = field(default_factory=list)
+    queries: list[int] = field(default_factory=list)
+
+    def child(self, part: Part, *, merge: bool) -> _Node:
+        for one in self.children:
+            if merge and one.part == part:
+                return one
+        # Nodes before segments: what is below a node without a segment in between lies together.
+        made = _Node(part)
+        place = len(self.children)
+        if not isinstance(part, SegmentPart):
+            place = next((i for i, one in enumerate(self.children) if isinstance(one.part, SegmentPart)), place)
+        self.children.insert(place, made)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayout:
+    """The tables, and which elements belong to which symbols and queries."""
+
+    tables: SharedTables
+    symbol: NDArray[np.int32]  # per element
+    # The elements of each symbol, the later ones of a pattern first; `first[s]` to `first[s + 1]`.
+    elements: NDArray[np.int32]
+    first: NDArray[np.int64]
+    rank: NDArray[np.int32]  # per element: within a moment a larger one comes first
+    paths: tuple[tuple[int, ...], ...]  # per query the elements of its components
+
+
+def build_shared_tables(
+    patterns: Sequence[Sequence[Part]],
+    segments: Sequence[Sequence[int]] = (),
+    *,
+    window: int,
+    summed: Sequence[bool],
+    merge: bool = True,
+) -> SharedLayout:
+    """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan.
+
+    >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
+    >>> layout.paths, layout.tables.coordinates
+    (((0, 1, 2), (0, 1, 3)), 5)
+    """
+    root = _Node(None)
+    for query, pattern in enumerate(patterns):
+        node = root
+        for part in pattern:
+            node = node.child(part, merge=merge)
+        node.queries.append(query)
+    builder = _Builder(segments)
+    builder.visit_children(root, 0, 0, ())
+    paths = tuple(builder.paths[query] for query in range(len(patterns)))
+    symbol = np.array(builder.symbols, np.int32)
+    rank = _ranks(paths, len(symbol))
+    order = np.lexsort((-rank, symbol)).astype(np.int32)
+    return SharedLayout(
+        tables=builder.tables(window, summed),
+        symbol=symbol,
+        elements=order,
+        first=np.searchsorted(symbol[order], np.arange(symbol.max() + 2)),
+        rank=rank,
+        paths=paths,
+    )
+
+
+class _Builder:
+    """Walks down the tree and collects the rows of the tables."""
+
+    def __init__(self, segments: Sequence[Sequence[int]]) -> None:
+        self.segments = segments
+        self.symbols: list[int] = []
+        self.rows: list[list[int]] = []
+        self.joints: list[list[int]] = []
+        self.finals: list[int] = []
+        self.below: list[tuple[int, int]] = []
+        self.paths: dict[int, tuple[int, ...]] = {}
+        self.coordinates = self.levels = 1  # the root
+        self.first_of_segment: list[int] = []
+        for number, segment in enumerate(segments):
+            self.first_of_segment.append(len(self.rows))
+            for place, symbol in enumerate(segment, start=1):
+                row = [0] * len(ByElement)
+                row[ByElement.KIND], row[ByElement.SEGMENT], row[ByElement.PLACE] = Kind.SEGMENT, number, place
+                row[ByElement.SNAPSHOT] = -1
+                self.symbols.append(symbol)
+                self.rows.append(row)
+
+    def visit_children(self, node: _Node, coordinate: int, level: int, path: tuple[int, ...]) -> tuple[int, int]:
+        """(the column behind the last one, the joint behind the last one) below a node without segments of its own."""
+        nodes = [child for child in node.children if not isinstance(child.part, SegmentPart)]
+        for child in nodes:
+            self._visit(child, coordinate, level + 1, -1, path)
+        end = self.coordinates, len(self.joints)
+        for child in node.children:
+            if isinstance(child.part, SegmentPart):
+                self._visit_segment(child, child.part.segment, coordinate, level + 1, path)
+        return end
+
+    def _visit(self, node: _Node, parent: int, level: int, snapshot: int, path: tuple[int, ...]) -> None:
+        assert isinstance(node.part, int)
+        row = [0] * len(ByElement)
+        self.symbols.append(node.part)
+        path = (*path, len(self.rows))
+        self.rows.append(row)
+        joints = any(isinstance(child.part, SegmentPart) for child in node.children)
+        coordinate = self.coordinates
+        self.coordinates += 1
+        self.levels = max(self.levels, level + 1)
+        row[ByElement.KIND] = Kind.JOINT if joints or snapshot >= 0 else Kind.PLAIN
+        row[ByElement.COORDINATE], row[ByElement.LEVEL], row[ByElement.PARENT] = coordinate, level, parent
+        row[ByElement.SNAPSHOT] = snapshot
+        row[ByElement.FIRST_FINAL] = len(self.finals)
+        self.finals += node.queries
+        self.paths |= dict.fromkeys(node.queries, path)
+        row[ByElement.LAST_FINAL] = len(self.finals)
+        first_below = len(self.below)
+        self.below += [(coordinate, query) for query in node.queries]
+        row[ByElement.FIRST_INNER] = len(self.joints)
+        row[ByElement.END], row[ByElement.FIRST_JOINT] = self.visit_children(node, coordinate, level, path)
+        row[ByElement.LAST_JOINT] = len(self.joints)
+        # Matches are lost only when their first event leaves.
+        starts = level == 1
+        row[ByElement.FIRST_BELOW], row[ByElement.LAST_BELOW] = first_below if starts else 0, len(self.below) * starts
+
+    def _visit_segment(self, node: _Node, segment: int, parent: int, level: int, path: tuple[int, ...]) -> None:
+        number = len(self.joints)
+        joint = [segment, 0, level, self.coordinates, 0, 0]
+        self.joints.append(joint)
+        first, length = self.first_of_segment[segment], len(self.segments[segment])
+        for child in node.children:
+            self._visit(child, parent, level + length + 1, number, (*path, *range(first, first + length)))
+        joint[ByJoint.END], joint[ByJoint.NEXT] = self.coordinates, len(self.joints)
+
+    def tables(self, window: int, summed: Sequence[bool]) -> SharedTables:
+        words, bounds = self.coordinates * self.levels, self.coordinates
+        placed = []
+        for segment in self.segments:
+            side = len(segment) + 1
+            placed.append((len(segment), words, bounds))
+            words += 4 * side * side
+            bounds += side
+        for joint in self.joints:
+            joint[ByJoint.WORDS] = words
+            words += (joint[ByJoint.LEVEL] - 1) * (len(self.segments[joint[ByJoint.SEGMENT]]) + 1)
+        return SharedTables(
+            levels=self.levels,
+            coordinates=self.coordinates,
+            block=words,
+            bounds=bounds,
+            window=window,
+            by_element=np.array(self.rows, np.int32).reshape(-1, len(ByElement)),
+            joints=np.array(self.joints, np.int32).reshape(-1, len(ByJoint)),
+            segments=np.array(placed, np.int32).reshape(-1, len(BySegment)),
+            finals=np.array(self.finals, np.int32),
+            finals_below=np.array(self.below, np.int32).reshape(-1, 2),
+            summed=np.array(summed, np.uint8),
+        )
+
+
+def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:
+    """Numbers that grow along every path. Raises ValueError where two paths want two elements in both orders."""
+    rank = np.zeros(elements, np.int32)
+    for _ in range(elements + 1):
+        before = rank.copy()
+        for path in paths:
+            for earlier, later in pairwise(path):
+                rank[later] = max(rank[later], rank[earlier] + 1)
+        if (rank == before).all():
+            return rank
+    raise ValueError("two segments stand in both orders")
+
+
+# ── State ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SharedState(NamedTuple):
+    """What is remembered between calls. Slots are places in the caller's buffer of instances."""
+
+    words: NDArray[np.uint64]  # a block for each key
+    bound: NDArray[np.float64]  # [key, bound]: of each coordinate's word 0, and of the ways through each segment
+    key_group: NDArray[np.int32]  # [query, key]
+    total: NDArray[np.uint64]  # [query, group]
+    last_row: NDArray[np.int64]  # [query, group]: where the output may have a row of the moment
+    opened: NDArray[np.int64]  # of length 1: so many keys have a block
+    counters: NDArray[np.int64]  # see counters_tables.Counter
+
+
+class SharedOutput(NamedTuple):
+    """Rows: a query, a moment, a group and its count."""
+
+    query: NDArray[np.int32]
+    tick: NDArray[np.int64]
+    group: NDArray[np.int32]
+    value: NDArray[np.uint64]
+    written: NDArray[np.int64]
+
+
+def new_shared_state(tables: SharedTables) -> SharedState:
+    queries = len(tables.summed)
+    return SharedState(
+        np.zeros(0, np.uint64),
+        np.zeros((0, tables.bounds), np.float64),
+        np.zeros((queries, 0), np.int32),
+        np.zeros((queries, 0), np.uint64),
+        np.zeros((queries, 0), np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(len(Counter), np.int64),
+    )
+
+
+def new_shared_output(capacity: int = 1024) -> SharedOutput:
+    return SharedOutput(
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.uint64),
+        np.zeros(1, np.int64),
+    )
+
+
+def larger_shared_output(output: SharedOutput) -> SharedOutput:
+    room = 2 * max(512, len(output.tick))
+    return SharedOutput._make([*(enlarged(array, room, 0) for array in output[:-1]), output.written])
+
+
+def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequence[NDArray[np.int32]]) -> SharedState:
+    """Room for all keys; `key_groups` tells for each query the group of each key."""
+    keys = max(len(groups) for groups in key_groups)
+    groups = max(int(groups.max(initial=0)) for groups in key_groups) + 1
+    if keys > state.key_group.shape[1]:
+        room = max(keys, 2 * state.key_group.shape[1])
+        state = state._replace(
+            words=enlarged(state.words, room * tables.block, 0),
+            bound=enlarged(state.bound, room, 1),
+            key_group=np.zeros((len(key_groups), room), np.int32),
+        )
+    if groups > state.total.shape[1]:
+        room = max(groups, 2 * state.total.shape[1])
+        state = state._replace(
+            total=_widened(state.total, room),
+            last_row=_widened(state.last_row, room),
+        )
+    for query, listed in enumerate(key_groups):
+        state.key_group[query, : len(listed)] = listed
+    return state
+
+
+def rekey_shared(
+    tables: SharedTables, state: SharedState, live: NDArray[np.int32], key_groups: Sequence[NDArray[np.int32]]
+) -> SharedState:
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten; `key_groups` tells the groups of the new."""
+    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
+    known = old[old < state.opened[0]]
+    fresh = reserve_shared(tables, new_shared_state(tables), key_groups)
+    fresh.words[: len(known) * tables.block] = state.words.reshape(-1, tables.block)[known].reshape(-1)
+    fresh.bound[: len(known)] = state.bound[known]
+    fresh.opened[0] = len(known)
+    fresh.counters[:] = state.counters
+    finals = {int(query): int(coordinate) for coordinate, query in tables.finals_below}
+    for query, coordinate in finals.items():
+        counts = fresh.words.reshape(-1, tables.block)[: len(known), coordinate * tables.levels]
+        np.add.at(fresh.total[query], fresh.key_group[query, : len(known)], counts)
+    return fresh
+
+
+def _widened(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
+    larger = np.zeros((array.shape[0], length), array.dtype)
+    larger[:, : array.shape[1]] = array
+    return larger

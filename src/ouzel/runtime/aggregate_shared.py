@@ -1,0 +1,416 @@
+"""Running several aggregates in one pass: events are staged once, and each bank of counters reads what it needs.
+
+For a session every query has a runner of its own. The first of those that share does the work; the others fetch their
+rows. Where 64 bits are no longer enough for a bank, its queries go on alone, with the same window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.errors import LimitError
+from ouzel.kernels.counters_shared import SharedInstances, scan_shared
+from ouzel.kernels.counters_shared_tables import (
+    build_shared_tables,
+    new_shared_output,
+    new_shared_state,
+    rekey_shared,
+    reserve_shared,
+)
+from ouzel.kernels.counters_tables import Counter, CounterInstances, enlarged, new_counter_instances
+from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.kernels.stack_tables import EVERY_KEY
+from ouzel.plan.lower import lower
+from ouzel.plan.sharing import Bank, SharedPlan
+from ouzel.runtime.aggregate import AggregateRunner, dump_arrays, load_arrays
+from ouzel.runtime.aggregate_answer import answer
+from ouzel.runtime.aggregate_groups import GroupBook
+from ouzel.runtime.aggregate_values import columns_of
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.stage import Stager
+from ouzel.runtime.transform import output_schema
+
+LATEST = 2**63 - 1
+_COMPACT_MIN = 4096
+# What a query is told: its table and the moments of its rows.
+Told = tuple[pa.Table, np.ndarray]
+
+
+class SharedCounters:
+    """The state of several queries that are counted together."""
+
+    def __init__(self, shared: SharedPlan, layout: Layout, limits: Limits) -> None:
+        self._shared = shared
+        self._layout = layout
+        self._limits = limits
+        self._stager = Stager(shared.stage, lower(shared.stage).lanes, layout)
+        self.schemas = {name: output_schema(plan.query, layout) for name, plan in shared.plans.items()}
+        self.books = {name: GroupBook(shared.of(name), layout, self.schemas[name]) for name in shared.names}
+        self._banks = [_BankCounters(shared, bank, self, layout, limits) for bank in shared.banks]
+        self._pending: list[SharedInstances] = []
+        self._told: dict[str, Told] = {}
+
+    # ── Taking events in ───────────────────────────────────────────────────────────────────────────
+
+    def stage(self, table: pa.Table, ticks: np.ndarray) -> None:
+        """Take rows in, in any order."""
+        rows, block = self._stager.stage(table, ticks)
+        if not block.count:
+            return
+
+        def frame_of(places: np.ndarray) -> EventFrame:
+            chosen = rows[places]
+            return EventFrame(
+                self._shared.stage.query, self._layout, table, ticks, lambda component: chosen, len(chosen)
+            )
+
+        instances = block.instances
+        for book in self.books.values():
+            book.note_keys(frame_of, block.rows, instances, self.key_count)
+        self._pending.append(SharedInstances(instances.end, instances.key, instances.component.astype(np.uint16)))
+        held = self.held_events
+        if held > self._limits.max_buffered_events:
+            raise LimitError(
+                f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than "
+                f"max_buffered_events={self._limits.max_buffered_events:,}; "
+                "give them smaller WITHIN windows, a more selective WHERE, or a higher limit"
+            )
+
+    @property
+    def key_count(self) -> int:
+        """How many keys there are, one at least."""
+        return max(1, self._stager.keys.count)
+
+    # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, until: int) -> None:
+        """Count what is ready, and keep what each query is to be told."""
+        ready = self._take_ready(until)
+        self._told = {}
+        for bank in self._banks:
+            self._told |= bank.advance(ready, until)
+        self._forget_keys()
+
+    def take(self, name: str) -> Told:
+        """What the last `advance` told a query."""
+        return self._told.pop(name)
+
+    def _take_ready(self, until: int) -> SharedInstances:
+        """What is pending at or before a tick, in order of time."""
+        if not self._pending:
+            return _no_instances()
+        block = self._pending[0] if len(self._pending) == 1 else _joined(self._pending)
+        self._pending = []
+        if until < LATEST and len(block.tick) and block.tick.max() > until:
+            self._pending = [_chosen(block, np.flatnonzero(block.tick > until))]
+            block = _chosen(block, np.flatnonzero(block.tick <= until))
+        if first_disorder(block.tick) >= 0:
+            block = _chosen(block, stable_order(block.tick))
+        return block
+
+    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+
+    def _forget_keys(self) -> None:
+        """Keys and groups are given up when nothing live has them: memory follows the window."""
+        if self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+            return
+        live = [block.key for block in self._pending] + [bank.live_keys() for bank in self._banks]
+        keys = np.unique(np.concatenate(live))
+        keys = keys[keys > EVERY_KEY]
+        renamed = self._stager.keys.compact(keys)
+        for block in self._pending:
+            block.key[:] = renamed[block.key]
+        groups = {name: book.keep_keys(keys) for name, book in self.books.items()}
+        for bank in self._banks:
+            bank.rename_keys(keys, renamed, groups)
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        return min((int(block.tick.min()) for block in self._pending), default=None)
+
+    @property
+    def held_events(self) -> int:
+        return sum(len(block.tick) for block in self._pending) + sum(bank.held for bank in self._banks)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernels counted, over all banks."""
+        shown = (Counter.INSTANCES, Counter.EXPIRED, Counter.ROWS)
+        return {c.name.lower(): sum(int(bank.state.counters[c]) for bank in self._banks) for c in shown}
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        return {
+            "pending": [dump_arrays(block, writer) for block in self._pending],
+            "books": {name: book.dump(writer) for name, book in self.books.items()},
+            "banks": [bank.dump(writer) for bank in self._banks],
+            "coders": [
+                [is_text, [writer.add_array(array) for array in arrays]]
+                for is_text, arrays in (coder.dump() for coder in self._stager.coders)
+            ],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        self._pending = [load_arrays(_no_instances(), block, reader) for block in head["pending"]]
+        for name, book in self.books.items():
+            book.load(reader, head["books"][name])
+        self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
+        for bank, stored in zip(self._banks, head["banks"], strict=True):
+            bank.load(reader, stored)
+
+
+class _BankCounters:
+    """The counters of the queries with one window."""
+
+    def __init__(
+        self, shared: SharedPlan, bank: Bank, counters: SharedCounters, layout: Layout, limits: Limits
+    ) -> None:
+        self._plans = {name: shared.plans[name] for name in bank.names}
+        self._counters = counters
+        self._event_layout = layout
+        self._limits = limits
+        assert bank.window.ticks is not None
+        self._layout = build_shared_tables(
+            bank.patterns,
+            bank.segments,
+            window=bank.window.ticks,
+            summed=[plan.several_keys_a_group for plan in self._plans.values()],
+        )
+        self.state = new_shared_state(self._layout.tables)
+        self._output = new_shared_output()
+        self._live = _no_instances()
+        self._count = 0
+        # The queries one by one, once 64 bits are no longer enough for all of them together.
+        self._apart: dict[str, AggregateRunner] = {}
+        symbols = len(shared.stage.query.components)
+        self._first = np.full(symbols, self._layout.first[-1])
+        self._first[: len(self._layout.first) - 1] = self._layout.first[:-1]
+        self._width = np.zeros(symbols, np.int64)
+        self._width[: len(self._layout.first) - 1] = np.diff(self._layout.first)
+
+    def advance(self, ready: SharedInstances, until: int) -> dict[str, Told]:
+        block = self._expanded(ready)
+        if self._apart:
+            return self._advance_apart(block, until)
+        first = self._count
+        self._append(block)
+        books = [self._counters.books[name].key_group for name in self._plans]
+        self.state = reserve_shared(self._layout.tables, self.state, books)
+        self._output, widen_at = scan_shared(
+            self._layout.tables, self.state, self._live, first, self._count, until, len(books[0]), self._output
+        )
+        told = self._collect()
+        if widen_at >= 0:
+            return self._go_apart(told, widen_at, until)
+        self._forget()
+        return told
+
+    def _expanded(self, ready: SharedInstances) -> SharedInstances:
+        """An instance for each element that an event may fill, later elements of a moment first."""
+        width = self._width[ready.element]
+        if len(width) and width.min() == 1 and width.max() == 1:
+            block = ready._replace(element=self._layout.elements[self._first[ready.element]].astype(np.uint16))
+        else:
+            places = np.repeat(np.arange(len(width)), width)
+            within = np.arange(len(places)) - np.repeat(np.cumsum(width) - width, width)
+            element = self._layout.elements[self._first[ready.element[places]] + within]
+            block = SharedInstances(ready.tick[places], ready.key[places], element.astype(np.uint16))
+        if len(ties(ready.tick).positions):
+            tied = ties(block.tick)
+            rank = self._layout.rank[block.element[tied.positions]]
+            inner = np.lexsort((block.key[tied.positions], -rank, tied.groups))
+            order = np.arange(len(block.tick))
+            order[tied.positions] = tied.positions[inner]
+            block = _chosen(block, order)
+        return block
+
+    def _append(self, block: SharedInstances) -> None:
+        total = self._count + len(block.tick)
+        live = self._live
+        if total > len(live.tick):
+            room = max(total, 2 * self._count)
+            live = SharedInstances._make(enlarged(array[: self._count], room, 0) for array in live)
+        for added, array in ((block.tick, live.tick), (block.key, live.key), (block.element, live.element)):
+            array[self._count : total] = added
+        self._live, self._count = live, total
+
+    # ── Telling ────────────────────────────────────────────────────────────────────────────────────
+
+    def _collect(self) -> dict[str, Told]:
+        output = self._output
+        count = int(output.written[0])
+        output.written[0] = 0
+        order = np.argsort(output.query[:count], kind="stable")
+        bounds = np.searchsorted(output.query[:count][order], np.arange(len(self._plans) + 1))
+        told = {}
+        for number, (name, plan) in enumerate(self._plans.items()):
+            rows = order[bounds[number] : bounds[number + 1]]
+            words = np.zeros((len(rows), 2), np.uint64)
+            words[:, 0] = output.value[rows]
+            values = columns_of(plan.query, (), words, words[:, :1].astype(np.float64), [])
+            groups = self._counters.books[name].show(output.group[rows])
+            told[name] = answer(plan.query, self._counters.schemas[name], output.tick[rows], groups, values)
+        return told
+
+    # ── One by one ─────────────────────────────────────────────────────────────────────────────────
+
+    def _go_apart(self, told: dict[str, Told], widen_at: int, until: int) -> dict[str, Told]:
+        """Go on with a runner for each query, from the moment at `widen_at` on."""
+        moment = int(self._live.tick[widen_at])
+        oldest = int(self.state.counters[Counter.OLDEST])
+        window = SharedInstances._make(array[oldest:widen_at].copy() for array in self._live)
+        rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
+        self._live, self._count = _no_instances(), 0
+        self._make_apart()
+        # What the window told has been told.
+        self._advance_apart(window, moment - 1)
+        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
+
+    def _make_apart(self) -> None:
+        for name, plan in self._plans.items():
+            runner = AggregateRunner(plan, self._event_layout, self._limits)
+            runner.share_groups(self._counters.books[name])
+            self._apart[name] = runner
+
+    def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told]:
+        told = {}
+        for path, (name, runner) in zip(self._layout.paths, self._apart.items(), strict=True):
+            component = np.full(len(self._layout.symbol), 255, np.uint8)
+            component[list(path)] = np.arange(len(path))
+            chosen = np.flatnonzero(component[block.element] != 255)
+            runner.take(_counter_instances(block, component, chosen))
+            table = runner.advance(until)
+            told[name] = table, runner.moments[0]
+        return told
+
+    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+
+    def _forget(self) -> None:
+        dead = int(self.state.counters[Counter.OLDEST])
+        if (dead == self._count and dead) or dead > max(_COMPACT_MIN, self._count - dead):
+            self._live = SharedInstances._make(array[dead : self._count].copy() for array in self._live)
+            self._count -= dead
+            self.state.counters[Counter.OLDEST] = 0
+
+    def live_keys(self) -> np.ndarray:
+        if self._apart:
+            return np.unique(np.concatenate([runner.live_keys() for runner in self._apart.values()]))
+        return np.unique(self._live.key[: self._count])
+
+    def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, groups: dict[str, np.ndarray]) -> None:
+        """Key `keys[k]` is now k + 1; the books know already."""
+        for name, runner in self._apart.items():
+            runner.rename_keys(keys, renamed, groups[name])
+        if not self._apart:
+            self._live.key[: self._count] = renamed[self._live.key[: self._count]]
+            books = [self._counters.books[name].key_group for name in self._plans]
+            self.state = rekey_shared(self._layout.tables, self.state, keys, books)
+
+    @property
+    def held(self) -> int:
+        return self._count + sum(runner.held_events for runner in self._apart.values())
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        live = SharedInstances._make(array[: self._count] for array in self._live)
+        return {
+            "state": dump_arrays(self.state, writer),
+            "live": dump_arrays(live, writer),
+            "apart": [runner.dump(writer) for runner in self._apart.values()],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        self.state = load_arrays(self.state, head["state"], reader)
+        self._live = load_arrays(self._live, head["live"], reader)
+        self._count = len(self._live.tick)
+        if head["apart"]:
+            self._make_apart()
+            for (name, runner), stored in zip(self._apart.items(), head["apart"], strict=True):
+                runner.load(reader, stored)
+                runner.share_groups(self._counters.books[name])
+
+
+class SharedRunner:
+    """One of the queries that share. The one that `leads` comes first, stages for all and counts for all."""
+
+    def __init__(self, counters: SharedCounters, name: str, *, leads: bool) -> None:
+        self._counters = counters
+        self._name = name
+        self._leads = leads
+        self._ticks = np.empty(0, np.int64)
+        self.schema = counters.schemas[name]
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order."""
+        if self._leads:
+            self._counters.stage(table, ticks)
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: what this query is told."""
+        if self._leads:
+            self._counters.advance(until)
+        table, self._ticks = self._counters.take(self._name)
+        return table
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """The moments of the rows that the last `advance` gave."""
+        return self._ticks, self._ticks
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        return self._counters.next_deadline if self._leads else None
+
+    @property
+    def held_events(self) -> int:
+        """How many events are held; those of all queries count for the one that leads."""
+        return self._counters.held_events if self._leads else 0
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernels counted, likewise."""
+        return self._counters.statistics if self._leads else {}
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        return self._counters.dump(writer) if self._leads else {}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        if self._leads:
+            self._counters.load(reader, head)
+
+
+def shared_runners(shared: SharedPlan, layout: Layout, limits: Limits) -> dict[str, SharedRunner]:
+    """The runners of queries that share, before their first event."""
+    counters = SharedCounters(shared, layout, limits)
+    return {name: SharedRunner(counters, name, leads=not number) for number, name in enumerate(shared.names)}
+
+
+def _no_instances() -> SharedInstances:
+    return SharedInstances(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint16))
+
+
+def _chosen(block: SharedInstances, places: np.ndarray) -> SharedInstances:
+    return SharedInstances._make(array[places] for array in block)
+
+
+def _joined(blocks: list[SharedInstances]) -> SharedInstances:
+    return SharedInstances._make(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+
+
+def _counter_instances(block: SharedInstances, component: np.ndarray, chosen: np.ndarray) -> CounterInstances:
+    """Instances of one query's components."""
+    made = new_counter_instances(len(chosen))
+    return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
+
+
+def _together(first: Told, second: Told) -> Told:
+    return pa.concat_tables([first[0], second[0]]), np.concatenate([first[1], second[1]])

@@ -1,0 +1,215 @@
+"""Sets of aggregates answer as their queries do one by one, whatever they share, however they are fed."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.bind import bind, catalog_for
+from ouzel.kernels.counters_shared_tables import SegmentPart, build_shared_tables
+from ouzel.lang import parse
+from ouzel.plan import make_plan, sharing
+from ouzel.plan.model import Statistics
+from ouzel.plan.sharing import choose_segments, cost, plan_sharing
+from tests.embedded.agreement import counted
+from tests.oracle import oracle
+from tests.oracle.events import Event
+
+CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 5
+PARTS = 10
+TYPES = "ABCDEF"
+SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.int64()})
+
+
+def random_pattern(rng: random.Random, common: list[str]) -> list[str]:
+    def some(most: int) -> list[str]:
+        return [rng.choice(TYPES) for _ in range(rng.randint(1, most))]
+
+    roll = rng.random()
+    if roll < 0.35:
+        return common[: rng.randint(1, len(common))] + some(2)
+    if roll < 0.8:
+        return some(2) + common + some(2)
+    return some(4)
+
+
+def random_query(rng: random.Random, pattern: list[str]) -> str:
+    components = ", ".join(f"{name} v{place}" for place, name in enumerate(pattern))
+    conjuncts = [rng.choice(("[id]", "[id]", "v0.x >= 0"))] if rng.random() < 0.5 else []
+    conjuncts += [f"v{place}.x != 1" for place in range(len(pattern)) if rng.random() < 0.1]
+    where = f" WHERE {' AND '.join(conjuncts)}" if conjuncts else ""
+    group = " GROUP BY id" if rng.random() < 0.5 else ""
+    aggregates = rng.choice(("COUNT", "COUNT", "COUNT", "COUNT AS DECIMAL", "COUNT AS n", "COUNT, SUM(v0.x) AS total"))
+    having = rng.choice(("", "", "", " HAVING COUNT > 2")) if "DECIMAL" not in aggregates else ""
+    change = " EMIT ON CHANGE" if rng.random() < 0.05 else ""
+    within = rng.choice((12, 12, 12, 30))
+    return f"PATTERN SEQ({components}){where}{group} AGG {aggregates}{having} WITHIN {within}{change}"
+
+
+def random_set(number: int) -> tuple[random.Random, dict[str, str], list[dict[str, Any]]]:
+    rng = random.Random(f"sharing {number}")
+    common = [rng.choice(TYPES) for _ in range(rng.randint(2, 4))]
+    queries = {f"q{i}": random_query(rng, random_pattern(rng, common)) for i in range(rng.randint(2, 6))}
+    time, events = 0, []
+    for _ in range(rng.randint(20, 60)):
+        time += rng.choice((0, 1, 1, 2))
+        row = {"type": rng.choice(TYPES), "ts": time, "id": rng.choice((1, 2, 2, None)), "x": rng.randint(0, 2)}
+        events.append(row)
+    return rng, queries, events
+
+
+def table_of(events: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(events, schema=SCHEMA)
+
+
+def rows(table: Any) -> Counter[str]:
+    return counted(table.to_pylist())
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_sets_answer_as_their_queries_do(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(part, CASES, PARTS):
+        rng, queries, events = random_set(number)
+        want = {name: rows(ouzel.match(table_of(events), text)) for name, text in queries.items()}
+        # Every segment that could be cut out is, in one case of two.
+        monkeypatch.setattr(sharing, "WORTH_MAX", rng.choice((sharing.WORTH_MAX, 10.0)))
+        together = ouzel.match(table_of(events), queries)
+        assert {name: rows(table) for name, table in together.items()} == want, f"case {number}: {queries}"
+        assert streamed(rng, queries, events) == want, f"case {number}, streamed: {queries}"
+        if number % 10 == 0:
+            given = [Event(row["type"], row["ts"], row["ts"], row | {"time": row["ts"]}) for row in events]
+            for name, text in queries.items():
+                ((_, results),) = oracle.answer(text, given, types=None).items()
+                assert counted(result.row for result in results) == want[name], f"case {number}: {text}"
+
+
+def streamed(rng: random.Random, queries: dict[str, str], events: list[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """In batches of random sizes, shuffled within an allowed delay, restored in between."""
+    delay = rng.choice((0, 0, 4))
+    arriving = sorted(events, key=lambda row: row["ts"] + rng.uniform(0, delay))
+    engine = ouzel.Engine(queries, max_delay=delay)
+    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
+    start = 0
+    while start < len(arriving):
+        size = rng.choice((1, 3, 10, 30))
+        for name, table in engine.push(table_of(arriving[start : start + size])).items():
+            told[name] += rows(table)
+        start += size
+        if rng.random() < 0.4:
+            engine = ouzel.Engine.restore(engine.snapshot())
+    for name, table in engine.finish().items():
+        told[name] += rows(table)
+    assert engine.late == 0
+    return told
+
+
+def plans_of(queries: dict[str, str]) -> dict[str, Any]:
+    return {name: make_plan(bind(parse(text), text, catalog_for(None), name=name)) for name, text in queries.items()}
+
+
+def test_which_queries_share() -> None:
+    queries = {
+        "one": "PATTERN SEQ(A a, B b, C c) GROUP BY id AGG COUNT WITHIN 10",
+        "total": "PATTERN SEQ(A a, B b, D d) WHERE [id] AGG COUNT HAVING COUNT > 5 WITHIN 10",
+        "wider": "PATTERN SEQ(A x, B y) GROUP BY id AGG COUNT WITHIN 20",
+        "keyless": "PATTERN SEQ(A a, B b) AGG COUNT WITHIN 10",
+        "least": "PATTERN SEQ(A a, B b) GROUP BY id AGG MIN(a.x) WITHIN 10",
+        "summed": "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT WITHIN 10 EMIT ON CHANGE",
+        "negated": "PATTERN SEQ(A a, !(C c), B b) GROUP BY id AGG COUNT WITHIN 10",
+    }
+    (shared,) = plan_sharing(plans_of(queries))
+    assert [bank.names for bank in shared.banks] == [("one", "total"), ("wider",)]
+    assert plan_sharing(plans_of(queries), off=["share_counters"]) == ()
+
+
+def test_a_segment_is_cut_out_where_it_pays() -> None:
+    rates = [2.0] * 6 + [1.0] * 34
+    patterns = [(10 + i, 0, 1, 2, 3, 4, 5, 25 + i) for i in range(10)]
+    parts, segments = choose_segments(patterns, rates)
+    assert segments == ((0, 1, 2, 3, 4, 5),) and all(SegmentPart(0) in pattern for pattern in parts)
+    assert cost(parts, segments, rates) < sum(rates[s] for p in patterns for s in p)
+    # Where the segment's own events are rare there is nothing to save.
+    assert choose_segments(patterns, [0.01] * 6 + [1.0] * 34)[1] == ()
+
+
+def test_segments_in_both_orders_are_not_both_cut_out() -> None:
+    with pytest.raises(ValueError, match="both orders"):
+        build_shared_tables(
+            [[0, SegmentPart(0), 1, SegmentPart(1), 2], [0, SegmentPart(1), 1, SegmentPart(0), 2]],
+            [[3, 4], [5, 6]],
+            window=5,
+            summed=[False, False],
+        )
+
+
+@pytest.mark.parametrize("worth", [0.8, 10.0])
+def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "WORTH_MAX", worth)
+    events = [
+        {"type": kind, "ts": 100 * step + n, "id": n % 2}
+        for step, kind in enumerate("ABCDEFGHIJKLMN")
+        for n in range(50)
+    ]
+    inner = ", ".join(f"{kind} {kind.lower()}" for kind in "CDEFGHIJKL")
+    queries = {
+        "first": f"PATTERN SEQ(A a, {inner}, M m) WHERE [id] AGG COUNT AS DECIMAL WITHIN 1250",
+        "second": f"PATTERN SEQ(B b, {inner}, N n) GROUP BY id AGG COUNT AS DECIMAL WITHIN 1250",
+        "third": "PATTERN SEQ(A a, C c) GROUP BY id AGG COUNT WITHIN 1250",
+    }
+    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
+    assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
+    assert max(int(row["count"]) for row in ouzel.match(events, queries)["second"].to_pylist()) > 2**54
+    engine = ouzel.Engine(queries)
+    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
+    for start in range(0, len(events), 90):
+        for name, table in engine.push(events[start : start + 90]).items():
+            told[name] += rows(table)
+        engine = ouzel.Engine.restore(engine.snapshot())
+    for name, table in engine.finish().items():
+        told[name] += rows(table)
+    assert told == want
+
+
+def test_keys_that_are_gone_are_forgotten() -> None:
+    queries = [
+        "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, C c) GROUP BY id AGG COUNT WITHIN 40",
+    ]
+    engine = ouzel.Engine(queries)
+    told, sizes = Counter[str](), []
+    for batch in range(30):
+        events = [{"type": "AB"[n % 2], "ts": 1000 * batch + n, "id": 500 * batch + n // 2} for n in range(1000)]
+        for name, table in engine.push(events).items():
+            told[name] += table.num_rows
+        sizes.append(len(engine.snapshot()))
+    for name, table in engine.finish().items():
+        told[name] += table.num_rows
+    assert told == {"query": 15_000, "query_2": 15_000, "query_3": 0}
+    assert max(sizes[-5:]) <= 2 * max(sizes[8:14]), sizes
+
+
+def test_explain_tells_what_is_shared() -> None:
+    queries = {f"q{i}": f"PATTERN SEQ(A a, B b, T{i} c) GROUP BY id AGG COUNT WITHIN 10 s" for i in range(3)}
+    told = ouzel.explain(queries | {"least": "PATTERN SEQ(A a, B b) AGG MIN(a.x) WITHIN 5 s"}).partition("\nsharing\n")[
+        2
+    ]
+    assert "q0, q1 and q2 are staged together, by id" in told
+    assert "(A a, B b) is counted once for q0, q1 and q2" in told
+    assert "about 56% of the steps" in told
+    assert "least is answered alone: it is not counted by inverse matrices" in told
+
+
+def test_rates_decide() -> None:
+    patterns = {f"q{i}": f"PATTERN SEQ(S{i} a, A b, B c, C d, D e, Z{i} f) AGG COUNT WITHIN 10" for i in range(8)}
+    plans = plans_of(patterns)
+    own = {f"{kind}{i}": 0.06 for i in range(8) for kind in "SZ"}
+    (rare,) = plan_sharing(plans, Statistics(rates=own | dict.fromkeys("ABCD", 0.01)))
+    (common,) = plan_sharing(plans, Statistics(rates=dict.fromkeys(own, 0.01) | dict.fromkeys("ABCD", 0.2)))
+    assert not rare.banks[0].segments and len(common.banks[0].segments) == 1
