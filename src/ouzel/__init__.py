@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
     from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
+    from ouzel.insight.timeline import plot
     from ouzel.insight.why import Why, why
     from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
@@ -34,6 +35,7 @@ _HOMES = {
     "expand": "ouzel.runtime.expand",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
+    "plot": "ouzel.insight.timeline",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
     "why": "ouzel.insight.why",
@@ -57,6 +59,7 @@ __all__ = [
     "explain",
     "loss",
     "match",
+    "plot",
     "queries",
     "query",
     "spark",

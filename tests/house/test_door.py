@@ -29,6 +29,7 @@ EXPORTED = [
     "explain",
     "loss",
     "match",
+    "plot",
     "queries",
     "query",
     "spark",

@@ -9,6 +9,7 @@ import typer
 
 import ouzel
 from ouzel.cli.console import out
+from ouzel.cli.insights import plot_command, why_command
 from ouzel.cli.queries import check_command, expand_command, explain_command, format_command
 from ouzel.cli.run import run_command
 from ouzel.cli.watch import watch_command
@@ -54,6 +55,8 @@ def _options(
 _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run_command,
     "watch": watch_command,
+    "why": why_command,
+    "plot": plot_command,
     "check": check_command,
     "format": format_command,
     "explain": explain_command,

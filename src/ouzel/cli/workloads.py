@@ -28,10 +28,9 @@ from ouzel.cli.console import (
     parameters,
     speaks_clearly,
 )
+from ouzel.cli.insights import events_of
 from ouzel.cli.results import Format, Results
-from ouzel.cli.sources import find_sources
 from ouzel.errors import InputError, OuzelError
-from ouzel.runtime.inputs import as_table
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,9 @@ def bench_command(
     """
     if input:
         made = one_query(workload, parameters(param), types, name)
-        table = _whole(input)
+        table = events_of(input)
+        if isinstance(table, dict):
+            raise InputError("bench takes files with all event types, not TYPE=PATH")
     else:
         if workload not in WORKLOADS:
             raise InputError(
@@ -214,11 +215,3 @@ def _made(name: str, events: int, seed: int) -> pa.Table:
         return _workload(name).make(events, seed)
     except ValueError as error:
         raise OuzelError(str(error)) from None
-
-
-def _whole(given: list[str]) -> pa.Table:
-    sources = find_sources(given)
-    if sources[0].event_type is not None:
-        raise InputError("bench takes files with all event types, not TYPE=PATH")
-    tables = [as_table(batch) for source in sources for batch in source.batches()]
-    return pa.concat_tables(tables, promote_options="permissive")

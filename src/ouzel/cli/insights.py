@@ -1,0 +1,126 @@
+"""`ouzel why` and `ouzel plot`: for when an answer surprises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.text import Text
+
+import ouzel
+from ouzel.cli.console import (
+    OrderOption,
+    ParamOption,
+    QueryArgument,
+    TimeOption,
+    TypeOption,
+    TypesOption,
+    UnitOption,
+    column,
+    one_query,
+    out,
+    parameter,
+    parameters,
+    speaks_clearly,
+)
+from ouzel.cli.files import write_text
+from ouzel.cli.run import InputOption
+from ouzel.cli.sources import find_sources
+from ouzel.runtime.inputs import as_table
+
+NameOption = Annotated[str | None, typer.Option("--query", help="Which query of a script.")]
+
+
+@speaks_clearly
+def why_command(
+    query: QueryArgument,
+    input: InputOption,
+    start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--start",
+            metavar="ROW|NAME=VALUE",
+            help="The event to begin with: its row, counted from 0, or values of its columns. Repeatable. Without it, "
+            "the event that got furthest.",
+        ),
+    ] = None,
+    search_limit: Annotated[int, typer.Option(min=1, help="How many partial matches to look at.")] = 2_000,
+    name: NameOption = None,
+    time: TimeOption = "ts",
+    type: TypeOption = "type",
+    order: OrderOption = None,
+    time_unit: UnitOption = None,
+    types: TypesOption = None,
+    param: ParamOption = None,
+) -> None:
+    """Tell how far a match that begins with one event got, and what stopped it.
+
+    \b
+    Examples:
+      ouzel why theft.query --input readings.parquet --start tag_id=tag-0000042
+      ouzel why theft.query -i readings.parquet --start 17
+      ouzel why theft.query -i readings.parquet
+    """
+    made = one_query(query, parameters(param), types, name)
+    told = ouzel.why(
+        events_of(input), made, _start(start), search_limit=search_limit,
+        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+    )  # fmt: skip
+    console = out()
+    console.print(told.title, style="bold")
+    for step in told.steps:
+        console.print(f"  {step}")
+    console.print(Text(told.verdict, "bold green" if told.complete else "bold yellow"))
+
+
+@speaks_clearly
+def plot_command(
+    query: QueryArgument,
+    input: InputOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The SVG file to draw.")] = Path("matches.svg"),
+    label: Annotated[str | None, typer.Option(help="A column whose value is written beside each event.")] = None,
+    title: Annotated[str | None, typer.Option(help="Instead of the name of the query.")] = None,
+    width: Annotated[int, typer.Option(min=300, max=20_000, help="Of the picture.")] = 900,
+    matches: Annotated[int, typer.Option(min=1, help="How many matches to draw at most.")] = 200,
+    name: NameOption = None,
+    time: TimeOption = "ts",
+    type: TypeOption = "type",
+    order: OrderOption = None,
+    time_unit: UnitOption = None,
+    types: TypesOption = None,
+    param: ParamOption = None,
+) -> None:
+    """Draw events as marks and matches as arcs between them.
+
+    \b
+    Examples:
+      ouzel plot theft.query --input readings.jsonl --output thefts.svg --label tag_id
+    """
+    made = one_query(query, parameters(param), types, name)
+    picture = ouzel.plot(
+        events_of(input), made, label=label, title=title, width=width, matches_max=matches,
+        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+    )  # fmt: skip
+    write_text(output, picture + "\n")
+    out().print(Text.assemble(("drawn", "green"), f"  {output}"))
+
+
+def events_of(given: list[str]) -> Any:
+    """All events of inputs, as a table or as one for each event type."""
+    tables: dict[str | None, list[pa.Table]] = {}
+    for source in find_sources(given):
+        tables.setdefault(source.event_type, []).extend(as_table(batch) for batch in source.batches())
+        if not tables[source.event_type]:
+            tables[source.event_type].append(as_table(source.schema().empty_table()))
+    whole = {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in tables.items()}
+    return whole.get(None, whole)
+
+
+def _start(given: list[str] | None) -> int | dict[str, Any] | None:
+    if not given:
+        return None
+    if len(given) == 1 and given[0].lstrip("#").isdigit():
+        return int(given[0].lstrip("#"))
+    return dict(parameter(text) for text in given)

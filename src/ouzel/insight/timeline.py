@@ -1,0 +1,267 @@
+"""`ouzel.plot`: events as marks, a lane for each type, and matches as arcs between them, as an SVG picture."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import BoundQuery, Component
+from ouzel.errors import QueryError
+from ouzel.insight.events import Events, read_events
+from ouzel.insight.words import plain
+from ouzel.lang.syntax import OutputForm
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.engine import match
+from ouzel.runtime.frames import ticks_to_time
+
+MATCHES_MAX = 200
+EVENTS_MAX = 3_000
+_COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
+_LEFT, _TOP, _LANE, _BOTTOM, _RIGHT = 24, 56, 58, 46, 24
+_CHARACTER = 7.0
+_STYLE = """
+  text { font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2933; }
+  .title { font-weight: 600; font-size: 14px; }
+  .small { font-size: 11px; fill: #627d98; }
+  .lane { stroke: #d9e2ec; stroke-width: 1; }
+  .axis { stroke: #829ab1; stroke-width: 1; }
+  .event { fill: #bcccdc; stroke: #627d98; stroke-width: 1; }
+  .match { fill: none; stroke-width: 1.8; }
+  .middle { text-anchor: middle; }
+  .value { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
+"""
+
+
+def plot(
+    events: Any,
+    query: Query | str,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    label: str | None = None,
+    title: str | None = None,
+    width: int = 900,
+    matches_max: int = MATCHES_MAX,
+) -> str:
+    """A timeline as the text of an SVG picture: a lane of marks for each event type, an arc for each step of a match.
+
+    For up to a few hundred matches; of more, the first `matches_max` are drawn and the picture says so, and of many
+    events those of the pattern's types in the time of these matches. `label` names a column whose value is written
+    beside each mark. The other arguments are those of `match`.
+
+    >>> events = [{"type": "A", "ts": 1}, {"type": "B", "ts": 2}, {"type": "A", "ts": 3}]
+    >>> picture = plot(events, "PATTERN SEQ(A a, B b) WITHIN 10")
+    >>> picture.startswith("<svg"), picture.count('class="event"'), picture.count('class="match"')
+    (True, 3, 1)
+    """
+    (prepared,) = as_queries(query).values()
+    if not isinstance(prepared, Query) or prepared.tree.aggregates:
+        raise QueryError("only matches can be drawn, not aggregates over them", hint="leave AGG out to see the matches")
+    # The events of matches are needed, whatever RETURN would make of them.
+    output = prepared.tree.output
+    if output is not None and output.form is OutputForm.COMPRESSED:
+        output = None
+    drawn = replace(prepared, tree=replace(prepared.tree, returns=None, output=output))
+    read = read_events(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
+    found = match(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
+    chosen = found.slice(0, matches_max)
+    paths = list(_paths(read, chosen))
+    places = _drawn_places(read, paths)
+    notes = [f"{found.num_rows:,} match{'' if found.num_rows == 1 else 'es'}, {read.count:,} events"]
+    if chosen.num_rows < found.num_rows:
+        notes.append(f"the first {chosen.num_rows:,} matches are drawn")
+    if len(places) < read.count:
+        notes.append(f"{len(places):,} events are drawn")
+    canvas = _Canvas(read, places, width, label)
+    return canvas.picture(title or prepared.name, "; ".join(notes), paths)
+
+
+def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
+    """For each match the places of its events, in the order of the pattern."""
+    at_moment: dict[Any, list[int]] = {}
+    for place, moment in enumerate(events.table.column(events.layout.time).to_pylist()):
+        at_moment.setdefault(moment, []).append(place)
+    for row in found.to_pylist():
+        path = []
+        for component in events.query.positives:
+            bound = row[component.variable]
+            for one in bound if component.kleene else [bound]:
+                there = at_moment[one[events.layout.time]]
+                # Where two events are the same in everything, either may be drawn.
+                path.append(next(place for place in there if _is_it(events, component, place, one)))
+        yield path
+
+
+def _is_it(events: Events, component: Component, place: int, one: Mapping[str, Any]) -> bool:
+    """Whether the event at a place is the one that a match gives as a struct."""
+    kind = events.types[place].as_py()
+    if component.types is not None and kind not in component.types:
+        return False
+    return all(
+        _key(events.table.column(events.layout.column(kind, name))[place].as_py()) == _key(value)
+        for name, value in one.items()
+    )
+
+
+def _key(value: Any) -> Any:
+    return repr(value) if isinstance(value, dict | list | float) else value
+
+
+def _drawn_places(events: Events, paths: list[list[int]]) -> np.ndarray:
+    places = np.arange(events.count)
+    if len(places) <= EVENTS_MAX:
+        return places
+    bound = np.array(sorted({place for path in paths for place in path}), np.int64)
+    relevant = np.logical_or.reduce([events.are_of(component) for component in events.query.components])
+    if len(bound):
+        inside = (events.end >= events.end[bound].min()) & (events.end <= events.end[bound].max())
+        relevant = relevant & inside
+    rest = np.setdiff1d(np.flatnonzero(relevant), bound)
+    room = max(EVENTS_MAX - len(bound), 0)
+    if len(rest) > room:
+        # Spread over the whole time, rather than crowded at its start.
+        rest = rest[np.linspace(0, len(rest) - 1, room).astype(np.int64)] if room else rest[:0]
+    return np.union1d(bound, rest)
+
+
+# ── Drawing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class _Canvas:
+    events: Events
+    places: np.ndarray
+    width: int
+    label: str | None
+
+    def __post_init__(self) -> None:
+        kinds = [str(kind) for kind in self.events.types.take(pa.array(self.places)).to_pylist()]
+        self._kind = dict(zip(self.places.tolist(), kinds, strict=True))
+        self._lanes = _lane_order(self.events.query, set(kinds))
+        names = max((len(name) for name in self._lanes), default=0)
+        self._x0 = _LEFT + names * _CHARACTER + 16
+        ticks = self.events.end[self.places]
+        self._first = int(ticks.min()) if len(ticks) else 0
+        self._span = max(int(ticks.max()) - self._first if len(ticks) else 1, 1)
+
+    def x(self, tick: int) -> float:
+        return self._x0 + 12 + (tick - self._first) / self._span * (self.width - _RIGHT - self._x0 - 24)
+
+    def y(self, kind: str) -> float:
+        return _TOP + _LANE * (self._lanes.index(kind) + 0.62)
+
+    def point(self, place: int) -> tuple[float, float]:
+        return self.x(int(self.events.end[place])), self.y(self._kind[place])
+
+    def picture(self, title: str, note: str, paths: list[list[int]]) -> str:
+        height = _TOP + _LANE * max(len(self._lanes), 1) + _BOTTOM
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height}" '
+            f'viewBox="0 0 {self.width} {height}" role="img" aria-label="{escape(title, {chr(34): "&quot;"})}">'
+        )
+        parts = [head, f"<style>{_STYLE}</style>", '<rect width="100%" height="100%" fill="#ffffff"/>']
+        parts.append(f'<text class="title" x="{_LEFT}" y="22">{escape(title)}</text>')
+        parts.append(f'<text class="small" x="{_LEFT}" y="39">{escape(note)}</text>')
+        parts += self._background(height)
+        parts += self._matches(paths)
+        parts += self._marks({place for path in paths for place in path})
+        return "\n".join([*parts, "</svg>"])
+
+    def _background(self, height: int) -> list[str]:
+        parts = []
+        for kind in self._lanes:
+            y = self.y(kind)
+            parts.append(
+                f'<line class="lane" x1="{self._x0:.1f}" y1="{y:.1f}" x2="{self.width - _RIGHT}" y2="{y:.1f}"/>'
+            )
+            parts.append(f'<text x="{_LEFT}" y="{y + 4:.1f}">{escape(kind)}</text>')
+        base = height - _BOTTOM + 8
+        parts.append(f'<line class="axis" x1="{self._x0:.1f}" y1="{base}" x2="{self.width - _RIGHT}" y2="{base}"/>')
+        time = self.events.layout.schema.field(self.events.layout.time).type
+        for tick in _axis_ticks(self._first, self._first + self._span, time):
+            x = self.x(tick)
+            parts.append(f'<line class="axis" x1="{x:.1f}" y1="{base}" x2="{x:.1f}" y2="{base + 5}"/>')
+            moment = escape(_moment(tick, time, self._span))
+            parts.append(f'<text class="small middle" x="{x:.1f}" y="{base + 19}">{moment}</text>')
+        return parts
+
+    def _marks(self, bound: set[int]) -> list[str]:
+        parts = []
+        radius = 4.5 if len(self.places) <= 300 else 2.5
+        # Events of matches lie above the others.
+        for place in sorted(self.places.tolist(), key=lambda place: (place in bound, place)):
+            x, y = self.point(place)
+            style = ' style="fill:#334e68"' if place in bound else ""
+            parts.append(f'<circle class="event" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"{style}/>')
+            if self.label is not None and self.label in self.events.table.column_names:
+                value = self.events.table.column(self.label)[place].as_py()
+                told = escape("" if value is None else str(value))
+                parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{told}</text>')
+        return parts
+
+    def _matches(self, paths: list[list[int]]) -> list[str]:
+        opacity = 0.9 if len(paths) <= 20 else 0.45
+        taken: dict[tuple[int, int], int] = {}
+        parts = []
+        for number, path in enumerate(paths):
+            colour = _COLOURS[number % len(_COLOURS)]
+            drawn = []
+            for place, after in pairwise(path):
+                # Matches that share a step lie beside each other.
+                lane = taken.get((place, after), 0)
+                taken[place, after] = lane + 1
+                drawn.append(_arc(self.point(place), self.point(after), lane))
+            if not drawn:
+                x, y = self.point(path[0])
+                drawn.append(f"M{x - 8:.1f},{y:.1f} a8,8 0 1,0 16,0 a8,8 0 1,0 -16,0")
+            curve = " ".join(drawn)
+            parts.append(f'<path class="match" d="{curve}" style="stroke:{colour};opacity:{opacity}"/>')
+        return parts
+
+
+def _arc(start: tuple[float, float], end: tuple[float, float], lane: int) -> str:
+    """From one mark to the next: over the lane within a type, an S between types."""
+    (x1, y1), (x2, y2) = start, end
+    if y1 == y2:
+        lift = min(14 + (x2 - x1) * 0.12, 30) + 5 * (lane % 4)
+        return f"M{x1:.1f},{y1:.1f} C{x1:.1f},{y1 - lift:.1f} {x2:.1f},{y2 - lift:.1f} {x2:.1f},{y2:.1f}"
+    middle = (x1 + x2) / 2 + 7 * ((lane + 1) // 2) * (-1 if lane % 2 else 1)
+    return f"M{x1:.1f},{y1:.1f} C{middle:.1f},{y1:.1f} {middle:.1f},{y2:.1f} {x2:.1f},{y2:.1f}"
+
+
+def _lane_order(query: BoundQuery, kinds: set[str]) -> list[str]:
+    """The types of the pattern in its order, then the others by name."""
+    named = [kind for component in query.components for kind in component.types or ()]
+    ordered = [kind for kind in dict.fromkeys(named) if kind in kinds]
+    return ordered + sorted(kinds - set(ordered))
+
+
+def _axis_ticks(first: int, last: int, time: pa.DataType) -> list[int]:
+    """About six round moments."""
+    second = 1_000_000_000 if getattr(time, "unit", None) == "ns" else 1_000_000
+    steps = [10**power * digit for power in range(19) for digit in (1, 2, 5)]
+    if pa.types.is_timestamp(time):
+        minute, hour, day = 60 * second, 3_600 * second, 86_400 * second
+        clock = [n * minute for n in (1, 2, 5, 10, 15, 30)] + [n * hour for n in (1, 2, 3, 6, 12)]
+        clock += [n * day for n in (1, 2, 7, 14, 28, 91, 365)]
+        steps = [step for step in steps if step <= 30 * second] + clock
+    step = next((step for step in steps if (last - first) / step <= 8), steps[-1])
+    return list(range(-(-first // step) * step, last + 1, step))
+
+
+def _moment(tick: int, time: pa.DataType, span: int) -> str:
+    value = ticks_to_time(np.array([tick], np.int64), time)[0].as_py()
+    if not hasattr(value, "strftime"):
+        return plain(value)
+    day = 86_400 * (1_000_000_000 if time.unit == "ns" else 1_000_000)
+    if span > 3 * day:
+        return str(value.strftime("%d %b"))
+    return str(value.strftime("%H:%M:%S" if value.second or span < day // 200 else "%H:%M"))

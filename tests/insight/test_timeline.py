@@ -1,0 +1,79 @@
+"""`ouzel.plot`: a mark for every event, an arc for every step of every match, and words for what is left out."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.insight import timeline
+
+SVG = "{http://www.w3.org/2000/svg}"
+EVENTS = [
+    {"ts": 1, "type": "Shelf", "tag": "soap & gin"},
+    {"ts": 2, "type": "Shelf", "tag": "tea"},
+    {"ts": 4, "type": "Exit", "tag": "tea"},
+    {"ts": 5, "type": "Exit", "tag": "tea"},
+]
+THEFT = "PATTERN SEQ(Shelf a, Exit c) WHERE [tag] WITHIN 100 RETURN Theft(a.tag AS tag)"
+
+
+def drawn(picture: str) -> tuple[int, list[str], list[str]]:
+    """(marks, arcs, texts); the picture is well-formed XML."""
+    root = ElementTree.fromstring(picture)
+    marks = len(root.findall(f"{SVG}circle"))
+    arcs = [path.attrib["d"] for path in root.findall(f"{SVG}path")]
+    return marks, arcs, [text.text or "" for text in root.findall(f"{SVG}text")]
+
+
+def test_every_event_and_every_match_is_drawn() -> None:
+    marks, arcs, texts = drawn(ouzel.plot(EVENTS, THEFT, label="tag", title="a < b"))
+    assert marks == 4 and len(arcs) == 2
+    assert texts[:2] == ["a < b", "2 matches, 4 events"]
+    assert {"Shelf", "Exit", "tea", "soap & gin"} <= set(texts)
+
+
+def test_arcs_join_the_marks_of_a_match() -> None:
+    picture = ouzel.plot(EVENTS[:3], THEFT)
+    circles = [
+        (float(c.attrib["cx"]), float(c.attrib["cy"])) for c in ElementTree.fromstring(picture).findall(f"{SVG}circle")
+    ]
+    (arc,) = drawn(picture)[1]
+    start, end = arc.split()[0].removeprefix("M"), arc.split()[-1]
+    ends = [tuple(map(float, point.split(","))) for point in (start, end)]
+    assert set(ends) <= set(circles) and ends[0][1] != ends[1][1]
+
+
+def test_a_kleene_match_goes_through_all_its_events() -> None:
+    events = [{"ts": n, "type": "A" if n < 4 else "B"} for n in range(1, 5)]
+    text = "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { } WITHIN 9 OUTPUT FIRST"
+    _, arcs, _ = drawn(ouzel.plot(events, text))
+    assert sorted(arc.count("M") for arc in arcs) == [1, 2, 3]
+
+
+def test_inputs_by_type_and_times_with_a_clock() -> None:
+    def at(second: int) -> pa.Array:
+        return pa.array([second * 60_000_000]).cast(pa.timestamp("us"))
+
+    inputs = {"A": pa.table({"ts": at(0), "x": [1]}), "B": pa.table({"ts": at(5), "x": ["text"]})}
+    marks, arcs, texts = drawn(ouzel.plot(inputs, "PATTERN SEQ(A a, B b) WITHIN 1 hour"))
+    start, end = arcs[0].split()[0], arcs[0].split()[-1]
+    assert start != f"M{end}", "the two events are two marks"
+    assert marks == 2 and len(arcs) == 1 and "00:05:00" in texts
+
+
+def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "EVENTS_MAX", 10)
+    events = [{"ts": n, "type": "AB"[n % 2], "n": n} for n in range(100)]
+    marks, arcs, texts = drawn(ouzel.plot(events, "PATTERN SEQ(A a, B b) WITHIN 2", matches_max=3))
+    assert (marks, len(arcs)) == (6, 3)
+    assert texts[1] == "50 matches, 100 events; the first 3 matches are drawn; 6 events are drawn"
+
+
+def test_compressed_matches_are_drawn_and_aggregates_are_refused() -> None:
+    _, arcs, _ = drawn(ouzel.plot(EVENTS, "PATTERN SEQ(Shelf a, Exit c) WHERE [tag] WITHIN 9 OUTPUT COMPRESSED"))
+    assert len(arcs) == 2
+    with pytest.raises(ouzel.QueryError, match="not aggregates"):
+        ouzel.plot(EVENTS, "PATTERN SEQ(Shelf a, Exit c) AGG COUNT WITHIN 9")
