@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import ouzel
+from ouzel.plan.rules import RULES
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
@@ -158,6 +159,32 @@ def test_all_digits_of_decimals(condition: str, precision: int) -> None:
     with decimal.localcontext() as users_own:
         users_own.prec = precision
         assert in_engine(DECIMALS, text) == wanted
+
+
+@pytest.mark.parametrize("off", [(), tuple(rule.name for rule in RULES)], ids=["rules on", "rules off"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a.d > b.e",
+        "a.d != b.e",
+        "a.d = b.e",
+        "NOT (a.d = b.e)",
+        "b.d < a.e",
+        "a.i > b.tiny",
+        "a.d < b.i",
+        "a.d IN (b.e, b.i, 9999999999999999.99)",
+        "b.d BETWEEN -99999999999999999 AND a.e",
+        "a.d > 0.00000001",
+        "a.e < 99999999999999.5",
+        "a.d > a.e",
+        "a.d - b.d < b.e",
+        "(a.d < b.e) IS NULL",
+    ],
+)
+def test_decimals_of_every_scale_are_compared_exactly(condition: str, off: tuple[str, ...]) -> None:
+    text = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10 RETURN R(a.ts AS a, b.ts AS b)"
+    answer = sorted(ouzel.match(DECIMALS, text, rules_off=off).to_pylist(), key=repr)
+    assert answer == in_oracle(DECIMALS, text)
 
 
 def test_decimals_that_are_returned() -> None:

@@ -189,6 +189,9 @@ class Expressions:
         for operand in operands:
             self.typing.check_comparable(operand.type, operand.span)
         value, low, high = self.typing.unified(operands, node.span, "compare")
+        if value.type.kind is Kind.DECIMAL:
+            # Three scales at once may take more digits than there are; two at a time are compared exactly.
+            value, low, high = operands
         above = self.typing.comparison("<" if node.negated else ">=", [value, low], node.span)
         below = self.typing.comparison(">" if node.negated else "<=", [value, high], node.span)
         return Range("or" if node.negated else "and", (above, below), type=BOOL, span=node.span)

@@ -5,8 +5,8 @@ The rules, as users read them:
 - Integers are int64, `/` is always double, an integer beside a double becomes a double.
 - A number with a point or exponent is a double, but beside a decimal it is the decimal of its digits.
 - Decimals follow Spark's rules for precision and scale, with 18 digits in place of 38: the scale is kept, and a value
-  that needs more digits is null, as every overflow is. An integer beside a decimal must fit into 18 digits at that
-  scale.
+  that needs more digits is null, as every overflow is. An integer that is added to a decimal must fit into 18 digits at
+  that scale. Comparisons are exact, whatever the scales.
 - Timestamps compare in the finer unit of the two. `timestamp - timestamp` is an integer number of ticks, of the time
   column's unit or of the timestamps' own where that is finer; timestamp ± integer counts such ticks.
 - A duration becomes ticks: of the timestamps it meets, else of the time column.
@@ -104,6 +104,15 @@ def common_type(left: Type, right: Type) -> Type | None:
 
 def _as_decimal(kind: Type) -> Type:
     return kind if kind.kind is Kind.DECIMAL else Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=0)
+
+
+def _whole_digits(operand: Bound) -> int:
+    """How many digits a number may have before its point."""
+    if isinstance(operand, Constant) and isinstance(operand.value, int | Decimal):
+        return max(0, Decimal(operand.value).adjusted() + 1) if operand.value else 0
+    if operand.type.kind is Kind.INT:
+        return len(str(INT64_MAX))
+    return operand.type.precision - operand.type.scale if operand.type.kind is Kind.DECIMAL else 0
 
 
 def _wider_decimal(left: Type, right: Type) -> Type:
@@ -264,10 +273,31 @@ class Typing:
         """`= != < <= > >=` over two operands, `in` over two or more."""
         for operand in operands:
             self.check_comparable(operand.type, operand.span)
-        operands = self.unified(operands, span, "compare")
+        given = self._durations_as_ticks(operands)
+        operands = self.unified(given, span, "compare")
+        target = next((o.type for o in operands if o.type.kind is Kind.DECIMAL), None)
+        if target is not None and any(_whole_digits(o) + target.scale > DECIMAL_DIGITS_MAX for o in given):
+            if len(given) > 2:
+                # Of two that saturate it is not known which is larger, so each pair is compared by itself.
+                pairs = [self.comparison("=", [given[0], item], span) for item in given[1:]]
+                return operation("or", pairs, BOOL, span)
+            operands = [self._saturated(operand, target.scale) for operand in given]
         if operator not in ("=", "!=", "in") and any(operand.type == BOOL for operand in operands):
             raise self.source.mistake("booleans have no order", span, "compare them with = or !=")
         return operation(operator, operands, BOOL, span)
+
+    def _saturated(self, operand: Bound, scale: int) -> Bound:
+        """A number as a decimal of a finer scale, for comparisons only: what needs more than 18 digits there becomes
+        the first number that does, which stands on the right side of every decimal of that scale."""
+        if operand.type.kind is Kind.NULL or _whole_digits(operand) + scale <= DECIMAL_DIGITS_MAX:
+            return self.converted(operand, Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=scale))
+        target = Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX + 1, scale=scale)
+        if not isinstance(operand, Constant):
+            return Operation("saturate", (operand,), type=target, span=operand.span)
+        assert isinstance(operand.value, int | Decimal)
+        limit = Decimal(10 ** (DECIMAL_DIGITS_MAX - scale))
+        value = max(-limit, min(limit, Decimal(operand.value)))
+        return replace(operand, value=value.quantize(Decimal((0, (1,), -scale)), context=_EXACT), type=target)
 
     def check_comparable(self, kind: Type, span: Span) -> None:
         if kind.kind is Kind.STRUCT:

@@ -239,6 +239,8 @@ def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
         return _chain(codes, Instruction(Opcode.AND if operator == "and" else Opcode.OR))
     if operator == "case":
         return _case(codes)
+    if operator == "saturate":
+        return _saturate(codes[0], operands[0].type, expression.type)
     if operator == "cast":
         return [*codes[0], *_cast(operands[0].type, expression.type)]
     if expression.type.kind is Kind.DECIMAL:
@@ -337,6 +339,18 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
             scaled = [Instruction(Opcode.INT, constant=10**shift), Instruction(Opcode.MULTIPLY_INT)]
             return [*scaled, *_null_beyond_digits(target)]
     raise Inexpressible
+
+
+def _saturate(code: list[Instruction], source: Type, target: Type) -> list[Instruction]:
+    """A number at a finer scale; one that does not fit 18 digits there becomes the first that does not."""
+    scale = source.scale if source.kind is Kind.DECIMAL else 0
+    limit = 10 ** (DECIMAL_DIGITS_MAX - target.scale + scale)
+    for end, comparison in ((limit, Comparison.GREATER), (-limit, Comparison.LESS)):
+        bound = Instruction(Opcode.INT, constant=end)
+        beyond = [*code, bound, Instruction(Opcode.COMPARE_INT, comparison=comparison)]
+        code = [*beyond, bound, *code, Instruction(Opcode.CASE)]
+    shift = 10 ** (target.scale - scale)
+    return [*code, Instruction(Opcode.INT, constant=shift), Instruction(Opcode.MULTIPLY_INT)]
 
 
 def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Instruction]:

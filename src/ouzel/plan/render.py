@@ -101,7 +101,7 @@ def _operation(query: BoundQuery, operation: Operation) -> str:
         return f"{wrapped[0]} IN ({', '.join(parts[1:])})"
     if operator == "like":
         return f"{wrapped[0]} LIKE {parts[1]}"
-    if operator == "cast":
+    if operator in ("cast", "saturate"):
         return parts[0]
     if operator == "case":
         whens = [f"WHEN {parts[i]} THEN {parts[i + 1]}" for i in range(0, len(parts) - 1, 2)]

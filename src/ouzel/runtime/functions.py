@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import Kind, Type
-from ouzel.runtime.values import EXACT, Column, compare, engine_type, join, split, to_float
+from ouzel.runtime.values import EXACT, Column, compare, engine_type, join, split, to_float, unscaled
 
 _Function = Callable[[list[Column], list[Type], Type], Column]
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -114,6 +115,22 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
     if target.kind is Kind.DATE and source.kind is Kind.TIMESTAMP:
         return to_date([operand], [source], target)
     return pc.cast(operand, wanted, safe=False)
+
+
+def _saturate(operands: list[Column], types: list[Type], result: Type) -> Column:
+    """Numbers at a finer scale; those that do not fit 18 digits there become the first number that does not."""
+    (operand,) = operands
+    if pa.types.is_decimal(operand.type):
+        values, valid = unscaled(operand)
+        scale = operand.type.scale
+    else:
+        values, valid = split(operand, np.int64)
+        scale = 0
+    limit = 10 ** (DECIMAL_DIGITS_MAX - result.scale + scale)
+    low = np.clip(values, -limit, limit) * 10 ** (result.scale - scale)
+    words = np.stack([low, low >> 63], axis=1)
+    whole = pa.Array.from_buffers(engine_type(result), len(low), [None, pa.py_buffer(np.ascontiguousarray(words))])
+    return whole if valid.all() else pc.if_else(pa.array(valid), whole, pa.scalar(None, whole.type))
 
 
 def _rescale(operand: Column, source: str, target: str) -> Column:
@@ -339,6 +356,7 @@ def _unary(function: Callable[[Column], Column]) -> _Function:
 
 
 _FUNCTIONS: dict[str, _Function] = {
+    "saturate": _saturate,
     "lower": _changed_case(pc.ascii_lower, str.lower),
     "upper": _changed_case(pc.ascii_upper, str.upper),
     "length": lambda operands, types, result: pc.cast(pc.utf8_length(operands[0]), pa.int64()),

@@ -21,11 +21,11 @@ from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lower import Domain, Lanes, LaneSpec
 from ouzel.plan.model import KeyPart, KeyWay, Plan
-from ouzel.runtime.arrays import numbers, valids
+from ouzel.runtime.arrays import numbers
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.values import Column, one_array, split
+from ouzel.runtime.values import Column, one_array, split, unscaled
 from ouzel.runtime.vectors import evaluate, holds
 
 
@@ -253,9 +253,7 @@ def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Integers, booleans, dates, ticks, and decimals as their unscaled digits."""
     kind = column.type
     if pa.types.is_decimal(kind):
-        valid = valids(column)
-        words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
-        return np.where(valid, words, 0), valid
+        return unscaled(column)
     if pa.types.is_boolean(kind):
         column = pc.cast(column, pa.int64())
     if pa.types.is_null(kind):

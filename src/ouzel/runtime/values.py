@@ -76,6 +76,20 @@ def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type) -> Column:
     return pc.cast(array, wanted)
 
 
+def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """The digits of decimals that fit 64 bits, without their point and with zeros for nulls, and where there is one.
+
+    >>> from decimal import Decimal
+    >>> [part.tolist() for part in unscaled(pa.array([Decimal("1.50"), None]))]
+    [[150, 0], [True, False]]
+    """
+    valid = valids(column)
+    if not len(column):
+        return np.zeros(0, np.int64), valid
+    words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
+    return np.where(valid, words, 0), valid
+
+
 def to_float(column: Column) -> Column:
     """Numbers as the doubles nearest to them. Arrow's own cast of decimals is off by a bit now and then.
 
@@ -89,11 +103,10 @@ def to_float(column: Column) -> Column:
         return pc.cast(column, pa.float64(), safe=False)
     if not len(column):
         return pa.nulls(0, pa.float64())
-    valid = valids(column)
-    unscaled = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
+    digits, valid = unscaled(column)
     # Both numbers are exact, so their quotient is rounded once.
-    values = np.where(valid, unscaled, 0) / 10.0**column.type.scale
-    for row in np.flatnonzero(valid & (np.abs(unscaled) > _EXACT_DOUBLE_MAX)):
+    values = digits / 10.0**column.type.scale
+    for row in np.flatnonzero(np.abs(digits) > _EXACT_DOUBLE_MAX):
         values[row] = float(column[int(row)].as_py())
     return join(values, valid, pa.float64())
 
