@@ -1,9 +1,11 @@
 """Aggregates over matches: how cost grows with the pattern, with first events, with negation, and beside others.
 
-    python -m benchmarks.aggregate [--events 1000000] [--runs 5] [--only length starts negation building loop]
+    python -m benchmarks.aggregate [--events 1000000] [--runs 5] [--only length starts …] [--json part.json]
+    python -m benchmarks.aggregate --page part.json …
 
-Streams are seeded: 20 types drawn evenly, one event a tick. Every contestant's answer is checked against another
-algorithm's on the whole stream, in every run of this program. Times are CPU seconds, medians of alternating runs.
+Streams are seeded: 20 types drawn evenly, one event a tick, where nothing else is said. Every contestant's answer is
+checked against another algorithm's on the whole stream, in every run of this program. Times are CPU seconds, medians of
+alternating runs.
 """
 
 from __future__ import annotations
@@ -16,54 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
 import ouzel
+from benchmarks.aggregate_figures import FIGURES, plot
+from benchmarks.aggregate_peers import duckdb_w4
+from benchmarks.aggregate_sharing import Found, never_worse, sharing
+from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of
 from benchmarks.measure import Bar, alternate, machine, markdown
 from ouzel.kernels.counters_matrix import new_matrix_state, reserve_matrix, scan_matrix
-from ouzel.kernels.counters_tables import (
-    CounterInstances,
-    Way,
-    build_counter_tables,
-    new_counter_instances,
-    new_counter_output,
-)
+from ouzel.kernels.counters_tables import CounterInstances, Way, build_counter_tables, new_counter_output
 
-TYPES = 20
-SEED = 20260714
-NAMES = [f"E{number}" for number in range(TYPES)]
 Rows = NDArray[np.int64]  # tick, group, count
-
-# The paper's own figure for building against counting at length 5.
-PAPER_RATIO_AT_LENGTH_5 = 16_736
-
-
-# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def instances_of(events: int, types: int, keys: int) -> CounterInstances:
-    """Events of the first types, ready for a kernel."""
-    rng = np.random.default_rng(SEED)
-    drawn = rng.integers(0, TYPES, events)
-    ids = rng.integers(1, keys + 1, events)
-    chosen = np.flatnonzero(drawn < types)
-    made = new_counter_instances(len(chosen))
-    return made._replace(
-        tick=chosen.astype(np.int64),
-        key=(ids[chosen] if keys > 1 else np.zeros(len(chosen))).astype(np.int32),
-        component=drawn[chosen].astype(np.uint8),
-    )
-
-
-def table_of(events: int, keys: int) -> pa.Table:
-    """The same stream as users have it."""
-    rng = np.random.default_rng(SEED)
-    drawn = rng.integers(0, TYPES, events).astype(np.int8)
-    ids = rng.integers(1, keys + 1, events)
-    types = pa.DictionaryArray.from_arrays(pa.array(drawn), pa.array(NAMES))
-    return pa.table({"type": types, "ts": pa.array(np.arange(events)), "id": pa.array(ids)})
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 # ── Contestants ────────────────────────────────────────────────────────────────────────────────────
@@ -152,14 +120,6 @@ def python_loop(rows: Sequence[tuple[int, int, int]], length: int, window: int) 
     return told
 
 
-def query_text(length: int, window: int, *, negative: bool = False, grouped: bool = True) -> str:
-    parts = [f"E{number} v{number}" for number in range(length)]
-    if negative:
-        parts.insert(length - 1, f"!(E{length} n)")
-    group = "GROUP BY id " if grouped else ""
-    return f"PATTERN SEQ({', '.join(parts)}) {group}AGG COUNT WITHIN {window}"
-
-
 def same(left: Rows, right: Rows) -> None:
     assert left.shape == right.shape and (left == right).all(), "two algorithms count differently"
 
@@ -167,7 +127,7 @@ def same(left: Rows, right: Rows) -> None:
 # ── Parts ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def growth_with_length(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
+def growth_with_length(events: int, runs: int) -> Found:
     window, keys = 10_000, 100
     work: dict[str, Callable[[], Any]] = {}
     relevant = {}
@@ -186,29 +146,32 @@ def growth_with_length(events: int, runs: int) -> tuple[list[Bar], list[list[str
     return bars, [[f"length {length}", f"{cost[length]:.1f} ns an event"] for length in cost]
 
 
-def growth_with_starts(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
+def growth_with_starts(events: int, runs: int) -> Found:
     bars, lines = [], []
-    # One first event in twenty.
-    few, many = 50 * TYPES, 5_000 * TYPES
-    instances = instances_of(events, 3, 1)
-    same(counted(instances, [False] * 3, many, 1, Way.INVERSE), per_start(instances, 3, many))
-    seconds = alternate(
-        {
-            "few": lambda: counted(instances, [False] * 3, few, 1, Way.INVERSE),
-            "many": lambda: counted(instances, [False] * 3, many, 1, Way.INVERSE),
-            "few, per start": lambda: per_start(instances, 3, few),
-            "many, per start": lambda: per_start(instances, 3, many),
-        },
-        runs,
-    )
-    lines += [[name, f"{taken / len(instances.tick) * 1e9:.1f} ns an event"] for name, taken in seconds.items()]
-    bars.append(Bar("5,000 first events to 50, length 3", seconds["many"] / seconds["few"], 1.3, at_least=False))
-    ratio = seconds["many, per start"] / seconds["many"]
-    bars.append(Bar("against counters for each of 5,000 first events", ratio, 10, at_least=True))
+    for length in (3, 10):
+        # With ten components drawn evenly no count would fit 64 bits, so there the first one comes 40 times as often.
+        instances = instances_of(events, 3, 1) if length == 3 else mostly_first(events // 5, length, 40)
+        step = int(instances.tick[-1]) / int((instances.component == 0).sum())
+        few, many = int(50 * step), int(5_000 * step)
+        same(counted(instances, [False] * length, many, 1, Way.INVERSE), per_start(instances, length, many))
+        work: dict[str, Callable[[], Any]] = {
+            "50": lambda i=instances, n=length, w=few: counted(i, [False] * n, w, 1, Way.INVERSE),
+            "5,000": lambda i=instances, n=length, w=many: counted(i, [False] * n, w, 1, Way.INVERSE),
+            "50, per start": lambda i=instances, n=length, w=few: per_start(i, n, w),
+            "5,000, per start": lambda i=instances, n=length, w=many: per_start(i, n, w),
+        }
+        seconds = alternate(work, runs)
+        for name, taken in seconds.items():
+            lines.append([f"length {length}, {name}", f"{taken / len(instances.tick) * 1e9:.1f} ns an event"])
+        ratio = seconds["5,000"] / seconds["50"]
+        bars.append(Bar(f"5,000 first events to 50, length {length}", ratio, 1.3, at_least=False))
+        if length == 3:
+            ratio = seconds["5,000, per start"] / seconds["5,000"]
+            bars.append(Bar("against counters for each of 5,000 first events", ratio, 10, at_least=True))
     return bars, lines
 
 
-def negation(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
+def negation(events: int, runs: int) -> Found:
     """The paper's q1 and q2: the same pattern without and with a negative type, over the same whole stream."""
     table = table_of(events, 100)
     plain, negative = query_text(3, 10_000), query_text(3, 10_000, negative=True)
@@ -219,27 +182,7 @@ def negation(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
     return bars, [[f"negation {name}", f"{taken / events * 1e9:.1f} ns an event"] for name, taken in seconds.items()]
 
 
-def building(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
-    """Figure 12: counting against building and counting, as the pattern grows. Told, not barred."""
-    # Small, since what is built grows by an order of magnitude with each component.
-    table, window = table_of(min(events, 4_000), 1), 200
-    off = ["count_without_matches"]
-    lines = []
-    for length in (2, 3, 4, 5):
-        text = query_text(length, window, grouped=False)
-        assert ouzel.match(table, text).equals(ouzel.match(table, text, rules_off=off)), "counting and building differ"
-        work: dict[str, Callable[[], Any]] = {
-            "ours": lambda q=text: ouzel.match(table, q),
-            "built": lambda q=text: ouzel.match(table, q, rules_off=off),
-        }
-        seconds = alternate(work, min(runs, 3))
-        ratio = seconds["built"] / seconds["ours"]
-        note = f", the paper's is {PAPER_RATIO_AT_LENGTH_5:,}" if length == 5 else ""
-        lines.append([f"length {length}, window {window:,}", f"building takes {ratio:.1f} times as long{note}"])
-    return [], lines
-
-
-def loop(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
+def loop(events: int, runs: int) -> Found:
     """W4: a sliding count of SEQ of four over 100 ids, from the Arrow table; the loop has its tuples ready."""
     table = table_of(events, 100)
     kinds = table["type"].combine_chunks().indices.to_pylist()
@@ -262,13 +205,36 @@ def loop(events: int, runs: int) -> tuple[list[Bar], list[list[str]]]:
     return bars, lines
 
 
-PARTS: dict[str, Callable[[int, int], tuple[list[Bar], list[list[str]]]]] = {
+def database(events: int, runs: int) -> Found:
+    """W4 from the Arrow table, beside DuckDB's join of first and last events over running sums."""
+    table = table_of(events, 100)
+    bars, lines = [], []
+    for window in (10_000, 100_000):
+        text = query_text(4, window)
+        order = [("end", "ascending"), ("id", "ascending")]
+        ours, theirs = (t.sort_by(order) for t in (ouzel.match(table, text), duckdb_w4(table, window)))
+        assert ours["count"].to_pylist() == theirs["count"].to_pylist(), "ours and DuckDB count differently"
+        work: dict[str, Callable[[], Any]] = {
+            "ours": lambda q=text: ouzel.match(table, q),
+            "duckdb": lambda w=window: duckdb_w4(table, w),
+        }
+        seconds = alternate(work, runs)
+        rates = [f"{events / seconds[name] / 1e6:.1f} M events a second" for name in ("ours", "duckdb")]
+        lines.append([f"W4, window {window:,}", f"{rates[0]}, DuckDB {rates[1]}"])
+        bars.append(Bar(f"W4 against DuckDB, window {window:,}", seconds["duckdb"] / seconds["ours"], 5, at_least=True))
+    return bars, lines
+
+
+PARTS: dict[str, Callable[[int, int], Found]] = {
     "length": growth_with_length,
     "starts": growth_with_starts,
     "negation": negation,
-    "building": building,
     "loop": loop,
+    "duckdb": database,
+    "sharing": sharing,
+    "never_worse": never_worse,
 }
+NAMED_FIGURES = {figure.title.split(":")[0].lower().replace(" ", "-"): figure for figure in FIGURES}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -277,20 +243,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", nargs="*", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--json", type=Path, help="write the bars here too")
+    parser.add_argument("--only", nargs="*", choices=[*PARTS, *NAMED_FIGURES], default=[*PARTS, *NAMED_FIGURES])
+    parser.add_argument("--json", type=Path, help="write what was measured here too")
+    parser.add_argument("--page", nargs="+", type=Path, help="measure nothing; write the page from such files")
     given = parser.parse_args(arguments)
+    if given.page:
+        write_page([json.loads(path.read_text(encoding="utf-8")) for path in given.page])
+        return 0
     bars: list[Bar] = []
+    tables: dict[str, Any] = {}
     for name in given.only:
-        found, lines = PARTS[name](given.events, given.runs)
-        bars += found
-        print(f"\n{markdown([name, 'measured'], lines)}")
+        if name in PARTS:
+            found, lines = PARTS[name](given.events, given.runs)
+            bars += found
+            tables[name] = [[name, "measured"], lines]
+        else:
+            tables[name] = NAMED_FIGURES[name].measure(given.events, given.runs)
+        print(f"\n{markdown(*tables[name])}", flush=True)
     print(f"\n{markdown(['bar', 'measured', 'limit', 'result'], [bar.cells() for bar in bars])}")
-    content = {"machine": machine(), "events": given.events, "bars": [bar.as_json() for bar in bars]}
+    content = {
+        "machine": machine(),
+        "events": given.events,
+        "runs": given.runs,
+        "bars": [bar.as_json() for bar in bars],
+        "tables": tables,
+    }
     if given.json is not None:
         given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(content))
     return 0 if all(bar.passed for bar in bars) else 1
+
+
+def write_page(measured: Sequence[dict[str, Any]]) -> None:
+    """docs/benchmarks-aggregate.md and its plots."""
+    bars = [
+        Bar(one["name"], one["measured"], one["limit"], one["at_least"]) for part in measured for one in part["bars"]
+    ]
+    tables = {name: table for part in measured for name, table in part["tables"].items()}
+    lines = [
+        "# Aggregates over matches, measured",
+        "",
+        f"Written by `python -m benchmarks.aggregate`: up to {_between(measured, 'events')} events, one thread, medians of "
+        f"{_between(measured, 'runs')} alternating runs, ratios of CPU time within one run. Single times depend on the "
+        "machine and on what else it does; ratios hardly do. Every answer is compared with that of another algorithm "
+        "over the whole stream.",
+        "",
+        "## Bars",
+        "",
+        markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars]),
+        "",
+        "## Beneath the bars",
+    ]
+    for name in PARTS:
+        if name in tables:
+            lines += ["", markdown(*tables[name])]
+    folder = DOCS / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in NAMED_FIGURES.items():
+        if name in tables:
+            drawn = plot(figure, tables[name], folder)
+            lines += ["", f"## {figure.title}", "", figure.note, "", markdown(*tables[name])]
+            lines += ["", f"![{figure.title}](figures/{drawn.name})"]
+    (DOCS / "benchmarks-aggregate.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _between(measured: Sequence[dict[str, Any]], name: str) -> str:
+    """The least and the most of the parts."""
+    found = sorted({part[name] for part in measured})
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
 if __name__ == "__main__":

@@ -16,3 +16,14 @@ def test_parts_agree_with_each_other(part: str, tmp_path: Path) -> None:
     aggregate.main(["--events", "12000", "--runs", "1", "--only", part, "--json", str(written)])
     bars = json.loads(written.read_text(encoding="utf-8"))["bars"]
     assert all(bar["measured"] > 0 for bar in bars)
+
+
+def test_the_page_is_written_from_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = tmp_path / "part.json"
+    few = ["--events", "3000", "--runs", "1", "--json", str(written)]
+    aggregate.main([*few, "--only", "never_worse", "a-seq-15", "a-seq-16b"])
+    monkeypatch.setattr(aggregate, "DOCS", tmp_path)
+    aggregate.main(["--page", str(written)])
+    page = (tmp_path / "benchmarks-aggregate.md").read_text(encoding="utf-8")
+    assert "## A-Seq 16b" in page and "shared to unshared, nothing in common" in page
+    assert (tmp_path / "figures" / "a-seq-16b.svg").exists()
