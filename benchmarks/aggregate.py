@@ -284,9 +284,9 @@ def write_page(measured: Sequence[dict[str, Any]]) -> None:
         "# Aggregates over matches, measured",
         "",
         f"Written by `python -m benchmarks.aggregate`: {_between(measured, 'events')} events or fewer, one thread, "
-        f"medians of {_between(measured, 'runs')} alternating runs, ratios of CPU time within one run. Single times depend on the "
-        "machine and on what else it does; ratios hardly do. Every answer is compared with that of another algorithm "
-        "over the whole stream.",
+        f"medians of {_between(measured, 'runs')} alternating runs, ratios of CPU time within one run. Single "
+        "times depend on the machine and on what else it does; ratios hardly do. Every answer is compared with that "
+        "of another algorithm over the whole stream.",
         "",
         "## Bars",
         "",
