@@ -1,0 +1,57 @@
+"""Tests of the arrival kernel: conjuncts in the form for what is missing, and negatives between two moments."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ouzel.kernels.arrival_queues import last_before
+from ouzel.kernels.arrival_tables import ALWAYS, ByNegative, ByTest, Link, Queue
+from ouzel.kernels.predicates import holds
+from ouzel.kernels.stack_tables import EVERY_KEY
+
+_EVERYWHERE = int(ByNegative.EVERYWHERE)
+_FIRST_TEST, _AFTER_TEST = int(ByNegative.FIRST_TEST), int(ByNegative.AFTER_TEST)
+_FIRST_NAMED, _FIRST_VARIANT = int(ByTest.FIRST_NAMED), int(ByTest.FIRST_VARIANT)
+_BELOW = int(Link.BELOW)
+_NEWEST = int(Queue.NEWEST)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def tests_pass(tables, state, instances, first, last):
+    """Whether tests hold, each in the form for what is missing."""
+    for test in range(first, last):
+        missing = 0
+        first_named = tables.by_test[test, _FIRST_NAMED]
+        for place in range(first_named, tables.by_test[test + 1, _FIRST_NAMED]):
+            missing |= np.int64(state.missing[tables.named[place]]) << (place - first_named)
+        conjunct = tables.variants[tables.by_test[test, _FIRST_VARIANT] + missing]
+        if conjunct != ALWAYS and not holds(tables.predicates, instances, state.bound, state.values, conjunct):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _forbids_in(tables, state, instances, component, own, oldest, after, before):
+    end = instances.end
+    first = tables.by_negative[component, _FIRST_TEST]
+    last = tables.by_negative[component, _AFTER_TEST]
+    node = last_before(end, state.links, state.queues[own, _NEWEST], oldest, before)
+    while node >= oldest and end[node] > after:
+        if instances.start[node] > after:
+            state.bound[component] = node
+            if tests_pass(tables, state, instances, first, last):
+                return True
+        node = state.links[node, _BELOW]
+    return False
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def is_forbidden(tables, state, instances, component, base, oldest, after, before):
+    """Whether an instance of a negative component lies wholly between two moments and passes its tests."""
+    if _forbids_in(tables, state, instances, component, base + component, oldest, after, before):
+        return True
+    if base != EVERY_KEY and tables.by_negative[component, _EVERYWHERE]:
+        everywhere = EVERY_KEY * tables.components + component
+        return _forbids_in(tables, state, instances, component, everywhere, oldest, after, before)
+    return False
