@@ -3,13 +3,14 @@
 CPU seconds are those of the JVM and all Python workers together, on local[2], medians of alternating runs after a
 warm-up. Every way of answering a query is compared with the embedded engine before it is measured.
 
-    python -m benchmarks.spark_batch [--events 10000000] [--runs 5] [--only shuffle,joins,slices] [--quick]
+    python -m benchmarks.spark_batch [--events 10000000] [--runs 5] [--only selective,W1,…] [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -29,9 +30,10 @@ from pyspark.sql import functions as F
 import ouzel
 import ouzel.spark
 from benchmarks.measure import Bar, machine, markdown
-from benchmarks.spark_stream import cpu_seconds_of_children
 from ouzel.datasets import sase_events
 from ouzel.spark import batch
+
+Way = Callable[[DataFrame], DataFrame]
 
 WINDOW = 10_000
 HOUR_US = 3_600_000_000
@@ -86,7 +88,7 @@ def hot_world(events: int) -> pa.Table:
 # ── Ways ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shuffled(columns: list[str], types: list[str] | None, key: str) -> Callable[[DataFrame], DataFrame]:
+def shuffled(columns: list[str], types: list[str] | None, key: str) -> Way:
     """What any answer by key has to pay for: read, filter, shuffle and sort."""
 
     def run(events: DataFrame) -> DataFrame:
@@ -148,9 +150,7 @@ def joined_funnel(events: DataFrame) -> DataFrame:
     return found.where("last IS NULL OR last <= c").select("id", "v")
 
 
-def per_key(
-    steps: list[str], negative: int | None, key: str, value: str, window: int
-) -> Callable[[DataFrame], DataFrame]:
+def per_key(steps: list[str], negative: int | None, key: str, value: str, window: int) -> Way:
     """applyInPandas: a hand-written search for each key."""
 
     def search(events: Any) -> Any:
@@ -214,24 +214,25 @@ class Bench:
         pq.write_table(table, path, row_group_size=-(-table.num_rows // 8))
         return self.spark.read.parquet(str(path))
 
-    def measure(self, events: DataFrame, ways: dict[str, Callable[[DataFrame], DataFrame]]) -> dict[str, float]:
-        """Median CPU seconds of each way, written to nowhere, and its wall seconds in the table."""
-        cpu: dict[str, list[float]] = {name: [] for name in ways}
-        wall: dict[str, list[float]] = {name: [] for name in ways}
+    def measure(self, events: DataFrame, ways: dict[str, Way]) -> dict[str, float]:
+        """Median CPU seconds of each way, written to nowhere; those of Python and wall seconds go to the table."""
+        taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         for turn in range(self.runs + 1):
             for name, way in ways.items():
-                before, started = cpu_seconds_of_children(), time.perf_counter()
+                before = (*cpu_seconds(), time.perf_counter())
                 way(events).write.format("noop").mode("overwrite").save()
+                after = (*cpu_seconds(), time.perf_counter())
                 if turn:
-                    cpu[name].append(cpu_seconds_of_children() - before)
-                    wall[name].append(time.perf_counter() - started)
-        medians = {name: statistics.median(taken) for name, taken in cpu.items()}
-        for name, seconds in medians.items():
-            self.rows.append([name, f"{seconds:.2f}", f"{statistics.median(wall[name]):.2f}"])
-            print(f"  {name}: {seconds:.2f} s of CPU", file=sys.stderr, flush=True)
+                    taken[name].append(tuple(b - a for a, b in zip(before, after, strict=True)))
+        medians = {}
+        for name, runs in taken.items():
+            cells = [statistics.median(column) for column in zip(*runs, strict=True)]
+            medians[name] = cells[0]
+            self.rows.append([name, *(f"{seconds:.2f}" for seconds in cells)])
+            print(f"  {name}: {cells[0]:.2f} s of CPU", file=sys.stderr, flush=True)
         return medians
 
-    def check(self, name: str, events: DataFrame, ways: dict[str, Callable], table: pa.Table, query: str) -> None:
+    def check(self, name: str, events: DataFrame, ways: dict[str, Way], table: pa.Table, query: str) -> None:
         """Every way gives the answer of the embedded engine."""
         expected = ouzel.match(table, query)
         wanted = (expected.num_rows, sum(expected["id"].to_pylist()), sum(expected["v"].to_pylist()))
@@ -244,60 +245,71 @@ class Bench:
         self.bars.append(Bar(name, measured, limit, at_least))
 
 
-def matched(query: str, **options: Any) -> Callable[[DataFrame], DataFrame]:
+def cpu_seconds() -> tuple[float, float]:
+    """CPU of this process and all below it, and of the Python ones among them; the dead count with their parents."""
+    ticks_per_second = os.sysconf("SC_CLK_TCK")
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    spent: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                head, _, tail = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            process, fields = int(entry.name), tail.split()
+            parents[process], names[process] = int(fields[1]), head.partition("(")[2]
+            spent[process] = sum(map(int, fields[11:15])) / ticks_per_second
+    below = {process: seconds for process, seconds in spent.items() if _descends(process, os.getpid(), parents)}
+    return sum(below.values()), sum(seconds for process, seconds in below.items() if names[process] != "java")
+
+
+def _descends(process: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while process not in (0, 1, ancestor):
+        process = parents.get(process, 0)
+    return process == ancestor
+
+
+def matched(query: str, **options: Any) -> Way:
     return lambda events: ouzel.spark.match(events, query, **options)
 
 
-def against_the_shuffle(bench: Bench, events: int) -> None:
+def against_the_shuffle(bench: Bench, name: str, table: pa.Table, types: list[str] | None) -> None:
     columns = ["type", "ts", "attr1", "attr4"]
-    for name, table, types in (
-        ("selective", selective_world(events), ["E1", "E2", "E3"]),
-        ("all relevant", dense_world(events), None),
-    ):
-        source = bench.world(name, table)
-        mine, floor = f"{name}: Ouzel", f"{name}: filter, shuffle, sort"
-        bench.check(name, source, {mine: matched(SELECTIVE)}, table, SELECTIVE)
-        ways = {mine: matched(SELECTIVE), floor: shuffled(columns, types, "attr1")}
-        if types is not None:
-            ways[f"{name}: shuffle and sort of everything"] = shuffled(table.column_names, None, "attr1")
-        seconds = bench.measure(source, ways)
-        bench.bar(f"{name}: CPU of filter + repartition + sort", seconds[mine] / seconds[floor], 1.2)
+    source = bench.world(name, table)
+    mine, floor = f"{name}: Ouzel", f"{name}: filter, shuffle, sort"
+    bench.check(name, source, {mine: matched(SELECTIVE)}, table, SELECTIVE)
+    ways = {mine: matched(SELECTIVE), floor: shuffled(columns, types, "attr1")}
+    if types is not None:
+        ways[f"{name}: shuffle and sort of everything"] = shuffled(table.column_names, None, "attr1")
+    seconds = bench.measure(source, ways)
+    bench.bar(f"{name}: CPU of filter + repartition + sort", seconds[mine] / seconds[floor], 1.2)
 
 
-def against_joins(bench: Bench, events: int) -> None:
-    sase, clicks = selective_world(events), clicks_world(events // 2)
-    for name, table, query, join, loop in (
-        ("W1", sase, SELECTIVE, joined_sequence, per_key(["E1", "E2", "E3"], None, "attr1", "attr4", WINDOW)),
-        ("W2", sase, NEGATED, joined_negation, per_key(["E1", "E2", "E3"], 1, "attr1", "attr4", WINDOW)),
-        (
-            "W5", clicks, FUNNEL, joined_funnel,
-            per_key(["view", "cart", "remove", "purchase"], 2, "user", "item", HOUR_US),
-        ),
-    ):  # fmt: skip
-        source = bench.world(name, table)
-        ways = {f"{name}: Ouzel": matched(query), f"{name}: Spark SQL": join, f"{name}: applyInPandas": loop}
-        bench.check(name, source, ways, table, query)
-        mine, sql, pandas = bench.measure(source, ways).values()
-        bench.bar(f"{name}: less CPU than Spark SQL", sql / mine, 3, at_least=True)
-        bench.bar(f"{name}: less CPU than applyInPandas", pandas / mine, 10, at_least=True)
+def against_joins(bench: Bench, name: str, table: pa.Table, query: str, join: Way, loop: Way) -> None:
+    source = bench.world(name, table)
+    ways = {f"{name}: Ouzel": matched(query), f"{name}: Spark SQL": join, f"{name}: applyInPandas": loop}
+    bench.check(name, source, ways, table, query)
+    mine, sql, pandas = bench.measure(source, ways).values()
+    bench.bar(f"{name}: less CPU than Spark SQL", sql / mine, 3, at_least=True)
+    bench.bar(f"{name}: less CPU than applyInPandas", pandas / mine, 10, at_least=True)
 
 
-def by_slices(bench: Bench, events: int) -> None:
-    for name, table, query in (("no key", selective_world(events), KEYLESS), ("hot key", hot_world(events), HOT)):
-        source = bench.world(name, table)
-        cut, whole = f"{name}: slices of ten windows", f"{name}: not cut"
-        ways = {cut: matched(query, slices=2_000), whole: matched(query, slices=False)}
-        bench.check(name, source, ways, table, query)
-        seconds = bench.measure(source, ways)
-        bench.bar(f"{name}: CPU of cutting time", seconds[cut] / seconds[whole], 1.25)
-        for way, limit in ((cut, 0.6), (whole, None)):
-            share = largest_share(bench, source, ways[way])
-            bench.rows.append([f"{way}: largest task's share of Python's CPU", f"{share:.2f}", ""])
-            if limit is not None:
-                bench.bar(f"{name}: largest task of all tasks' CPU", share, limit)
+def by_slices(bench: Bench, name: str, table: pa.Table, query: str) -> None:
+    source = bench.world(name, table)
+    cut, whole = f"{name}: slices of ten windows", f"{name}: not cut"
+    ways = {cut: matched(query, slices=2_000), whole: matched(query, slices=False)}
+    bench.check(name, source, ways, table, query)
+    seconds = bench.measure(source, ways)
+    bench.bar(f"{name}: CPU of cutting time", seconds[cut] / seconds[whole], 1.25)
+    for way, limit in ((cut, 0.6), (whole, None)):
+        share = largest_share(bench, source, ways[way])
+        bench.rows.append([f"{way}: largest task's share of Python's CPU", f"{share:.2f}", "", ""])
+        if limit is not None:
+            bench.bar(f"{name}: largest task of all tasks' CPU", share, limit)
 
 
-def largest_share(bench: Bench, events: DataFrame, way: Callable[[DataFrame], DataFrame]) -> float:
+def largest_share(bench: Bench, events: DataFrame, way: Way) -> float:
     """CPU of the largest slot's tasks among all, in the Python workers where the work is."""
     folder = Path(tempfile.mkdtemp(dir=bench.folder))
     plain = batch.on_workers
@@ -324,7 +336,25 @@ def largest_share(bench: Bench, events: DataFrame, way: Callable[[DataFrame], Da
     return max(spent) / sum(spent)
 
 
-PARTS = {"shuffle": against_the_shuffle, "joins": against_joins, "slices": by_slices}
+SASE_STEPS = ["E1", "E2", "E3"]
+CLICK_STEPS = ["view", "cart", "remove", "purchase"]
+
+PARTS: dict[str, Callable[[Bench, int], None]] = {
+    "selective": lambda bench, n: against_the_shuffle(bench, "selective", selective_world(n), SASE_STEPS),
+    "dense": lambda bench, n: against_the_shuffle(bench, "all relevant", dense_world(n), None),
+    "W1": lambda bench, n: against_joins(
+        bench, "W1", selective_world(n), SELECTIVE, joined_sequence,
+        per_key(SASE_STEPS, None, "attr1", "attr4", WINDOW),
+    ),
+    "W2": lambda bench, n: against_joins(
+        bench, "W2", selective_world(n), NEGATED, joined_negation, per_key(SASE_STEPS, 1, "attr1", "attr4", WINDOW)
+    ),
+    "W5": lambda bench, n: against_joins(
+        bench, "W5", clicks_world(n // 2), FUNNEL, joined_funnel, per_key(CLICK_STEPS, 2, "user", "item", HOUR_US)
+    ),
+    "keyless": lambda bench, n: by_slices(bench, "no key", selective_world(n), KEYLESS),
+    "hot": lambda bench, n: by_slices(bench, "hot key", hot_world(n), HOT),
+}  # fmt: skip
 
 
 def main() -> None:
@@ -346,7 +376,7 @@ def main() -> None:
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print(markdown(["way", "CPU s", "wall s"], bench.rows))
+    print(markdown(["way", "CPU s", "of it Python s", "wall s"], bench.rows))
     print(markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bench.bars]))
     told = {"benchmark": "spark_batch", "events": chosen.events, "runs": chosen.runs, "machine": machine()}
     print(json.dumps({**told, "bars": [bar.as_json() for bar in bench.bars]}, indent=2))

@@ -31,6 +31,7 @@ def on_workers(function: str, *arguments: Any) -> ArrowFunction:
         worker, thawed = load()
         with worker.message_alone():
             yield from getattr(worker, function)(*thawed, batches)
+        worker.settle()
 
     return run
 

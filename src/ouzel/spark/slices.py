@@ -19,13 +19,14 @@ from ouzel.lang.syntax import OutputForm
 from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
-from ouzel.spark.buckets import DIVISIBLE, bucket_names
-from ouzel.spark.catalyst import INT_MAX, INT_MIN, ticks
+from ouzel.spark.catalyst import INT_MAX, ticks
 from ouzel.spark.schema import quoted
 from ouzel.spark.worker import PART_COLUMN, Slices
 
 WINDOWS_PER_SLICE = 10
-PLACE_COLUMN = "ouzel place"
+
+# Columns of our own, with names that no query can speak of.
+OWN_COLUMN, OTHER_COLUMN, WHICH_COLUMN = "ouzel own part", "ouzel other part", "ouzel which part"
 
 
 def cannot_be_cut(plan: Plan) -> str | None:
@@ -62,24 +63,26 @@ class Cut:
 
     def place(self, rows: DataFrame, layout: Layout) -> DataFrame:
         """Each event once for each part that needs it, with all of a part in one partition."""
+        slices = self.slices
+        kept = tuple(F.col(quoted(name)) for name in rows.columns)
         time = ticks(F.col(quoted(layout.time)), layout.schema.field(layout.time).type)
-        earliest = F.coalesce(F.try_subtract(time, _long(self.ahead_ticks)), _only_where(time, INT_MIN))
-        latest = F.coalesce(F.try_add(time, _long(self.behind_ticks)), _only_where(time, INT_MAX))
-        parts = F.array_distinct(F.array(self._part(earliest), self._part(latest)))
-        spread = rows.select("*", F.explode(parts).alias(PART_COLUMN))
-        # Spark places rows by a hash, and bare numbers would leave some partitions empty.
-        names = F.array(*(F.lit(name) for name in bucket_names(self.slices.parts)))
-        place = F.element_at(names, F.col(quoted(PART_COLUMN)) + F.lit(1))
-        placed = spread.withColumn(PLACE_COLUMN, place)
-        return placed.repartition(self.slices.parts, quoted(PLACE_COLUMN)).drop(PLACE_COLUMN)
-
-    def _part(self, tick: Column) -> Column:
-        length = _long(self.slices.ticks)
-        # Exact, and towards the earlier: div alone rounds towards zero, and a tick may be near the end of 64 bits.
-        number = F.call_function("div", tick, length) - F.when(F.pmod(tick, length) == _long(0), _long(0)).when(
-            tick < _long(0), _long(1)
-        ).otherwise(_long(0))
-        return F.pmod(number, _long(self.slices.parts)).cast("int")
+        # The parts take their turns in rounds. Within a round all is positive and small, wherever the tick may be.
+        in_round = F.pmod(time, _long(slices.ticks * slices.parts))
+        own = F.call_function("div", in_round, _long(slices.ticks)).cast("int")
+        if slices.parts == 1:
+            return rows.select(*kept, F.lit(0).alias(PART_COLUMN)).repartition(1)
+        in_slice = F.pmod(time, _long(slices.ticks))
+        other = F.when(in_slice < _long(self.ahead_ticks), (own + F.lit(slices.parts - 1)) % F.lit(slices.parts))
+        if self.behind_ticks:
+            near_end = in_slice >= _long(slices.ticks - self.behind_ticks)
+            other = other.when(near_end, (own + F.lit(1)) % F.lit(slices.parts))
+        # An event without a time is an error that the workers tell of.
+        marked = rows.select(*kept, F.coalesce(own, F.lit(0)).alias(OWN_COLUMN), other.alias(OTHER_COLUMN))
+        # Much cheaper than to explode an array of one or two.
+        parts = (F.col(quoted(OWN_COLUMN)), F.col(quoted(OTHER_COLUMN)))
+        both = marked.unpivot(kept, parts, WHICH_COLUMN, PART_COLUMN)
+        part = F.col(quoted(PART_COLUMN))
+        return both.where(part.isNotNull()).select(*kept, part).repartitionById(slices.parts, part)
 
 
 def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None) -> Cut:
@@ -96,22 +99,13 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
             f"{WINDOWS_PER_SLICE} windows, {WINDOWS_PER_SLICE * max(windows):,} ticks, are a good length"
         )
     length = length_ticks or min(INT_MAX, max(shortest, WINDOWS_PER_SLICE * max(windows)))
-    return Cut(Slices(length, _even(partitions)), ahead_ticks, behind_ticks)
+    # A round of all parts fits 64 bits.
+    return Cut(Slices(length, max(1, min(partitions, INT_MAX // length))), ahead_ticks, behind_ticks)
 
 
 def _starts_negated(plan: Plan) -> bool:
     return plan.query.components[0].negated
 
 
-def _even(partitions: int) -> int:
-    """The largest number of parts, no larger than asked for, that Spark's hash spreads evenly."""
-    return max(count for count in range(1, max(1, min(partitions, DIVISIBLE)) + 1) if DIVISIBLE % count == 0)
-
-
 def _long(number: int) -> Column:
     return F.lit(number).cast("bigint")
-
-
-def _only_where(value: Column, number: int) -> Column:
-    """A number, but null where the value is."""
-    return F.when(value.isNotNull(), _long(number))

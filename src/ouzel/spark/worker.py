@@ -5,11 +5,13 @@ Nothing here imports PySpark; every function can be called, and is tested, witho
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 
@@ -79,6 +81,16 @@ def message_alone() -> Iterator[None]:
         # Spark's worker reads this when it reports the error, and then ends.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+@cache
+def settle() -> None:
+    """Once in each process, after its first task: let the garbage collector forget the libraries that were loaded.
+
+    Spark's workers collect garbage after every task, and walking through numba's objects takes longer than many tasks.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
