@@ -77,8 +77,8 @@ EVENTS = [
     [
         ("PATTERN SEQ(Login a, Fail b) WHERE a.n > 5 WITHIN 10", "start", "a: a.n > 5 is not true: a.n is 1"),
         ("PATTERN SEQ(Fail a, Login b) WITHIN 10", "start", "a: it is of type Login, not Fail"),
-        ("PATTERN SEQ(Login a, Logout b) WITHIN 10", "no event", "no events of type Logout until the window closes"),
-        ("PATTERN SEQ(Login a, Logout b) WITHIN 10", "no event", "the next one, Logout at 30, is outside the window"),
+        ("PATTERN SEQ(Login a, Logout b) WITHIN 10", "window", "no events of type Logout until the window closes"),
+        ("PATTERN SEQ(Login a, Logout b) WITHIN 10", "window", "Logout at 30 would fit, but is outside the window"),
         ("PATTERN SEQ(Login a, Fail b) WHERE [user] AND b.n > 7 WITHIN 10", "condition", "differs, 'bob' is not 'ann'"),
         ("PATTERN SEQ(Login a, Fail b) WHERE [user] AND b.n > a.n + 7 WITHIN 10", "condition", "b.n is 3, a.n is 1"),
         (

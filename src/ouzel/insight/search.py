@@ -121,8 +121,8 @@ class Search:
         tests = self._conjuncts(current, Edge.PROCEED)
         return tuple(c for c in tests if not conjunct_holds(self.events, c, self.bound(run), -1, anything)[0])
 
-    def tried(self, run: Run, component: Component, edge: Edge, places: np.ndarray) -> Tried:
-        """What keeps each of some events from being the next one of a run."""
+    def tried(self, run: Run, component: Component, edge: Edge, places: np.ndarray, *, window: bool = True) -> Tried:
+        """What keeps each of some events from being the next one of a run; without the window if asked."""
         bound = self.bound(run)
         hindrances: list[Hindrance] = []
         hindered = np.full(len(places), -1, np.int32)
@@ -138,7 +138,8 @@ class Search:
         keep(Bar.TYPE, self._is_of(component)[places])
         if run:
             keep(Bar.ORDER, self.events.end[places[open_]] > self.events.end[run[-1][-1]])
-        keep(Bar.WINDOW, self._in_window(places[open_]))
+        if window:
+            keep(Bar.WINDOW, self._in_window(places[open_]))
         for test in self._query.equivalences:
             keep(test, equivalence_holds(self.events, test, bound, component.position, places[open_]))
         for conjunct in self._conjuncts(component, edge):
@@ -198,6 +199,15 @@ class Search:
         elif isinstance(self._query.window, EventWindow):
             last = int(np.searchsorted(self._numbers, self._query.window.count, side="left"))
         return np.arange(run[-1][-1] + 1, max(last, run[-1][-1] + 1), dtype=np.int32)
+
+    def too_late(self, run: Run, component: Component) -> int | None:
+        """The first event that would have been the next component, had the window not closed before it."""
+        if self.window_end is None:
+            return None
+        first = int(np.searchsorted(self.events.end, self.window_end, side="left"))
+        later = first + np.flatnonzero(self._is_of(component)[first:])
+        fitting = self.tried(run, component, Edge.BEGIN, later.astype(np.int32), window=False).passing
+        return int(later[np.argmax(fitting)]) if fitting.any() else None
 
     # ── Moves ──────────────────────────────────────────────────────────────────────────────────────
 

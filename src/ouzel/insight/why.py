@@ -29,7 +29,7 @@ class Why:
 
     `complete` is True where a match begins with the event, False where none does, None where the search was cut off
     before that was known. `reached` of `components` positive components were bound. `stopped_by` is "nothing", "start",
-    "no event", "condition", "strategy", "negation" or "search limit".
+    "no event", "condition", "window", "strategy", "negation" or "search limit".
     """
 
     query: str
@@ -213,8 +213,10 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
             steps += words.tried(tried, run, only=ended)
     unready = search.unready(run)
     steps += [words.unready(conjunct, run) for conjunct in unready]
-    if found.looked_at > 1:
-        steps.append(f"no other of {found.looked_at:,} partial matches got further")
+    # Its own beginnings are no others.
+    others = found.looked_at - sum(map(len, run))
+    if others:
+        steps.append(f"{others:,} other partial match{'' if others == 1 else 'es'} got no further")
     reached = len(run)
     if unready:
         return steps, f"no match: {words.variable(run)} cannot be left yet", "condition", False, reached
@@ -224,6 +226,10 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
         strategy = search.events.query.strategy
         why_ended = "the next event" if strategy is Strategy.STRICT_CONTIGUITY else "the next event of its partition"
         return steps, f"no match: under {strategy.value} {why_ended} must be {wanted}", "strategy", False, reached
+    late = search.too_late(run, begin.component)
+    if late is not None:
+        steps.append(f"{words.event(late)} would fit, but is outside the window")
+        return steps, f"no match: the window closed before {wanted} came", "window", False, reached
     of_type = begin.component.types is None or search.events.are_of(begin.component)[begin.places].any()
     if not of_type:
         return steps, f"no match: nothing of type {_types(begin.component)} came in time", "no event", False, reached

@@ -128,8 +128,6 @@ class Words:
         for kind, count in told.items():
             if count > EXAMPLES_MAX:
                 lines.append(f"   {count - EXAMPLES_MAX:,} more for the same reason: {self._short(tried, kind)}")
-        if not right:
-            lines += self._after_window(tried.component)
         return lines
 
     def _until(self) -> str:
@@ -139,13 +137,6 @@ class Words:
         if isinstance(window, EventWindow):
             return f"within {window.count} events of the partition"
         return "until the input ends"
-
-    def _after_window(self, component: Component) -> list[str]:
-        """The next event of the right type, where it came too late."""
-        if self._search.window_end is None:
-            return []
-        later = np.flatnonzero(self._events.are_of(component) & (self._events.end >= self._search.window_end))
-        return [f"   the next one, {self.event(int(later[0]))}, is outside the window"] if len(later) else []
 
     def _short(self, tried: Tried, kind: int) -> str:
         hindrance = tried.hindrances[kind]
