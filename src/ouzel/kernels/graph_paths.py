@@ -114,12 +114,32 @@ def list_paths(row: Row, starts: NDArray[np.int64], limit: int) -> Listed:
     events from the first to the last."""
     begins = np.flatnonzero(row.cell_begin == STARTS).astype(np.int32)
     order = np.lexsort((begins, starts[row.cell_event[begins]]))
-    capacity = 1024
+    # Room for all of them at once, within reason: a walk that finds too little of it starts again.
+    capacity = max(1, min(limit, count_matches(row), 1 << 18))
     while True:
         bounds, cells, complete = _list(row, begins[order], limit, capacity)
         if complete:
             return Listed(bounds, cells)
         capacity *= 4
+
+
+@njit(cache=True, nogil=True)
+def events_of(row, bounds, cells, places, base):
+    """(lengths, rows): how many events each match has at each place, and all of them, counted from `base`.
+
+    >>> a = np.array([0, 1, 2], np.int32)
+    >>> row = Row(a, np.array([0, 0, 1], np.int32), a, a, a, a, a)
+    >>> [part.tolist() for part in events_of(row, np.array([0, 3, 5]), np.array([0, 1, 2, 1, 2]), 2, 10)]
+    [[[2, 1], [1, 1]], [10, 11, 12, 11, 12]]
+    """
+    lengths = np.zeros((bounds.size - 1, places), np.int32)
+    rows = np.empty(cells.size, np.int32)
+    for match in range(bounds.size - 1):
+        for entry in range(bounds[match], bounds[match + 1]):
+            cell = cells[entry]
+            lengths[match, row.cell_place[cell]] += 1
+            rows[entry] = base + row.cell_event[cell]
+    return lengths, rows
 
 
 @njit(cache=True, nogil=True)

@@ -77,7 +77,8 @@ _MOVES = int(Counter.MOVES)
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
     """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
-    reference `target`."""
+    reference `target`. `state.failed` says which one does not, -1 if it is none of them."""
+    state.failed[0] = -1
     if node >= 0:
         for test in range(tables.codes):
             code = events.codes[test, slot]
@@ -93,10 +94,6 @@ def passes(tables, state, events, edge, node, place, target, slot):
     return tests_hold(tables, state, events, edge)
 
 
-# Of `Runs.is_guarded`.
-GUARD_OFF = np.uint8(0)
-GUARD_SET = np.uint8(1)
-GUARD_UNKNOWN = np.uint8(2)  # the run has not been turned away since it moved
 # What a guard says of an edge.
 NO = np.uint8(0)
 ASK = np.uint8(1)  # the tests must say
@@ -104,11 +101,12 @@ YES = np.uint8(2)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def guarded(tables, runs, events, run, begins, edge, slot):
-    """What the guard of an edge says of an event that a run would take or begin with."""
-    if runs.is_guarded[run, begins] != GUARD_SET:
+def guarded(tables, runs, events, run, begins, slot):
+    """What a run's guard says of an event that it would take or begin with."""
+    guard = runs.guard[run, begins]
+    if guard < 0:
         return ASK
-    row = tables.by_guard[edge]
+    row = tables.by_guard[guard]
     lane = row[_GUARD_LANE]
     if row[_GUARD_KIND] == _INT_GUARD:
         if events.flagged[lane] and events.lane_flags[lane, slot] != _VALUE:
@@ -127,28 +125,22 @@ def guarded(tables, runs, events, run, begins, edge, slot):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def set_guard(tables, state, events, run, begins, edge, node, place):
-    """Remember what the guard of an edge compares with for a run that has come to a node of a place."""
-    row = tables.by_guard[edge]
-    state.runs.is_guarded[run, begins] = GUARD_OFF
+def set_guard(tables, state, events, run, begins):
+    """Make the test that has just failed the guard of a run, if it can be one. What it compares with is loaded."""
+    runs = state.runs
+    row = tables.by_guard[state.failed[0]]
     if row[_GUARD_KIND] == _NO_GUARD:
         return
-    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, _LOWEST])
-    loads = tables.loads
-    reference = row[_GUARD_REFERENCE]
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        if loads[load, _TARGET] == reference:
-            _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
-    slot = state.bound[reference]
+    slot = state.bound[row[_GUARD_REFERENCE]]
     lane = row[_OTHER_LANE]
     if row[_GUARD_KIND] == _INT_GUARD:
-        state.runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
+        runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
         flags = lane
     else:
-        state.runs.float_bounds[run, begins] = events.float_lanes[lane, slot]
+        runs.float_bounds[run, begins] = events.float_lanes[lane, slot]
         flags = lane + events.int_lanes.shape[0]
     if events.lane_flags[flags, slot] == _VALUE:
-        state.runs.is_guarded[run, begins] = GUARD_SET
+        runs.guard[run, begins] = state.failed[0]
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -183,6 +175,7 @@ def tests_hold(tables, state, events, edge):
                 for load in range(by_test[conjunct, _TEST_LOADS], by_test[conjunct + 1, _TEST_LOADS]):
                     _load(tables, state, events, tables.iterated_loads, load, node)
             if not holds(tables.predicates, events, bound, state.values, conjunct):
+                state.failed[0] = conjunct
                 return False
             if iterated < 0:
                 break

@@ -74,8 +74,9 @@ class Runs(NamedTuple):
     since: NDArray[np.int64]  # start of the first event, or its position for windows in events
     end: NDArray[np.int64]  # of its last event
     next: NDArray[np.int32]
-    # [run, take or begin]: what the guard of the edge compares with, if it is known (ByGuard).
-    is_guarded: NDArray[np.uint8]
+    # [run, take or begin]: the test that last turned an event away since the run moved, if it is a guard, and what it
+    # compares with (ByGuard).
+    guard: NDArray[np.int32]  # -1: none
     int_bounds: NDArray[np.int64]
     float_bounds: NDArray[np.float64]
 
@@ -106,6 +107,7 @@ class RunState(NamedTuple):
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     anchor: NDArray[np.int32]  # per place: the last node of the run at hand
+    failed: NDArray[np.int32]  # of length 1: the test that was the last to fail
     # Of the nodes that an event has made, those with futures of their own.
     kinds: NDArray[np.int32]  # [kind, node or run]
     futures: NDArray[np.int64]  # per kind: the mark of its future
@@ -147,7 +149,7 @@ def new_run_state(
             np.empty(0, np.int64),
             np.empty(0, np.int64),
             empty,
-            np.empty((0, 2), np.uint8),
+            np.empty((0, 2), np.int32),
             np.empty((0, 2), np.int64),
             np.empty((0, 2), np.float64),
         ),
@@ -163,6 +165,7 @@ def new_run_state(
         counters=counters,
         bound=bound,
         anchor=np.zeros(tables.length, np.int32),
+        failed=np.zeros(1, np.int32),
         kinds=np.empty((0, 2), np.int32),
         futures=np.empty(0, np.int64),
         values=new_values(tables.predicates),

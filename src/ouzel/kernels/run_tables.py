@@ -148,15 +148,15 @@ class ByEdge(IntEnum):
 
 
 class ByGuard(IntEnum):
-    """Columns of `RunTables.by_guard`: of each edge one test that compares a lane of the event read with a value that
-    a run keeps until it moves. A run remembers that value, so that most events are turned away by one comparison."""
+    """Columns of `RunTables.by_guard`: of each test whether it compares a lane of the event read with a value that a
+    run keeps until it moves. The run remembers the value, so that most events are turned away by one comparison."""
 
     KIND = 0  # Guard
     LANE = 1  # of the event read
     COMPARISON = 2  # of that lane with the value
     REFERENCE = 3  # whose lane the value is
     OTHER_LANE = 4
-    DECIDES = 5  # 1: the edge has no other test
+    DECIDES = 5  # 1: its edge has no other test
 
 
 class Guard(IntEnum):
@@ -214,7 +214,7 @@ class RunTables(NamedTuple):
     max_runs: int
     by_place: NDArray[np.int32]
     by_edge: NDArray[np.int32]
-    by_guard: NDArray[np.int32]  # by edge
+    by_guard: NDArray[np.int32]  # by test
     by_test: NDArray[np.int32]
     loads: NDArray[np.int32]  # [load, ByLoad]
     iterated_loads: NDArray[np.int32]  # [load, ByLoad]
@@ -328,6 +328,7 @@ def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int
     return int(mergeable), int(first), int(any(load.place < number for load in loads))
 
 
+_NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
 _MIRRORED = {
     Comparison.LESS: Comparison.GREATER,
     Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
@@ -358,24 +359,23 @@ class _Edges:
             self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
             self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
             self.conjuncts.append(test.alternatives)
-        found = (guard for test in tests if (guard := self._guard(test, event)) is not None)
-        self.guards.append((*next(found, (Guard.NONE, 0, 0, 0, 0)), len(tests) == 1))
+            self.guards.append((*self._guard(test, event), len(tests) == 1))
         return len(self.rows) - 1
 
-    def _guard(self, test: RunTest, event: int) -> tuple[int, ...] | None:
-        """The first columns of ByGuard, where a test can be a guard."""
+    def _guard(self, test: RunTest, event: int) -> tuple[int, ...]:
+        """The first columns of ByGuard for a test."""
         if test.iterated >= 0 or len(test.alternatives) != 1:
-            return None
+            return _NO_GUARD
         (atom,) = test.alternatives
         if not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
-            return None
+            return _NO_GUARD
         left, comparison, right = atom.left, atom.comparison, atom.right
         if right.component == event:
             left, comparison, right = right, _MIRRORED.get(comparison, comparison), left
         if left.component != event or right.component == event:
-            return None
+            return _NO_GUARD
         if not left.floating and not self._renumbered.isdisjoint((left.lane, right.lane)):
-            return None
+            return _NO_GUARD
         return (Guard.FLOAT if left.floating else Guard.INT, left.lane, comparison, right.component, right.lane)
 
     def by_edge(self) -> NDArray[np.int32]:

@@ -16,7 +16,6 @@ from numba import njit
 
 from ouzel.kernels.run_edges import (
     ASK,
-    GUARD_UNKNOWN,
     NO,
     add_node,
     future_mark,
@@ -268,9 +267,9 @@ def _read(tables, state, events, slot, roles, output):
             begin = NO
             if start[slot] > runs.end[run]:
                 if loops and (roles >> np.uint64(2 * place + 1)) & one != 0:
-                    take = guarded(tables, runs, events, run, 0, by_place[place, _TAKE], slot)
+                    take = guarded(tables, runs, events, run, 0, slot)
                 if place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0:
-                    begin = guarded(tables, runs, events, run, 1, by_place[place + 1, _BEGIN], slot)
+                    begin = guarded(tables, runs, events, run, 1, slot)
                 if loops and state.arena.proceeds[node] == 0:
                     begin = NO
         taken = np.int32(-1)
@@ -284,9 +283,8 @@ def _read(tables, state, events, slot, roles, output):
             edge = row[_BEGIN] if begins else row[_TAKE]
             target = row[_PLACE_FIRST] if begins else row[_PLACE_CURRENT]
             if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
-                # Runs that move with every event do without guards.
-                if not starting and runs.is_guarded[run, begins] == GUARD_UNKNOWN:
-                    set_guard(tables, state, events, run, begins, edge, node, place)
+                if not starting and state.failed[0] >= 0:
+                    set_guard(tables, state, events, run, begins)
                 continue
             made = add_node(tables, state, events, node, target_place, slot, begins != 0)
             if begins:
@@ -387,8 +385,8 @@ def _add_run(state, events, own, node, place, first_slot, since, slot, kept):
     runs.since[run] = since
     runs.end[run] = events.end[slot]
     runs.next[run] = kept
-    runs.is_guarded[run, 0] = GUARD_UNKNOWN
-    runs.is_guarded[run, 1] = GUARD_UNKNOWN
+    runs.guard[run, 0] = -1
+    runs.guard[run, 1] = -1
     return run
 
 

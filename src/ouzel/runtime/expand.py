@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.errors import InputError
-from ouzel.kernels.graph_paths import Listed, Row, list_paths, paths_to_cells
+from ouzel.kernels.graph_paths import Listed, Row, events_of, list_paths, paths_to_cells
 from ouzel.kernels.graph_state import STARTS
 from ouzel.lang.syntax import OutputForm
 from ouzel.prepared import Query, as_queries
@@ -88,11 +88,9 @@ def expand(
         if not count:
             continue
         left -= count
-        owner = np.repeat(np.arange(count), np.diff(listed.bounds))
-        one = np.zeros((count, places), np.int32)
-        np.add.at(one, (owner, row.cell_place[listed.cells]), 1)
-        lengths.append(one)
-        event_rows.append(row.cell_event[listed.cells].astype(np.int64) + base)
+        counted, chosen = events_of(row, listed.bounds, listed.cells, places, int(base))
+        lengths.append(counted)
+        event_rows.append(chosen)
         starts.append(ticks[event_rows[-1][listed.bounds[:-1]]])
         match_ends.append(np.full(count, ends[number]))
     if not lengths:
@@ -101,7 +99,7 @@ def expand(
         event_table,
         ticks,
         np.concatenate(lengths),
-        np.concatenate(event_rows).astype(np.int32),
+        np.concatenate(event_rows),
         np.concatenate(starts),
         np.concatenate(match_ends),
     )
