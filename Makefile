@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long check format golden bench wheel clean
+.PHONY: help setup demo test test-fast test-long check format golden docs bench wheel clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 		fi; \
 	done
 	@test -x $(PY) || { echo "Python 3.11, 3.12 or 3.13 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,docs,dev]"
 	@# As an installed package has its bytecode; an editable one would be compiled at each start where Python may not write.
 	$(PY) -m compileall -q src
 	@touch $@
@@ -50,11 +50,15 @@ test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
 	$(FAST) --timeout=7200 -m "not spark" $(ARGS)
 	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
 
-check: $(READY)  ## style, types, and the directions of imports
+# A word of its theme's makers about other tools is no fault of ours.
+MKDOCS := NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict --quiet
+
+check: $(READY)  ## style, types, the directions of imports, and that the documentation can be built
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PY) -m pytest -q tests/house/test_imports.py
+	$(MKDOCS)
 
 format: $(READY)  ## put the code into its standard form
 	$(BIN)/ruff check --fix --select I .
@@ -63,8 +67,13 @@ format: $(READY)  ## put the code into its standard form
 golden: $(READY)  ## fill in the answers of golden cases; refuses what the oracle disputes
 	$(PY) -m tests.golden.fill $(ARGS)
 
-bench: $(READY)  ## measure, and compare with others, in one run
-	$(PY) -m benchmarks.sase $(ARGS)
+docs: $(READY)  ## build the documentation into build/site, without the network
+	$(PY) docs/make_pictures.py
+	$(MKDOCS)
+	@echo "open build/site/index.html"
+
+bench: $(READY)  ## measure everything, and write docs/benchmarks.md
+	$(PY) -m benchmarks.pages $(ARGS)
 
 # Another Python may try the wheel: make wheel WHEEL_PYTHON=python3.13
 WHEEL_PYTHON ?= $(PY)
