@@ -28,6 +28,16 @@ def test_a_count_that_does_not_fit_is_an_error_with_a_hint() -> None:
     assert [int(row["count"]) for row in exact[-2:]] == [60**11 * 59, 60**12]
 
 
+def test_having_compares_a_count_of_many_digits() -> None:
+    many = events(*((kind, 100 * step + n, 0) for step, kind in enumerate("ABCDEFGHIJKL") for n in range(60)))
+    pattern = "PATTERN SEQ(A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k, L l) AGG COUNT AS DECIMAL"
+    # 60 times 60^11 at the last L, and 40 of the 60 L bring more than 40 times 60^11.
+    found = ouzel.match(many, f"{pattern} HAVING count > {60**11 * 40}.0 WITHIN 5000").to_pylist()
+    assert len(found) == 20 and found[-1]["count"] == 60**12
+    few = events(("A", 1, 0), ("B", 2, 0), ("B", 3, 0))
+    assert ouzel.match(few, "PATTERN SEQ(A a, B b) AGG COUNT AS DECIMAL AS n HAVING n % 2 = 0").num_rows == 1
+
+
 def test_a_sum_whose_parts_overflow_but_which_fits_is_no_error() -> None:
     large = 2**62
     found = ouzel.match(
@@ -69,6 +79,8 @@ def test_keys_that_are_gone_are_forgotten() -> None:
         "PATTERN SEQ(A a, B b) GROUP BY x AGG COUNT WITHIN 50",
         "PATTERN SEQ(A a, !(C c), B b) GROUP BY x AGG COUNT WITHIN 50",
         "PATTERN SEQ(!(C c), A a, B b) GROUP BY x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, B b) WHERE a.ts < b.ts GROUP BY x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, B b) WHERE a.ts < b.ts AND [x] AGG COUNT WITHIN 50",
     ):
         engine = ouzel.Engine(text)
         told, sizes = 0, []

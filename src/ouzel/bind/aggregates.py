@@ -9,12 +9,14 @@ from ouzel.bind.clauses import column_name, every_in
 from ouzel.bind.expressions import Expressions, readable_name
 from ouzel.bind.mistakes import listed, nearest, quoted
 from ouzel.bind.model import (
+    FLOAT,
     INT,
     AggregateColumn,
     Bound,
     EquivalenceTest,
     GroupKey,
     Kind,
+    Operation,
     ResultColumn,
     Type,
 )
@@ -123,7 +125,7 @@ class _Having(Expressions):
         types = {column.name: column.type for column in self.columns if not column.hidden}
         types |= {key.name: key.type for key in self.keys}
         if node.index is None and len(node.names) == 1 and name in types:
-            return ResultColumn(name, type=types[name], span=node.span)
+            return _comparable(ResultColumn(name, type=types[name], span=node.span))
         if len(node.names) == 1 and node.index is None and name.lower() == "count":
             return self._aggregate(syntax.Call("count", (), span=node.span))
         hint = nearest(name, types) or f"HAVING knows {listed(types, 'and')}"
@@ -139,13 +141,20 @@ class _Having(Expressions):
         )
         for column in self.columns:
             if (column.function, column.argument) == (asked.function, asked.argument):
-                return ResultColumn(column.name, type=column.type, span=node.span)
+                return _comparable(ResultColumn(column.name, type=column.type, span=node.span))
         taken = {"end", *(key.name for key in self.keys), *(column.name for column in self.columns)}
         name = asked.name
         while name in taken:
             name += "_"
         self.columns.append(replace(asked, name=name, hidden=True))
         return ResultColumn(name, type=asked.type, span=node.span)
+
+
+def _comparable(column: ResultColumn) -> Bound:
+    """A count of up to 38 digits is compared as a double, which is exact up to 2^53."""
+    if column.type != _COUNT_AS_DECIMAL:
+        return column
+    return Operation("cast", (column,), type=FLOAT, span=column.span)
 
 
 def bind_having(
