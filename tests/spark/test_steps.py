@@ -6,7 +6,10 @@ arrival; nothing may come before its time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -14,12 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ouzel
-from ouzel.errors import InputError, StateError
+from ouzel.errors import InputError, LimitError, StateError
 from ouzel.prepared import as_queries
+from ouzel.runtime.limits import Limits
 from ouzel.runtime.program import make_program
+from ouzel.spark import steps
+from ouzel.spark.jobs import Clock, Share
 from ouzel.spark.packing import from_payload
 from ouzel.spark.shares import plan_shares
-from ouzel.spark.worker import Clock, Share, StreamJob, pack, step_bucket
+from ouzel.spark.steps import CONTROL, Step, StreamJob, step_bucket
+from ouzel.spark.terms import Terms
+from ouzel.spark.worker import pack
 
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.timestamp("us"), "id": pa.int64(), "row": pa.int64()})
 QUERIES = {
@@ -30,10 +38,48 @@ QUERIES = {
 ORIGIN_US = 1_700_000_000_000_000
 
 
-def job_for(queries: object, buckets: int = 2) -> StreamJob:
-    program = make_program(as_queries(queries), SCHEMA, time="ts", type="type", streaming=True)
+def job_for(
+    queries: object,
+    buckets: int = 2,
+    *,
+    schema: pa.Schema = SCHEMA,
+    delay_ms: int = 0,
+    late: bool = False,
+    steps_bytes_min: int = 1 << 20,
+    **options: object,
+) -> StreamJob:
+    program = make_program(as_queries(queries), schema, time="ts", type="type", streaming=True, **options)
     parts = plan_shares(program, Clock(tick_ns=1_000))
-    return StreamJob(tuple(part.share for part in parts), buckets, tuple(range(buckets * len(parts))))
+    shares = tuple(part.share for part in parts)
+    terms = Terms(buckets, (delay_ms,), tuple(share.program for share in shares)).dump()
+    names = tuple(range(buckets * len(parts)))
+    return StreamJob(shares, buckets, names, terms, late, steps_bytes_min)
+
+
+@dataclass
+class MemoryStore:
+    """A bucket's place in a state store."""
+
+    values: dict[str, bytes] = field(default_factory=dict)
+    pieces: dict[int, bytes] = field(default_factory=dict)
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def get_piece(self, number: int) -> bytes | None:
+        return self.pieces.get(number)
+
+    def put_piece(self, number: int, value: bytes) -> None:
+        self.pieces[number] = value
+
+    def remove_piece(self, number: int) -> None:
+        self.pieces.pop(number, None)
+
+    def copy(self) -> MemoryStore:
+        return MemoryStore(dict(self.values), dict(self.pieces))
 
 
 @dataclass
@@ -44,9 +90,14 @@ class Stream:
     delay_ms: int
     watermark_ms: int = 0
     newest_us: int | None = None
-    saved: dict[int, bytes] = field(default_factory=dict)
+    stores: dict[int, MemoryStore] = field(default_factory=dict)
     timers: dict[int, set[int]] = field(default_factory=dict)
     written: dict[str, list[dict]] = field(default_factory=dict)
+    late: dict[str, list[dict]] = field(default_factory=dict)
+    reports: dict[int, Step] = field(default_factory=dict)
+    # Whether the worker of the next step has no session kept, and whether the step is tried twice.
+    forgets: Callable[[], bool] = lambda: True
+    fails: Callable[[], bool] = lambda: False
 
     def micro_batch(self, events: pa.Table) -> None:
         if self.newest_us is not None:
@@ -60,7 +111,7 @@ class Stream:
         for column, share, values in zip(columns, self.job.shares, buckets, strict=True):
             spread = share.queries != ("lonely_anywhere",)
             wide = wide.append_column(column, values if spread else pa.array([0] * len(events), pa.int32()))
-        for batch in pack(self.job.shares, columns, self.job.names, wide.to_batches()):
+        for batch in pack(self.job, columns, wide.to_batches()):
             payloads.setdefault(batch.column(0)[0].as_py(), []).append(batch.column(1)[0].as_py())
         for name in sorted(payloads):
             self._step(name, payloads[name], None)
@@ -73,7 +124,14 @@ class Stream:
             self.newest_us = newest_us if self.newest_us is None else max(self.newest_us, newest_us)
 
     def _step(self, name: int, payloads: list[bytes], fired_ms: int | None) -> None:
-        step = step_bucket(self.job, name, self.saved.get(name), self.watermark_ms, payloads)
+        store = self.stores.setdefault(name, MemoryStore())
+        if self.forgets():
+            steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+        if self.fails():
+            # An attempt of Spark's that comes to nothing: what it stored is thrown away, what the worker keeps is not.
+            step_bucket(self.job, name, store.copy(), self.watermark_ms, payloads)
+        step = step_bucket(self.job, name, store, self.watermark_ms, payloads)
+        self.reports[name] = step
         timers = self.timers.setdefault(name, set())
         if step.old_timer_ms not in (None, fired_ms, step.timer_ms):
             timers.discard(step.old_timer_ms)
@@ -81,12 +139,18 @@ class Stream:
             assert step.timer_ms > self.watermark_ms, "a timer in the past would fire at once, for nothing"
             timers.add(step.timer_ms)
         assert len(timers - {fired_ms}) <= 1
-        self.saved[name] = step.saved
         names = [query for share in self.job.shares for query in share.queries]
         for number, payload in step.answers:
             rows = from_payload(payload)
+            if number < 0:
+                self.late.setdefault(names[~number], []).extend(rows.to_pylist())
+                continue
             assert all(end <= self.watermark_ms * 1000 for end in rows["end"].cast(pa.int64()).to_pylist())
             self.written.setdefault(names[number], []).extend(rows.to_pylist())
+
+    def reported(self) -> list[dict]:
+        """What each bucket told last, by query."""
+        return [json.loads(step.report)["queries"] for step in self.reports.values() if step.report]
 
 
 def table_of(rows: list[tuple[str, int, int]]) -> pa.Table:
@@ -98,9 +162,9 @@ def as_set(rows: list[dict]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-EVENTS = st.lists(
-    st.tuples(st.sampled_from("ABCD"), st.integers(0, 12_000), st.integers(0, 3)), min_size=1, max_size=30
-)
+# Some at the same moment as others.
+TICKS = st.one_of(st.integers(0, 12_000), st.integers(0, 6).map(lambda moment: 2_000 * moment))
+EVENTS = st.lists(st.tuples(st.sampled_from("ABCD"), TICKS, st.integers(0, 3)), min_size=1, max_size=30)
 
 
 @settings(max_examples=60)
@@ -113,7 +177,12 @@ def test_any_micro_batches_and_any_order_within_the_delay_give_the_batch_answer(
     late_by = data.draw(st.lists(st.integers(0, delay_us), min_size=len(rows), max_size=len(rows)))
     arrival = sorted(range(len(rows)), key=lambda row: rows[row][1] + late_by[row])
     table = table_of(rows)
-    stream = Stream(job_for(QUERIES), delay_ms=delay_us // 1000 + 1)
+    stream = Stream(
+        job_for(QUERIES, steps_bytes_min=data.draw(st.sampled_from([0, 3_000, 1 << 20]))),
+        delay_ms=delay_us // 1000 + 1,
+        forgets=lambda: data.draw(st.booleans()),
+        fails=lambda: data.draw(st.integers(0, 9)) == 9,
+    )
     while arrival:
         size = data.draw(st.integers(1, len(arrival)))
         chosen, arrival = arrival[:size], arrival[size:]
@@ -151,35 +220,203 @@ def test_a_late_event_does_not_undo_what_has_been_settled() -> None:
     assert [row["a"]["row"] for row in stream.written["lonely"]] == [0]
 
 
+# ── What is late ───────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=40)
+@given(EVENTS, st.data())
+def test_late_events_are_counted_for_each_query_and_given_out_once(
+    rows: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    """Any order of arrival at all: what is late is what the watermark had passed, and the rest is answered as ever."""
+    table = table_of(rows)
+    job = job_for(QUERIES, late=True, steps_bytes_min=data.draw(st.sampled_from([0, 1 << 20])))
+    stream = Stream(job, delay_ms=1, forgets=lambda: data.draw(st.booleans()))
+    arrival = data.draw(st.permutations(range(len(rows))))
+    on_time: list[int] = []
+    late: list[int] = []
+    while arrival:
+        size = data.draw(st.integers(1, len(arrival)))
+        chosen, arrival = arrival[:size], arrival[size:]
+        newest_us = -(10**18) if stream.newest_us is None else stream.newest_us
+        watermark_us = max(stream.watermark_ms, newest_us // 1000 - 1) * 1000
+        for row in chosen:
+            (on_time if ORIGIN_US + rows[row][1] > watermark_us else late).append(row)
+        stream.micro_batch(table.take(chosen))
+    flush(stream)
+    expected = ouzel.match(table.take(sorted(on_time)), QUERIES) if on_time else {}
+    wanted = {"lonely": "AB", "middle": "ABC", "lonely_anywhere": "AB"}
+    reported = stream.reported()
+    for name in QUERIES:
+        assert as_set(stream.written.get(name, [])) == as_set(expected[name].to_pylist() if expected else [])
+        missed = [row for row in late if rows[row][0] in wanted[name]]
+        assert sorted(row["row"] for row in stream.late.get(name, [])) == sorted(missed)
+        assert sum(bucket[name]["late"] for bucket in reported if name in bucket) == len(missed)
+        matches = sum(bucket[name]["matches"] for bucket in reported if name in bucket)
+        assert matches == len(stream.written.get(name, []))
+
+
+# ── What is stored ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_written_with_a_step_does_not_grow_with_the_state() -> None:
+    """Snapshots are written as rarely as steps are small beside them."""
+    job = job_for({"lonely": "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 1 hour"}, buckets=1, steps_bytes_min=0)
+    stream = Stream(job, delay_ms=0)
+    rows_per_batch = 50
+    written = []
+    for batch in range(60):
+        rows = [("A", 1_000 * (batch * rows_per_batch + row), row) for row in range(rows_per_batch)]
+        before = dict(stream.stores[0].pieces) if batch else {}
+        stream.micro_batch(table_of(rows))
+        after = stream.stores[0].pieces
+        written.append(sum(len(piece) for number, piece in after.items() if before.get(number) is not piece))
+    assert stream.reported()[0]["lonely"]["open_events"] == 60 * rows_per_batch
+    last_snapshot = steps.Head.load(stream.stores[0].values["head"]).snapshot_bytes
+    half = written[30:]
+    assert sum(half) / len(half) < last_snapshot / 5
+    assert sorted(half)[len(half) // 2] < last_snapshot / 10
+
+
+def test_a_worker_that_was_away_catches_up_with_what_others_did() -> None:
+    """Two workers take turns at one bucket; the second has kept a session that is some steps behind."""
+    job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
+    keepers = [steps.Keeper(steps.SESSIONS_BYTES_MAX) for _ in range(2)]
+    stream, alone = Stream(job, delay_ms=0, forgets=lambda: False), Stream(job, delay_ms=0)
+    before = steps._keeper
+    try:
+        for batch in range(40):
+            rows = table_of([("AAB"[batch % 3], 1_000 * batch, batch % 2)])
+            steps._keeper = keepers[batch % 7 == 0]
+            stream.micro_batch(rows)
+            alone.micro_batch(rows)
+    finally:
+        steps._keeper = before
+    assert stream.written == alone.written != {}
+
+
+def test_sessions_that_a_worker_keeps_are_bounded() -> None:
+    job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
+    keeper = steps.Keeper(bytes_max=10_000)
+    before, steps._keeper = steps._keeper, keeper
+    try:
+        stream = Stream(job, delay_ms=0, forgets=lambda: False)
+        for batch in range(30):
+            stream.micro_batch(table_of([("A", 1_000_000 * batch + row, row) for row in range(20)]))
+        assert len(keeper._kept) == 0
+    finally:
+        steps._keeper = before
+
+
+# ── Limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_limit_that_is_passed_in_one_bucket_stops_the_stream_with_its_name_and_may_then_be_raised() -> None:
+    query = {"lonely": QUERIES["lonely"]}
+    stream = Stream(job_for(query, buckets=1, limits=Limits(max_buffered_events=3)), delay_ms=0)
+    stream.micro_batch(table_of([("A", 10 * row, row) for row in range(3)]))
+    before = {name: store.copy() for name, store in stream.stores.items()}
+    with pytest.raises(LimitError, match="query 'lonely' holds 4 events, more than max_buffered_events=3"):
+        stream.micro_batch(table_of([("A", 100, 7)]))
+    again = replace(stream, job=job_for(query, buckets=1, limits=Limits(max_buffered_events=10)), stores=before)
+    again.micro_batch(table_of([("A", 100, 7)]))
+    flush(again)
+    assert len(again.written["lonely"]) == 4
+
+
 # ── What is refused ────────────────────────────────────────────────────────────────────────────────
 
 
-def saved_state(queries: object = QUERIES["lonely"], buckets: int = 2) -> tuple[StreamJob, bytes]:
-    job = job_for(queries, buckets)
-    (share,) = job.shares
-    events = table_of([("A", 1, 0)]).append_column("bucket", pa.array([0], pa.int32()))
-    (batch,) = pack(job.shares, ["bucket"], job.names, events.to_batches())
-    assert share.queries == ("query",)
-    return job, step_bucket(job, 0, None, 0, [batch.column(1)[0].as_py()]).saved
+RETURNING = "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 3 ms RETURN Lonely(a.row AS row)"
 
 
-def test_another_number_of_buckets_is_refused() -> None:
-    _, saved = saved_state(buckets=2)
-    with pytest.raises(StateError, match="written with buckets=2, and the stream now asks for 4"):
-        step_bucket(job_for(QUERIES["lonely"], buckets=4), 0, saved, 0, [])
+def stored(queries: object = RETURNING, **options: object) -> dict[int, MemoryStore]:
+    """What a stream has stored after one event."""
+    stream = Stream(job_for(queries, **options), delay_ms=0)
+    stream.micro_batch(table_of([("A", 1, 0)]))
+    return stream.stores
 
 
-def test_the_state_of_another_query_is_refused() -> None:
-    _, saved = saved_state()
-    with pytest.raises(StateError, match="another query"):
-        step_bucket(job_for(QUERIES["middle"]), 0, saved, 0, [])
+def problem_of(job: StreamJob, stores: dict[int, MemoryStore]) -> str | None:
+    """What is said when the stream comes back as `job`; every bucket that has state says the same."""
+    said = set()
+    for name, store in stores.items():
+        try:
+            step_bucket(job, name, store.copy(), 0, [])
+            said.add(None)
+        except StateError as error:
+            said.add(str(error))
+    (found,) = said
+    return found
+
+
+def with_column(name: str, kind: pa.DataType) -> pa.Schema:
+    names = [field.name for field in SCHEMA]
+    field = pa.field(name, kind)
+    return SCHEMA.set(names.index(name), field) if name in names else SCHEMA.append(field)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "message"),
+    [
+        ({}, {"buckets": 4}, "written with buckets=2, and the stream now asks for 4; go on with buckets=2"),
+        ({}, {"delay_ms": 7}, "a watermark 0 ms behind, and the stream now asks for 7 ms; go on with the old delay"),
+        ({}, {"queries": RETURNING.replace("3 ms", "4 ms")}, "query 'query' is not the one that wrote this checkpoint"),
+        ({}, {"queries": QUERIES}, "by the queries query, and the stream now has lonely, middle, lonely_anywhere"),
+        ({}, {"schema": with_column("id", pa.string())}, "the column 'id' was of type int64 .* and is string now"),
+        ({}, {"schema": with_column("row", pa.int32())}, "the column 'row' was of type int64 .* and is int32 now"),
+        (
+            {"queries": QUERIES["lonely"]},
+            {"queries": QUERIES["lonely"], "schema": with_column("new", pa.int64())},
+            "the column 'new' is new, and a query of this checkpoint shows all columns",
+        ),
+        (
+            {"schema": with_column("new", pa.int64()), "queries": QUERIES["lonely"]},
+            {"queries": QUERIES["lonely"]},
+            "the column 'new', which the queries of this checkpoint use, is gone",
+        ),
+    ],
+)
+def test_what_has_changed_since_a_checkpoint_is_refused(before: dict, now: dict, message: str) -> None:
+    if "schema" in before:
+        job = job_for(**{"queries": RETURNING, **before})
+        store = MemoryStore()
+        step_bucket(job, CONTROL, store, 0, [])
+        stores = {CONTROL: store}
+    else:
+        stores = stored(**before)
+    found = problem_of(job_for(**{"queries": RETURNING, **now}), stores)
+    assert found is not None and re.search(message, found) and found.endswith("or start from a new checkpoint")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {},
+        {"schema": with_column("new", pa.string())},
+        {"limits": Limits(max_buffered_events=10)},
+        {"queries": RETURNING.replace(" ", "\n").replace("3\nms", "3000 us")},
+    ],
+)
+def test_what_may_change_since_a_checkpoint(now: dict) -> None:
+    assert problem_of(job_for(**{"queries": RETURNING, **now}), stored()) is None
+
+
+def test_a_bucket_without_state_does_not_hide_that_the_queries_have_changed() -> None:
+    """More buckets than before: the new ones have no state that could tell, so the control bucket does."""
+    assert stored().keys() == {0, CONTROL}
 
 
 def test_damaged_state_is_refused() -> None:
-    job, saved = saved_state()
-    for broken in (saved[:-1], saved[:40] + bytes([saved[40] ^ 1]) + saved[41:], b""):
+    job = job_for(RETURNING)
+    store = stored()[0]
+    head = store.values["head"]
+    for broken in (head[:-1], head[:40] + bytes([head[40] ^ 1]) + head[41:], b""):
         with pytest.raises(StateError):
-            step_bucket(job, 0, broken, 0, [])
+            step_bucket(job, 0, MemoryStore({**store.values, "head": broken}, store.pieces), 0, [])
+    steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+    with pytest.raises(StateError, match="missing"):
+        step_bucket(job, 0, MemoryStore(store.values, {}), 0, [])
 
 
 def test_a_null_time_is_one_clear_error() -> None:

@@ -14,11 +14,13 @@ from ouzel.errors import InputError
 from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.buckets import bucket_names
+from ouzel.spark.jobs import Clock, Share
 from ouzel.spark.packing import from_payload, to_payload
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.shipping import bucket_processor
-from ouzel.spark.worker import PACKED, Clock, Share, StreamJob
+from ouzel.spark.steps import StreamJob
+from ouzel.spark.worker import PACKED_PAYLOAD, STEPPED
 from tests.golden.answers import Answers
 from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
 from tests.golden.format import Case
@@ -80,7 +82,9 @@ class SparkStream:
         for case in cases:
             if self.gap(case) is None:
                 self._add(case)
-        self._job = StreamJob(tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))))
+        self._job = StreamJob(
+            tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))), steps_bytes_min=2_000
+        )
         self._found: dict[str, dict[str, list[pa.Table]]] = {}
         self._failure: Exception | None = None
         try:
@@ -147,4 +151,5 @@ class SparkStream:
     def _step(self, rows: DataFrame) -> DataFrame:
         marked = rows.withWatermark("mark", "1 millisecond").where("mark IS NULL OR payload IS NOT NULL")
         grouped = marked.select("query", "payload").groupBy("query")
-        return grouped.transformWithState(bucket_processor(self._job), PACKED, "append", "eventTime")
+        stepped = grouped.transformWithState(bucket_processor(self._job), STEPPED, "append", "eventTime")
+        return stepped.where(f"{PACKED_PAYLOAD} IS NOT NULL").select("query", "payload")

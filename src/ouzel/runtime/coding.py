@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.kernels.columns import Numbers, Text, column_of
-from ouzel.kernels.keys import KeyTable, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
+from ouzel.kernels.keys import KeyTable, NumberKeys, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
 
 
 class Coder:
@@ -44,6 +44,27 @@ class Coder:
         self._keys, renamed = compact(self._keys, live)
         return renamed
 
+    def values(self, codes: np.ndarray) -> list[tuple[int | str, ...]]:
+        """What some codes stand for, a value for each column; floats as the bits that they are compared by.
+
+        >>> coder = Coder()
+        >>> coder.values(coder.encode([pa.array(["x", "y"]), pa.array([7, 8])]))
+        [('x', 7), ('y', 8)]
+        """
+        assert self._keys is not None
+        left = codes.astype(np.int64) - self._first_code
+        columns: list[np.ndarray] = []
+        for pairs in reversed(self._keys.pairs):
+            both = pairs.values[left]
+            columns.insert(0, both & 0xFFFFFFFF)
+            left = both >> 32
+        return list(
+            zip(
+                *(_values(table, own) for table, own in zip(self._keys.columns, [left, *columns], strict=True)),
+                strict=True,
+            )
+        )
+
     def ranks(self) -> np.ndarray:
         """For each code of a text its place in byte order."""
         if self._keys is None:
@@ -69,6 +90,14 @@ class Coder:
         if is_text:
             coder._keys = restore(arrays, is_text, first_code)
         return coder
+
+
+def _values(table: NumberKeys | TextKeys, codes: np.ndarray) -> list[int | str]:
+    if isinstance(table, TextKeys):
+        arena = table.arena.tobytes()
+        texts = [arena[table.starts[code] : table.starts[code + 1]] for code in codes]
+        return [text.decode("utf-8", "replace") for text in texts]
+    return [int(value) for value in table.values[codes]]
 
 
 def _view(column: pa.Array) -> Text | Numbers:

@@ -234,6 +234,25 @@ class InstanceRunner:
         """How many events are pending or live."""
         return self._live_count + sum(block.count for block in self._pending)
 
+    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+        """The keys of events that may still be part of a match: their values, how many events, the oldest one's end.
+
+        Events that may join every key, and those of a query without keys, have the key ().
+        """
+        window = self._plan.window_ticks
+        dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
+        blocks = [_cut(self._live.instances, self._live_count), *(block.instances for block in self._pending)]
+        keys = np.concatenate([block.key for block in blocks])
+        ends = np.concatenate([block.end for block in blocks])
+        keys, ends = keys[ends > dead_until], ends[ends > dead_until]
+        codes, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        oldest = np.full(len(codes), LATEST)
+        np.minimum.at(oldest, places, ends)
+        own = codes > EVERY_KEY
+        values: list[tuple[int | str, ...]] = [()] * int((~own).sum())
+        values += self._stager.keys.values(codes[own]) if own.any() else []
+        return list(zip(values, counts.tolist(), oldest.tolist(), strict=True))
+
     def _dump_events(self, writer: Writer) -> dict[str, Any]:
         """All but the kernel's state, for a snapshot."""
         following, bases, chunks = self._payload.dump()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import StateError
@@ -44,6 +45,9 @@ class Session:
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
         self._stored_program: bytes | None = None
+        self._names = {query.name: _types_named(query) for query in program.queries}
+        # How many events came too late, for each query those of the types that it names.
+        self.late_by_query = dict.fromkeys(self._runners, 0)
         # What the feeder of a restored session had stored beside it.
         self.feeder: dict[str, Any] | None = None
         self.late = 0
@@ -85,6 +89,22 @@ class Session:
         return sum(runner.held_events for runner in self._runners.values())
 
     @property
+    def open_events(self) -> dict[str, int]:
+        """How many events each query holds."""
+        return {name: runner.held_events for name, runner in self._runners.items()}
+
+    @property
+    def open_runs(self) -> dict[str, int]:
+        """How many runs and matches that wait for their end each query has; sequences keep stacks instead of runs."""
+        return {name: told.get("runs", 0) + told.get("waiting", 0) for name, told in self.statistics.items()}
+
+    def open_by_key(self, query: str) -> list[tuple[tuple[int | str, ...], int, int]] | None:
+        """What a query holds, by key: values of the key, number of events, end of the oldest; None where its runner
+        does not keep events apart by key."""
+        told = getattr(self._runners[query], "open_by_key", None)
+        return None if told is None else list(told(self._watermark))
+
+    @property
     def statistics(self) -> dict[str, dict[str, int]]:
         """What the kernels counted, by query."""
         return {name: runner.statistics for name, runner in self._runners.items()}
@@ -95,9 +115,7 @@ class Session:
         ticks = ticks_of(table, self._program.layout)
         if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
             on_time = ticks > self._watermark
-            self.late += int(len(ticks) - on_time.sum())
-            if self._keep_late:
-                self._late_tables.append(table.filter(pa.array(~on_time)))
+            self._set_aside(table.filter(pa.array(~on_time)))
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         if not len(ticks):
             return
@@ -110,6 +128,21 @@ class Session:
                 self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
         for expression in self._program.algebra:
             self._runners[expression.name].stage(table, ticks, keep_whole=keep_whole)
+
+    def _set_aside(self, late: pa.Table) -> None:
+        self.late += late.num_rows
+        for name in self.late_by_query:
+            self.late_by_query[name] += self.concerned(late, name).num_rows
+        if self._keep_late:
+            self._late_tables.append(late)
+
+    def concerned(self, events: pa.Table, query: str) -> pa.Table:
+        """The events of types that a query names; it may still not want them."""
+        named = self._names.get(query)
+        type_column = self._program.layout.type
+        if named is None or type_column is None:
+            return events
+        return events.filter(pc.is_in(events[type_column].cast(pa.string()), value_set=pa.array(named, pa.string())))
 
     def advance(self, watermark: int) -> dict[str, pa.Table]:
         """Nothing at or before this tick can come any more. A tick that has passed already changes nothing."""
@@ -143,16 +176,20 @@ class Session:
         tables, self._late_tables = self._late_tables, []
         return pa.concat_tables(tables) if tables else self._program.layout.schema.empty_table()
 
-    def snapshot(self, feeder: dict[str, Any] | None = None) -> bytes:
-        """The whole state, and beside it whatever the feeder must remember, as plain data."""
-        if self._stored_program is None:
+    def snapshot(self, feeder: dict[str, Any] | None = None, *, with_program: bool = True) -> bytes:
+        """The whole state, and beside it whatever the feeder must remember, as plain data.
+
+        `with_program=False` leaves the program out, for feeders that keep it themselves.
+        """
+        if with_program and self._stored_program is None:
             self._stored_program = dump(self._program)
         writer = Writer()
         head = {
             "feeder": feeder,
-            "program": writer.add_bytes(self._stored_program),
+            "program": writer.add_bytes(self._stored_program) if with_program and self._stored_program else None,
             "watermark": self._watermark,
             "late": self.late,
+            "late_by_query": self.late_by_query,
             "keep_late": self._keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "runners": {name: runner.dump(writer) for name, runner in self._runners.items()},
@@ -160,24 +197,33 @@ class Session:
         return writer.finish(head)
 
     @classmethod
-    def restore(cls, blob: bytes, program: bytes | None = None) -> Session:
-        """The session that a snapshot was taken of. With `program`, it must be of that very program."""
+    def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
+        """The session that a snapshot was taken of; with `program` where the snapshot was taken without one."""
         reader = Reader(blob)
         try:
-            stored = reader.bytes(reader.head["program"])
-            if program is not None and stored != program:
-                raise StateError(
-                    "this state was written by another query, another schema or other settings; "
-                    "start it afresh, or go back to the query that wrote it"
-                )
-            session = cls(load(stored), keep_late=reader.head["keep_late"])
+            stored = None
+            if program is None:
+                stored = reader.bytes(reader.head["program"])
+                program = load(stored)
+            session = cls(program, keep_late=reader.head["keep_late"])
             session._stored_program = stored
             session.feeder = reader.head["feeder"]
             session._watermark = reader.head["watermark"]
             session.late = reader.head["late"]
+            session.late_by_query |= reader.head.get("late_by_query", {})
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
             for name, runner in session._runners.items():
                 runner.load(reader, reader.head["runners"][name])
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowInvalid) as error:
             raise StateError(f"this snapshot cannot be read by this version of Ouzel: {error}") from None
         return session
+
+
+def _types_named(query: BoundQuery) -> list[str] | None:
+    """The event types that a query names; None where it takes any."""
+    named: dict[str, None] = {}
+    for component in query.components:
+        if component.types is None:
+            return None
+        named |= dict.fromkeys(component.types)
+    return list(named)

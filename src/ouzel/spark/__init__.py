@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel.spark.batch import Matches
+    from ouzel.spark.checkpoint import state
     from ouzel.spark.dataframes import explain, match, matching
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
+    from ouzel.spark.listener import Listener
     from ouzel.spark.sql import register
 
 _HOMES = {
+    "Listener": "ouzel.spark.listener",
     "Matches": "ouzel.spark.batch",
     "clear_errors": "ouzel.spark.failures",
     "explain": "ouzel.spark.dataframes",
@@ -24,9 +27,10 @@ _HOMES = {
     "matching": "ouzel.spark.dataframes",
     "register": "ouzel.spark.sql",
     "session": "ouzel.spark.launch",
+    "state": "ouzel.spark.checkpoint",
 }
 
-__all__ = ["Matches", "clear_errors", "explain", "match", "matching", "register", "session"]
+__all__ = ["Listener", "Matches", "clear_errors", "explain", "match", "matching", "register", "session", "state"]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,7 @@ def match(
     time_unit: str | None = None,
     max_delay: int | str | timedelta | None = None,
     buckets: int | None = None,
+    late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
     **options: Any,
@@ -41,7 +42,9 @@ def match(
 
     A stream needs a watermark: call `withWatermark` on the time column before, or say here by how much events may be
     late with `max_delay`. `buckets` is the number of parts that its state is kept in, that of shuffle partitions unless
-    given; it must stay the same over the life of a checkpoint.
+    given; it must stay the same over the life of a checkpoint. What comes at or before the watermark is late: counted,
+    never matched. With `late=True` it comes out too, in rows of its own: a struct column `late` has the event, and the
+    columns of matches are null; of several queries the column `query` says for which one it was late.
 
     A batch is spread by the attributes of its equivalence tests. Where there are none, time is cut into slices of ten
     windows. `slices` gives their length ("1 hour", or ticks) and cuts queries with a key too, which helps where one key
@@ -58,9 +61,16 @@ def match(
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        frame, watermark_column = watermarked(bound, sources, max_delay)
+        frame, watermark = watermarked(bound, sources, max_delay)
         shares = plan_shares(bound.program, bound.clock)
-        return match_stream(replace(bound, frame=frame), shares, several, watermark_column, buckets)
+        taken = {"late", "query"} if several else set(next(iter(shares[0].outputs.values())).names) & {"late"}
+        if late and (clash := sorted(taken & set(named) if several else taken)):
+            raise InputError(
+                f"late=True adds a column 'late', and '{clash[0]}' is the name of something else; rename that"
+            )
+        return match_stream(replace(bound, frame=frame), shares, several, watermark, buckets=buckets, late=late)
+    if late:
+        raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
     if max_delay is not None:
         raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
     placements = plan_placements(bound, slices)

@@ -17,8 +17,8 @@ from ouzel.prepared import Query
 from ouzel.runtime.engine import duration_ticks, limits_of
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.program import Program, make_program
+from ouzel.spark.jobs import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
-from ouzel.spark.worker import NANOSECONDS_PER_MILLISECOND, Clock
 
 # Spark marks the column of a watermark with this.
 WATERMARK_METADATA = "spark.watermarkDelayMs"
@@ -112,11 +112,27 @@ def _widen(frames: Mapping[str, DataFrame], layout: Layout) -> DataFrame:
 # ── Watermarks ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Watermark:
+    """The column that moves time, and by how much it is held back, for each input."""
+
+    column: str
+    delays_ms: tuple[int, ...]
+
+
 def watermarked(
     events: Events, sources: Collection[DataFrame], max_delay: int | str | timedelta | None
-) -> tuple[DataFrame, str]:
-    """The events with a watermark, and the column that has it."""
+) -> tuple[DataFrame, Watermark]:
+    """The events with a watermark."""
     time = events.layout.time
+    for source in sources:
+        kind = source.schema[time].dataType
+        if isinstance(kind, T.TimestampNTZType | T.DateType):
+            raise InputError(
+                f"the time column '{time}' of a stream is of type {kind.simpleString()}, and Spark's watermarks go by "
+                f"timestamps with a zone only: convert it first, for example df.withColumn('{time}', "
+                f"col('{time}').cast('timestamp')), which reads it in the zone of the session"
+            )
     marked = [WATERMARK_METADATA in (source.schema[time].metadata or {}) for source in sources]
     if max_delay is None:
         if not all(marked):
@@ -124,7 +140,8 @@ def watermarked(
                 "a stream needs to know how late its events may be: say so with max_delay=, for example '5 min', or "
                 f"call df.withWatermark('{time}', '5 minutes') before"
             )
-        return events.frame, time
+        delays_ms = [int(source.schema[time].metadata[WATERMARK_METADATA]) for source in sources]
+        return events.frame, Watermark(time, tuple(delays_ms))
     if any(marked):
         raise InputError(f"the column '{time}' has a watermark already, so leave max_delay= out")
     clock = events.clock
@@ -132,10 +149,11 @@ def watermarked(
     delay_ms = -(-delay_ticks * clock.tick_ns // NANOSECONDS_PER_MILLISECOND)
     # An event that is late by just max_delay still counts; Spark's watermark would pass it, so it follows 1 ms behind.
     threshold = f"{delay_ms + 1} milliseconds"
+    delays_ms = [delay_ms + 1]
     if pa.types.is_timestamp(events.layout.schema.field(time).type):
-        return events.frame.withWatermark(quoted(time), threshold), time
+        return events.frame.withWatermark(quoted(time), threshold), Watermark(time, tuple(delays_ms))
     counted = events.frame.withColumn(WATERMARK_COLUMN, _on_sparks_clock(F.col(quoted(time)), clock))
-    return counted.withWatermark(quoted(WATERMARK_COLUMN), threshold), WATERMARK_COLUMN
+    return counted.withWatermark(quoted(WATERMARK_COLUMN), threshold), Watermark(WATERMARK_COLUMN, tuple(delays_ms))
 
 
 def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:

@@ -11,8 +11,8 @@ from ouzel.bind.model import BoundQuery
 from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.program import Program, describe, dump
+from ouzel.spark.jobs import Clock, Share
 from ouzel.spark.keys import KeyPath, counts_every_event, families, family_keys, keys_of
-from ouzel.spark.worker import Clock, Share
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from ouzel.spark.worker import StreamJob
+    from ouzel.spark.steps import StreamJob
 
 ArrowFunction = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -37,16 +37,41 @@ def on_workers(function: str, *arguments: Any) -> ArrowFunction:
 
 
 def bucket_processor(job: StreamJob) -> StatefulProcessor:
-    """The stateful step of a stream: one session, one state value and at most one timer for each bucket."""
+    """The stateful step of a stream: one session and at most one timer for each bucket."""
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     load = _loader((job,))
 
+    class SparkStore:
+        """A bucket's place in Spark's state store; see `ouzel.spark.saved.Store`."""
+
+        def __init__(self, handle: Any) -> None:
+            self._values = {name: handle.getValueState(name, "saved BINARY") for name in ("head", "terms")}
+            self._pieces = handle.getMapState("pieces", "number BIGINT", "saved BINARY")
+
+        def get(self, name: str) -> bytes | None:
+            found = self._values[name].get()
+            return None if found is None else bytes(found[0])
+
+        def put(self, name: str, value: bytes) -> None:
+            self._values[name].update((value,))
+
+        def get_piece(self, number: int) -> bytes | None:
+            found = self._pieces.getValue((number,))
+            return None if found is None else bytes(found[0])
+
+        def put_piece(self, number: int, value: bytes) -> None:
+            self._pieces.updateValue((number,), (value,))
+
+        def remove_piece(self, number: int) -> None:
+            self._pieces.removeKey((number,))
+
     class BucketProcessor(StatefulProcessor):
         def init(self, handle: Any) -> None:
             self._handle = handle
-            self._state = handle.getValueState("session", "saved BINARY")
+            self._store = SparkStore(handle)
+            self._loaded: tuple[Any, Any] | None = None
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             yield from self._step(key, timerValues, (bytes(row[1]) for row in rows), fired_ms=None)
@@ -55,20 +80,20 @@ def bucket_processor(job: StreamJob) -> StatefulProcessor:
             yield from self._step(key, timerValues, (), fired_ms=expiredTimerInfo.getExpiryTimeInMs())
 
         def _step(self, key: Any, times: Any, payloads: Iterable[bytes], fired_ms: int | None) -> Iterator[Any]:
-            worker, (job,) = load()
+            if self._loaded is None:
+                self._loaded = load()
+            worker, (job,) = self._loaded
             with worker.message_alone():
-                saved = self._state.get()
-                step = worker.step_bucket(
-                    job, key[0], None if saved is None else bytes(saved[0]), times.getCurrentWatermarkInMs(), payloads
-                )
+                step = worker.steps.step_bucket(job, key[0], self._store, times.getCurrentWatermarkInMs(), payloads)
                 # Spark itself takes away the timer that has just fired, after this call.
                 if step.old_timer_ms not in (None, fired_ms, step.timer_ms):
                     self._handle.deleteTimer(step.old_timer_ms)
                 if step.timer_ms is not None and step.timer_ms != step.old_timer_ms:
                     self._handle.registerTimer(step.timer_ms)
-                self._state.update((step.saved,))
                 for number, payload in step.answers:
-                    yield Row(query=number, payload=payload)
+                    yield Row(query=number, payload=payload, report=None)
+                if step.report is not None:
+                    yield Row(query=None, payload=None, report=step.report)
 
         def close(self) -> None:
             pass

@@ -27,10 +27,11 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
+from ouzel.spark.jobs import Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.sources import RfidDataSource
-from ouzel.spark.worker import Clock, message_alone
+from ouzel.spark.worker import message_alone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

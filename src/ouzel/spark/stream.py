@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -12,17 +13,28 @@ from ouzel.errors import InputError
 from ouzel.plan.model import Plan
 from ouzel.spark.buckets import bucket_names
 from ouzel.spark.catalyst import wanted
-from ouzel.spark.events import Events, key_column
+from ouzel.spark.events import Events, Watermark, key_column
 from ouzel.spark.keys import KeyPath
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.shares import SharePlan
 from ouzel.spark.shipping import bucket_processor, on_workers
-from ouzel.spark.worker import PACKED, PACKED_NUMBER, StreamJob
+from ouzel.spark.steps import StreamJob
+from ouzel.spark.terms import Terms
+from ouzel.spark.worker import LATE_COLUMN, PACKED, PACKED_NUMBER, PACKED_PAYLOAD, STEPPED, STEPPED_REPORT
+
+# What `Listener` looks for among the metrics that Spark observes.
+OBSERVED = "ouzel"
 
 
 def match_stream(
-    events: Events, shares: Sequence[SharePlan], several: bool, watermark_column: str, buckets: int | None
+    events: Events,
+    shares: Sequence[SharePlan],
+    several: bool,
+    watermark: Watermark,
+    *,
+    buckets: int | None = None,
+    late: bool = False,
 ) -> DataFrame:
     """Pack the rows of each bucket, step its session, unpack the matches."""
     conf = events.frame.sparkSession.conf
@@ -36,13 +48,15 @@ def match_stream(
         shares=tuple(part.share for part in shares),
         buckets=per_share,
         names=tuple(bucket_names(per_share * len(shares))),
+        terms=Terms(per_share, watermark.delays_ms, tuple(part.share.program for part in shares)).dump(),
+        late=late,
     )
     columns = dict.fromkeys(column for part in shares for column in part.columns)
     bucket_columns = [f"ouzel bucket {number}" for number in range(len(shares))]
     # The watermark column takes part in the test, or Spark would test before it moves the watermark, and events that no
     # pattern wants would no longer move time.
     rows = events.frame
-    for condition in wanted(_all_plans(shares), events.layout, watermark_column):
+    for condition in wanted(_all_plans(shares), events.layout, watermark.column):
         rows = rows.where(condition)
     placed = rows.select(
         *(quoted(column) for column in columns),
@@ -51,18 +65,33 @@ def match_stream(
             for part, bucket_column in zip(shares, bucket_columns, strict=True)
         ),
     )
-    packed = placed.mapInArrow(on_workers("pack", job.shares, bucket_columns, job.names), PACKED)
+    packed = placed.mapInArrow(on_workers("pack", replace(job, terms=b""), bucket_columns), PACKED)
     stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
-        statefulProcessor=bucket_processor(job), outputStructType=PACKED, outputMode="append", timeMode="eventTime"
+        statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
     )
+    reports = F.to_json(F.collect_list(STEPPED_REPORT))
+    # Two streams of matches may be joined in one query, so each has a name of its own.
+    observed = stepped.observe(f"{OBSERVED} {job.digest[:8]}", reports.alias("reports"))
+    payloads = observed.select(PACKED_NUMBER, PACKED_PAYLOAD)
     outputs = {name: schema for part in shares for name, schema in part.outputs.items()}
-    if not several:
-        (schema,) = outputs.values()
-        return stepped.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
-    united = pa.schema(
-        [pa.field("query", pa.string()), *(pa.field(name, pa.struct(list(schema))) for name, schema in outputs.items())]
-    )
-    return stepped.mapInArrow(on_workers("unpack_all", united.serialize().to_pybytes()), spark_schema(united))
+    late_fields = [pa.field(LATE_COLUMN, _late_type(events, columns))] if late else []
+    if several:
+        structs = [pa.field(name, pa.struct(list(schema))) for name, schema in outputs.items()]
+        return _unpacked(payloads, "unpack_all", [pa.field("query", pa.string()), *structs, *late_fields])
+    (schema,) = outputs.values()
+    if late:
+        return _unpacked(payloads, "unpack_with_late", [*(field.with_nullable(True) for field in schema), *late_fields])
+    return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
+
+
+def _unpacked(payloads: DataFrame, function: str, fields: Sequence[pa.Field]) -> DataFrame:
+    schema = pa.schema(fields)
+    return payloads.mapInArrow(on_workers(function, schema.serialize().to_pybytes()), spark_schema(schema))
+
+
+def _late_type(events: Events, columns: Iterable[str]) -> pa.StructType:
+    """Late events have the columns that some query reads; the others were left behind."""
+    return pa.struct([events.layout.schema.field(column).with_nullable(True) for column in columns])
 
 
 def _bucket(keys: Sequence[KeyPath], buckets: int) -> Column:

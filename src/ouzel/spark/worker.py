@@ -5,71 +5,19 @@ Nothing here imports PySpark; every function can be called, and is tested, witho
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 
 import pyarrow as pa
 
-from ouzel.errors import InputError, LimitError, OuzelError, StateError
-from ouzel.runtime.framing import seal, unseal
+from ouzel.errors import LimitError, OuzelError
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.session import Session
+from ouzel.spark import steps
+from ouzel.spark.jobs import Share
 from ouzel.spark.packing import from_payload, gather, payloads_of, split_by
-
-BUCKET_MAGIC = b"OUZELBKT"
-BUCKET_VERSION = 1
-
-NANOSECONDS_PER_MILLISECOND = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Spark's watermark counts milliseconds, events count ticks.
-
-    >>> microseconds = Clock(tick_ns=1_000)
-    >>> microseconds.watermark_tick(5), microseconds.timer_ms(5_000), microseconds.timer_ms(5_001)
-    (5000, 5, 6)
-    """
-
-    tick_ns: int
-    origin_ms: int = 0  # what tick 0 is on Spark's clock
-
-    def watermark_tick(self, watermark_ms: int) -> int:
-        """The last tick that the watermark has reached."""
-        return (watermark_ms - self.origin_ms) * NANOSECONDS_PER_MILLISECOND // self.tick_ns
-
-    def timer_ms(self, tick: int) -> int:
-        """The first watermark that has reached the tick; an earlier one would release a negated end too early."""
-        return -(-tick * self.tick_ns // NANOSECONDS_PER_MILLISECOND) + self.origin_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Queries that are answered together, and the columns of their events. Bytes, because it travels to the workers."""
-
-    program: bytes
-    columns: bytes  # the Arrow schema of the events as the program knows them
-    time: str
-    queries: tuple[str, ...]  # names, in the order of their numbers in the output
-    first_query: int  # the number of the first of them among all queries of the job
-    clock: Clock
-
-    def events(self, table: pa.Table) -> pa.Table:
-        """The columns that the program needs, with the types it was compiled for."""
-        schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
-        nulls = table[self.time].null_count
-        if nulls:
-            raise InputError(
-                f"the time column '{self.time}' is null in {nulls:,} of {table.num_rows:,} rows; an event must have a "
-                f'time: filter such rows out with df.where("{self.time} IS NOT NULL"), or give them one'
-            )
-        # Spark labels timestamps with the session's time zone; the ticks are the same.
-        return table.select(schema.names).cast(schema)
 
 
 @contextmanager
@@ -81,16 +29,6 @@ def message_alone() -> Iterator[None]:
         # Spark's worker reads this when it reports the error, and then ends.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
-
-
-@cache
-def settle() -> None:
-    """Once in each process, after its first task: let the garbage collector forget the libraries that were loaded.
-
-    Spark's workers collect garbage after every task, and walking through numba's objects takes longer than many tasks.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +89,7 @@ def _answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> 
         _answers_of_whole(share, job, batches) if job.memory_limit is None else _answers_in_order(share, job, batches)
     )
     for part, answer in found:
-        for number, table in _numbered(share, answer):
+        for number, table in share.numbered(answer):
             owned = table if job.slices is None else job.slices.owned(table, part)
             if owned.num_rows:
                 yield number, owned
@@ -209,17 +147,15 @@ def _parts(share: Share, job: BatchJob, table: pa.Table) -> Iterator[tuple[int, 
     yield from split_by(events.append_column(PART_COLUMN, table[PART_COLUMN]), PART_COLUMN)
 
 
-def _numbered(share: Share, answer: dict[str, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-    for number, name in enumerate(share.queries, start=share.first_query):
-        if name in answer and answer[name].num_rows:
-            yield number, answer[name]
-
-
 # ── Payloads ───────────────────────────────────────────────────────────────────────────────────────
 
 PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
 PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
+# Each call of a bucket also gives a row without a payload that tells how the bucket stands.
+STEPPED_REPORT = "report"
+STEPPED = f"{PACKED}, {STEPPED_REPORT} STRING"
+LATE_COLUMN = "late"
 
 
 def packed_batch(numbers: Sequence[int], payloads: Sequence[bytes]) -> pa.RecordBatch:
@@ -230,106 +166,77 @@ def packed_batch(numbers: Sequence[int], payloads: Sequence[bytes]) -> pa.Record
 
 
 def pack(
-    shares: Sequence[Share], bucket_columns: Sequence[str], names: Sequence[int], batches: Iterable[pa.RecordBatch]
+    job: steps.StreamJob, bucket_columns: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, once for each share, as (name of the bucket, payload).
 
-    `bucket_columns` has for each share the column with the bucket, 0 … buckets - 1, of each row; the buckets of share i
-    are named names[i * buckets], names[i * buckets + 1] and so on.
+    `bucket_columns` has for each share the column with the bucket, 0 … buckets - 1, of each row.
     """
-    buckets = len(names) // len(shares)
+    yield packed_batch([steps.CONTROL], [b""])
     for table in gather(batches):
-        for index, (share, bucket_column) in enumerate(zip(shares, bucket_columns, strict=True)):
+        for index, (share, bucket_column) in enumerate(zip(job.shares, bucket_columns, strict=True)):
             events = share.events(table).append_column(bucket_column, table[bucket_column])
             for bucket, rows in split_by(events, bucket_column):
                 for payload in payloads_of(rows):
-                    yield packed_batch([names[index * buckets + bucket]], [payload])
+                    yield packed_batch([job.names[index * job.buckets + bucket]], [payload])
 
 
 def unpack(number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of query `number` out of its payloads."""
-    for batch in batches:
-        for found, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            if found == number:
-                yield from from_payload(payload.as_buffer()).to_batches()
+    for found, rows in _unpacked(batches):
+        if found == number:
+            yield rows
+
+
+def unpack_with_late(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The matches of the only query and, in a last column, the events that came too late for it."""
+    target = pa.ipc.read_schema(pa.py_buffer(schema))
+    for number, rows in _unpacked(batches):
+        late = target.field(LATE_COLUMN)
+        if number < 0:
+            columns = [pa.nulls(rows.num_rows, field.type) for field in target]
+            columns[-1] = _as_struct(rows, late.type)
+        else:
+            columns = [*rows.columns, pa.nulls(rows.num_rows, late.type)]
+        yield pa.record_batch(columns, schema=target)
 
 
 def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of all queries: a column with the query's name, and for each query a struct, null in others' rows."""
+    """The rows of all queries: a column with the query's name, and for each query a struct, null in others' rows.
+
+    Late events, where they were asked for, are in a last column of their own, in rows of the query they were late for.
+    """
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     names = target.names[1:]
+    for number, rows in _unpacked(batches):
+        count = rows.num_rows
+        query, column = (number, number) if number >= 0 else (~number, len(names) - 1)
+        columns = [pa.nulls(count, target.field(name).type) for name in names]
+        columns[column] = _as_struct(rows, target.field(names[column]).type)
+        yield pa.record_batch([pa.array([names[query]] * count, pa.string()), *columns], schema=target)
+
+
+def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
     for batch in batches:
         for number, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            for rows in from_payload(payload.as_buffer()).to_batches():
-                count = rows.num_rows
-                columns = [pa.nulls(count, target.field(name).type) for name in names]
-                columns[number] = rows.to_struct_array().cast(target.field(names[number]).type)
-                yield pa.record_batch([pa.array([names[number]] * count, pa.string()), *columns], schema=target)
+            if payload.is_valid:
+                for rows in from_payload(payload.as_buffer()).to_batches():
+                    yield number, rows
 
 
-# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
+def _as_struct(rows: pa.RecordBatch, target: pa.StructType) -> pa.StructArray:
+    """Rows as structs of a type that may have more fields."""
+    fields = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in target
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(target))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamJob:
-    """A stream's queries and how their state is spread: share i has the buckets names[i * buckets] and following."""
+def describe_buckets(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What stored buckets hold open, for `ouzel.spark.state`."""
+    from ouzel.spark.describing import describe
 
-    shares: tuple[Share, ...]
-    buckets: int
-    names: tuple[int, ...]
-
-    def share_of(self, name: int) -> Share:
-        """The share that a bucket belongs to."""
-        return self.shares[self.names.index(name) // self.buckets]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one call of Spark's for one bucket comes to."""
-
-    saved: bytes
-    old_timer_ms: int | None  # registered with Spark before the call
-    timer_ms: int | None  # to be registered after it
-    answers: list[tuple[int, bytes]]  # (number of the query, payload)
-
-
-def step_bucket(job: StreamJob, name: int, saved: bytes | None, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-    """Restore a bucket, let its time run to Spark's watermark, take in new events, and save it.
-
-    Time runs first: what the watermark has passed is settled before the new events come, so that the session can judge
-    which of them are late. Spark drops none of them, since it does not see into payloads.
-    """
-    share = job.share_of(name)
-    session, old_timer_ms = _restore(job, share, saved)
-    answer: dict[str, pa.Table] = {}
-    if watermark_ms > 0:  # Spark's is 0 until it has seen an event
-        answer = session.advance(share.clock.watermark_tick(watermark_ms))
-    for payload in payloads:
-        session.push(from_payload(payload))
-    deadline = session.next_deadline
-    timer_ms = None if deadline is None else share.clock.timer_ms(deadline)
-    return Step(
-        saved=_save(job, timer_ms, session),
-        old_timer_ms=old_timer_ms,
-        timer_ms=timer_ms,
-        answers=[(number, payload) for number, table in _numbered(share, answer) for payload in payloads_of(table)],
-    )
-
-
-def _save(job: StreamJob, timer_ms: int | None, session: Session) -> bytes:
-    head = json.dumps({"buckets": job.buckets, "timer_ms": timer_ms}).encode("utf-8")
-    return seal(BUCKET_MAGIC, BUCKET_VERSION, [len(head).to_bytes(4, "little"), head, session.snapshot()])
-
-
-def _restore(job: StreamJob, share: Share, saved: bytes | None) -> tuple[Session, int | None]:
-    if saved is None:
-        return Session.open(share.program), None
-    body = unseal(BUCKET_MAGIC, BUCKET_VERSION, saved, "state of a stream")
-    head_length = int.from_bytes(body[:4], "little")
-    head = json.loads(bytes(body[4 : 4 + head_length]))
-    if head["buckets"] != job.buckets:
-        raise StateError(
-            f"this checkpoint was written with buckets={head['buckets']}, and the stream now asks for {job.buckets}; "
-            f"go on with buckets={head['buckets']}, or start from a new checkpoint"
-        )
-    return Session.restore(bytes(body[4 + head_length :]), share.program), head["timer_ms"]
+    yield from describe(schema, batches)

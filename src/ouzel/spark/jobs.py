@@ -1,0 +1,63 @@
+"""What travels to Spark's workers: a share of the queries as bytes, and how its time stands to Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ouzel.errors import InputError
+
+NANOSECONDS_PER_MILLISECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Spark's watermark counts milliseconds, events count ticks.
+
+    >>> microseconds = Clock(tick_ns=1_000)
+    >>> microseconds.watermark_tick(5), microseconds.timer_ms(5_000), microseconds.timer_ms(5_001)
+    (5000, 5, 6)
+    """
+
+    tick_ns: int
+    origin_ms: int = 0  # what tick 0 is on Spark's clock
+
+    def watermark_tick(self, watermark_ms: int) -> int:
+        """The last tick that the watermark has reached."""
+        return (watermark_ms - self.origin_ms) * NANOSECONDS_PER_MILLISECOND // self.tick_ns
+
+    def timer_ms(self, tick: int) -> int:
+        """The first watermark that has reached the tick; an earlier one would release a negated end too early."""
+        return -(-tick * self.tick_ns // NANOSECONDS_PER_MILLISECOND) + self.origin_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Queries that are answered together, and the columns of their events. Bytes, because it travels to the workers."""
+
+    program: bytes
+    columns: bytes  # the Arrow schema of the events as the program knows them
+    time: str
+    queries: tuple[str, ...]  # names, in the order of their numbers in the output
+    first_query: int  # the number of the first of them among all queries of the job
+    clock: Clock
+
+    def events(self, table: pa.Table) -> pa.Table:
+        """The columns that the program needs, with the types it was compiled for."""
+        schema = pa.ipc.read_schema(pa.py_buffer(self.columns))
+        nulls = table[self.time].null_count
+        if nulls:
+            raise InputError(
+                f"the time column '{self.time}' is null in {nulls:,} of {table.num_rows:,} rows; an event must have a "
+                f'time: filter such rows out with df.where("{self.time} IS NOT NULL"), or give them one'
+            )
+        # Spark labels timestamps with the session's time zone; the ticks are the same.
+        return table.select(schema.names).cast(schema)
+
+    def numbered(self, answer: dict[str, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        """The answers that have rows, by the numbers of their queries among all of the job."""
+        for number, name in enumerate(self.queries, start=self.first_query):
+            if name in answer and answer[name].num_rows:
+                yield number, answer[name]

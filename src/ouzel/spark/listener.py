@@ -1,0 +1,158 @@
+"""`Listener`: how the queries of running streams stand, after each micro-batch."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ouzel.spark.stream import OBSERVED
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "behind newest", "behind clock")
+
+
+@dataclass
+class Standing:
+    """How one query of a stream stands. Counts go back to the beginning of the stream's checkpoint."""
+
+    stream: str
+    query: str
+    matches: int = 0
+    open_runs: int = 0
+    open_events: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    # How far the watermark is behind the newest event, and behind the clock; None before the first event.
+    behind_newest_seconds: float | None = None
+    behind_clock_seconds: float | None = None
+
+
+@dataclass
+class _Stream:
+    name: str
+    # What each bucket told last: (step, by query).
+    buckets: dict[int, tuple[int, dict[str, dict[str, int]]]] = field(default_factory=dict)
+    newest: datetime | None = None
+    behind_newest_seconds: float | None = None
+    behind_clock_seconds: float | None = None
+
+
+class Listener(StreamingQueryListener):
+    """Follows all streams of a session in which queries run: matches, what is open, its size, late events and lag.
+
+    Add it before the stream starts; a bucket is known from its first micro-batch on. `standings()` gives one
+    `Standing` for each query, and `live()` shows them in the terminal while it lasts.
+
+    >>> listener = Listener()
+    >>> spark.streams.addListener(listener)                                                   # doctest: +SKIP
+    >>> listener.standings()
+    []
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+        # Spark calls from a thread of its own.
+        self._lock = threading.Lock()
+
+    # ── What Spark calls ───────────────────────────────────────────────────────────────────────────
+
+    def onQueryStarted(self, event: Any) -> None:
+        """A stream has started."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """A stream has nothing to do."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """A stream has ended; how it stood stays."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A micro-batch has ended."""
+        progress = event.progress
+        ours = [row for name, row in progress.observedMetrics.items() if name.startswith(f"{OBSERVED} ")]
+        if ours:
+            reports = [json.loads(report) for row in ours for report in json.loads(row["reports"] or "[]")]
+            times = {name: _moment(text) for name, text in dict(progress.eventTime or {}).items()}
+            self._take(str(progress.id), progress.name or str(progress.id)[:8], reports, times, progress.timestamp)
+
+    def _take(
+        self, identity: str, name: str, reports: list[dict[str, Any]], times: dict[str, datetime], clock: str
+    ) -> None:
+        with self._lock:
+            stream = self._streams.setdefault(identity, _Stream(name))
+            for report in reports:
+                known = stream.buckets.get(report["bucket"], (-1, {}))
+                if report["step"] > known[0]:
+                    stream.buckets[report["bucket"]] = (report["step"], report["queries"])
+            newest = times.get("max")
+            if newest is not None and (stream.newest is None or newest > stream.newest):
+                stream.newest = newest
+            watermark = times.get("watermark")
+            # Spark's watermark stands at 1970 until it has seen an event.
+            if watermark is not None and watermark.timestamp() > 0:
+                stream.behind_clock_seconds = (_moment(clock) - watermark).total_seconds()
+                if stream.newest is not None:
+                    stream.behind_newest_seconds = (stream.newest - watermark).total_seconds()
+
+    # ── What it knows ──────────────────────────────────────────────────────────────────────────────
+
+    def standings(self) -> list[Standing]:
+        """How each query of each stream stands, after the last micro-batch that has ended."""
+        found: dict[tuple[str, str], Standing] = {}
+        with self._lock:
+            for identity, stream in self._streams.items():
+                for _, queries in stream.buckets.values():
+                    for query, told in queries.items():
+                        standing = found.setdefault((identity, query), Standing(stream.name, query))
+                        for name, value in told.items():
+                            setattr(standing, name, getattr(standing, name) + value)
+                        standing.behind_newest_seconds = stream.behind_newest_seconds
+                        standing.behind_clock_seconds = stream.behind_clock_seconds
+        return list(found.values())
+
+    def table(self) -> Table:
+        """The standings as a table of rich's."""
+        from rich.table import Table
+
+        table = Table(title="queries over streams")
+        for column in COLUMNS:
+            table.add_column(column, justify="left" if column == "query" else "right")
+        for one in self.standings():
+            counts = (one.matches, one.open_runs, one.open_events)
+            table.add_row(
+                one.query,
+                *(f"{count:,}" for count in counts),
+                f"{one.state_bytes / 1e6:.1f} MB",
+                f"{one.late:,}",
+                *(_seconds(lag) for lag in (one.behind_newest_seconds, one.behind_clock_seconds)),
+            )
+        return table
+
+    @contextmanager
+    def live(self, console: Console | None = None) -> Iterator[None]:
+        """Show the table in the terminal, four times a second, while the block lasts.
+
+        >>> with listener.live():                                                             # doctest: +SKIP
+        ...     stream.awaitTermination()
+        """
+        from rich.live import Live
+
+        with Live(get_renderable=self.table, console=console, refresh_per_second=4):
+            yield
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _seconds(lag: float | None) -> str:
+    return "–" if lag is None else f"{lag:,.1f} s"

@@ -1,0 +1,228 @@
+"""The state of a bucket as it is stored: a snapshot of its session, and the steps that were taken since.
+
+A step is the watermark and the payloads that came with it. A session that takes the same steps comes to the same state,
+so only what came in has to be written with each micro-batch; a snapshot is written when the steps have grown as large
+as the last one, which costs as much again on average. Steps form a chain of digests, by which a worker that has kept
+the session of an earlier step knows that it can go on from there instead of from the snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ouzel.errors import StateError
+from ouzel.runtime.framing import seal, unseal
+from ouzel.runtime.program import Program
+from ouzel.runtime.session import Session
+from ouzel.spark.packing import from_payload
+
+HEAD_MAGIC, STEP_MAGIC = b"OUZELBKT", b"OUZELSTP"
+HEAD_VERSION = STEP_VERSION = 1
+
+# Where steps together are smaller than this, a snapshot is not worth writing.
+STEPS_BYTES_MIN = 1 << 20
+# So many steps are taken again at most when a session is restored.
+STEPS_MAX = 64
+# Workers take turns; one that is so many steps behind can still catch up without reading the snapshot.
+STEPS_KEPT = 8
+# A value of Spark's must stay far below 2 GB.
+PIECE_BYTES_MAX = 32 * 1024 * 1024
+
+
+class Store(Protocol):
+    """Where Spark keeps a bucket: values by name, and pieces by number."""
+
+    def get(self, name: str) -> bytes | None:
+        """The value of a name; None where there is none."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set the value of a name."""
+
+    def get_piece(self, number: int) -> bytes | None:
+        """A piece; None where there is none."""
+
+    def put_piece(self, number: int, value: bytes) -> None:
+        """Set a piece."""
+
+    def remove_piece(self, number: int) -> None:
+        """Give a piece up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What one step brought: how far time has moved, and new events."""
+
+    watermark: int | None
+    payloads: Sequence[bytes]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.payloads))
+
+    def apply(self, session: Session) -> dict[str, pa.Table]:
+        """Time runs first: what the watermark has passed is settled before the new events come, so that the session
+        can judge which of them are late."""
+        answer = {} if self.watermark is None else session.advance(self.watermark)
+        for payload in self.payloads:
+            session.push(from_payload(payload))
+        return answer
+
+    def digest(self, before: str) -> str:
+        """The chain of steps up to this one."""
+        chain = blake2b(f"{before} {self.watermark}".encode(), digest_size=16)
+        for payload in self.payloads:
+            chain.update(payload)
+        return chain.hexdigest()
+
+    def dump(self) -> bytes:
+        text = json.dumps({"watermark": self.watermark, "payloads": list(map(len, self.payloads))}).encode("utf-8")
+        return seal(STEP_MAGIC, STEP_VERSION, [len(text).to_bytes(4, "little"), text, *self.payloads])
+
+    @classmethod
+    def load(cls, blob: bytes) -> Movement:
+        body = unseal(STEP_MAGIC, STEP_VERSION, blob, "step of a stream")
+        at = 4 + int.from_bytes(body[:4], "little")
+        head = json.loads(bytes(body[4:at]))
+        payloads = []
+        for length in head["payloads"]:
+            payloads.append(bytes(body[at : at + length]))
+            at += length
+        return cls(head["watermark"], payloads)
+
+
+@dataclass(slots=True)
+class Head:
+    """What is read first of a bucket, and written with every step."""
+
+    terms: str  # the digest of the terms that the state was written for
+    chain: list[str]  # digests of steps first … first + len(chain) - 1; the last is where the bucket stands
+    first: int = 0
+    snapshot_at: int = 0  # the step whose snapshot is stored; 0: none, the session was fresh
+    snapshot_pieces: int = 0
+    snapshot_bytes: int = 0
+    steps_bytes: int = 0  # of the steps after the snapshot
+    timer_ms: int | None = None
+    matches: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """How many steps have been taken."""
+        return self.first + len(self.chain) - 1
+
+    @property
+    def stored_bytes(self) -> int:
+        """About how much is stored of what is open."""
+        return self.snapshot_bytes + self.steps_bytes
+
+    def dump(self) -> bytes:
+        return seal(HEAD_MAGIC, HEAD_VERSION, json.dumps(asdict(self)).encode("utf-8"))
+
+    @classmethod
+    def load(cls, blob: bytes) -> Head:
+        stored: dict[str, Any] = json.loads(bytes(unseal(HEAD_MAGIC, HEAD_VERSION, blob, "state of a stream")))
+        return cls(**stored)
+
+
+# ── Restoring ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def restore(head: Head, store: Store, program: Program, *, keep_late: bool = False) -> Session:
+    """The session where the bucket stands, from its snapshot and the steps since."""
+    session = Session(program, keep_late=keep_late)
+    if head.snapshot_pieces:
+        pieces = [_piece(store, -1 - number) for number in range(head.snapshot_pieces)]
+        session = Session.restore(pieces[0] if len(pieces) == 1 else b"".join(pieces), program)
+    catch_up(session, head, store, head.snapshot_at)
+    return session
+
+
+def catch_up(session: Session, head: Head, store: Store, step: int) -> None:
+    """Take the steps after `step` again."""
+    for number in range(step + 1, head.step + 1):
+        Movement.load(_piece(store, number)).apply(session)
+        session.take_late()
+
+
+def _piece(store: Store, number: int) -> bytes:
+    piece = store.get_piece(number)
+    if piece is None:
+        raise StateError("a part of the state of this stream is missing; its checkpoint is damaged")
+    return piece
+
+
+# ── Saving ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def save(
+    head: Head, store: Store, movement: Movement, session: Session, *, steps_bytes_min: int = STEPS_BYTES_MIN
+) -> None:
+    """Store a step that the session has just taken, or a snapshot where that is as cheap; `head` moves on."""
+    head.chain.append(movement.digest(head.chain[-1]))
+    step_bytes = movement.size
+    few = head.step - head.snapshot_at < STEPS_MAX and step_bytes <= PIECE_BYTES_MAX
+    if few and head.steps_bytes + step_bytes <= max(head.snapshot_bytes, steps_bytes_min):
+        store.put_piece(head.step, movement.dump())
+        head.steps_bytes += step_bytes
+        return
+    for number in range(head.first + 1, head.step):
+        # All of them: a step that is itself not stored breaks the way of whoever is behind.
+        if number <= head.step - STEPS_KEPT or step_bytes > PIECE_BYTES_MAX:
+            store.remove_piece(number)
+    if step_bytes <= PIECE_BYTES_MAX:
+        store.put_piece(head.step, movement.dump())
+        kept = max(head.first, head.step - STEPS_KEPT)
+    else:
+        kept = head.step
+    head.chain, head.first = head.chain[kept - head.first :], kept
+    pieces = list(_pieces(session.snapshot(with_program=False)))
+    for number in range(len(pieces), head.snapshot_pieces):
+        store.remove_piece(-1 - number)
+    for number, piece in enumerate(pieces):
+        store.put_piece(-1 - number, piece)
+    head.snapshot_at, head.snapshot_pieces = head.step, len(pieces)
+    head.snapshot_bytes, head.steps_bytes = sum(map(len, pieces)), 0
+
+
+def _pieces(blob: bytes) -> Iterator[bytes]:
+    for first in range(0, len(blob), PIECE_BYTES_MAX):
+        yield blob[first : first + PIECE_BYTES_MAX]
+
+
+# ── Sessions that a worker keeps ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    digest: str
+    session: Session
+    bytes: int
+
+
+class Keeper:
+    """Sessions of a worker between its steps, the least recently used given up first.
+
+    Whether one may be used is told by its digest alone, so it does not matter which worker gets which bucket, nor
+    whether a step is tried twice.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+
+    def take(self, terms: str, name: int) -> tuple[str, Session] | None:
+        """A session and the digest of its last step. It is not kept any longer: a step that fails may spoil it."""
+        kept = self._kept.pop((terms, name), None)
+        return None if kept is None else (kept.digest, kept.session)
+
+    def keep(self, head: Head, name: int, session: Session) -> None:
+        """Keep a session that stands where the head says."""
+        self._kept[head.terms, name] = _Kept(head.chain[-1], session, head.stored_bytes)
+        while sum(kept.bytes for kept in self._kept.values()) > self._bytes_max:
+            self._kept.popitem(last=False)

@@ -1,0 +1,143 @@
+"""The terms of a checkpoint: the queries, columns, delay and buckets that its state was written for.
+
+They are stored with the state, so that a stream that comes back with others is refused with what exactly has changed.
+Limits may change, and columns that no query uses may come and go. What was stored is read as this version reads it
+before it is compared, so that an upgrade that writes programs in another way is no change.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.bind.codec import encode
+from ouzel.bind.model import BoundQuery, Catalog, TimeWindow
+from ouzel.runtime.framing import seal, unseal
+from ouzel.runtime.program import Program, load
+
+MAGIC = b"OUZELTRM"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What must stay the same over the life of a checkpoint."""
+
+    buckets: int
+    # By how many milliseconds the watermark stays behind, for each input.
+    delays_ms: tuple[int, ...]
+    # The compiled queries of each share.
+    programs: tuple[bytes, ...]
+
+    def dump(self) -> bytes:
+        """The terms as bytes."""
+        head = {"buckets": self.buckets, "delays_ms": self.delays_ms, "programs": list(map(len, self.programs))}
+        text = json.dumps(head).encode("utf-8")
+        body = b"".join([len(text).to_bytes(4, "little"), text, *self.programs])
+        return seal(MAGIC, VERSION, zlib.compress(body))
+
+    @classmethod
+    def load(cls, blob: bytes) -> Terms:
+        """What `dump` wrote; StateError where it is damaged or from a newer version."""
+        body = zlib.decompress(unseal(MAGIC, VERSION, blob, "checkpoint"))
+        at = 4 + int.from_bytes(body[:4], "little")
+        head = json.loads(body[4:at])
+        programs = []
+        for length in head["programs"]:
+            programs.append(body[at : at + length])
+            at += length
+        return cls(head["buckets"], tuple(head["delays_ms"]), tuple(programs))
+
+
+def disagreement(stored: bytes, current: bytes) -> str | None:
+    """What of the stored terms is not so any more and what to do; None where the stream may go on."""
+    old, new = Terms.load(stored), Terms.load(current)
+    or_anew = "or start from a new checkpoint"
+    if old.buckets != new.buckets:
+        return (
+            f"this checkpoint was written with buckets={old.buckets}, and the stream now asks for {new.buckets}; "
+            f"go on with buckets={old.buckets}, {or_anew}"
+        )
+    if old.delays_ms != new.delays_ms:
+        return (
+            f"this checkpoint was written with a watermark {_spoken(old.delays_ms)} behind, and the stream now asks "
+            f"for {_spoken(new.delays_ms)}; go on with the old delay, {or_anew}"
+        )
+    before, now = [load(program) for program in old.programs], [load(program) for program in new.programs]
+    names_before, names_now = (_names(programs) for programs in (before, now))
+    if sorted(names_before) != sorted(names_now):
+        return (
+            f"this checkpoint was written by the queries {', '.join(names_before)}, and the stream now has "
+            f"{', '.join(names_now)}; go on with the same queries, {or_anew}"
+        )
+    for one, other in zip(before, now, strict=False):
+        changed = _changed_column(one, other) or _changed_query(one, other)
+        if changed:
+            return f"{changed}, {or_anew}"
+    if names_before != names_now:
+        return f"the queries of this checkpoint are grouped by other keys now; go back to what wrote it, {or_anew}"
+    return None
+
+
+def _spoken(delays_ms: Sequence[int]) -> str:
+    return " and ".join(f"{delay:,} ms" for delay in delays_ms)
+
+
+def _names(programs: Sequence[Program]) -> list[str]:
+    return [q.name for program in programs for q in program.queries] + [
+        expression.name for program in programs for expression in program.algebra
+    ]
+
+
+def _changed_column(old: Program, new: Program) -> str | None:
+    before, now = old.layout.schema, new.layout.schema
+    for field in before:
+        if field.name not in now.names:
+            return f"the column '{field.name}', which the queries of this checkpoint use, is gone; bring it back"
+        other = now.field(field.name).type
+        if other != field.type and not _same_moments(field.type, other):
+            return (
+                f"the column '{field.name}' was of type {field.type} when this checkpoint was written, and is {other} "
+                "now; cast it back"
+            )
+    for field in now:
+        if field.name not in before.names:
+            return (
+                f"the column '{field.name}' is new, and a query of this checkpoint shows all columns; "
+                "drop it, or name what is to be shown in RETURN and start afresh"
+            )
+    if (old.layout.time, old.layout.type, old.layout.order) != (new.layout.time, new.layout.type, new.layout.order):
+        return "time=, type= or order= name other columns than when this checkpoint was written; name the old ones"
+    return None
+
+
+def _same_moments(one: pa.DataType, other: pa.DataType) -> bool:
+    """Timestamps that differ only in the zone they are shown in."""
+    both = pa.types.is_timestamp(one) and pa.types.is_timestamp(other)
+    return both and one.unit == other.unit and (one.tz is None) == (other.tz is None)
+
+
+def _changed_query(old: Program, new: Program) -> str | None:
+    for before, now in zip(old.queries, new.queries, strict=False):
+        if before.name != now.name or _essence(before) != _essence(now):
+            return f"query '{now.name}' is not the one that wrote this checkpoint; go back to that one"
+    for one, other in zip(old.algebra, new.algebra, strict=False):
+        texts = [AlgebraQuery(q.name, q.expression, q.params).encoded() for q in (one, other)]
+        if texts[0] != texts[1]:
+            return f"query '{other.name}' is not the one that wrote this checkpoint; go back to that one"
+    same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
+    if not same_model or old.rules_off != new.rules_off:
+        return "model= or rules_off= are not those that wrote this checkpoint; go back to them"
+    return None
+
+
+def _essence(query: BoundQuery) -> Any:
+    """A query without how it was written and without the columns that it does not use."""
+    window = replace(query.window, written="") if isinstance(query.window, TimeWindow) else query.window
+    return encode(replace(query, text="", catalog=Catalog(), window=window))
