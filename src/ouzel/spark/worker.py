@@ -5,10 +5,12 @@ Nothing here imports PySpark; every function can be called, and is tested, witho
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 
@@ -29,6 +31,16 @@ def message_alone() -> Iterator[None]:
         # Spark's worker reads this when it reports the error, and then ends.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+@cache
+def settle() -> None:
+    """Once in each process, after its first task: let the garbage collector forget the libraries that were loaded.
+
+    Spark's workers collect garbage after every task, and walking through numba's objects takes longer than many tasks.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
@@ -69,6 +81,8 @@ class BatchJob:
     slices: Slices | None = None
     # How many bytes of events to hold at a time; Spark has then sorted them. None: all of them, in any order.
     memory_limit: int | None = None
+    # The columns as the queries know them, where Spark could not hand them over by those names.
+    columns: tuple[str, ...] | None = None
 
 
 def match_partition(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,6 +99,8 @@ def match_partition_packed(share: Share, job: BatchJob, batches: Iterable[pa.Rec
 
 
 def _answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    if job.columns is not None:
+        batches = (batch.rename_columns(job.columns) for batch in batches)
     found = (
         _answers_of_whole(share, job, batches) if job.memory_limit is None else _answers_in_order(share, job, batches)
     )
