@@ -12,6 +12,7 @@ import pytest
 
 import ouzel
 from ouzel.bind import bind, catalog_for
+from ouzel.errors import LimitError
 from ouzel.kernels.counters_shared_tables import SegmentPart, build_shared_tables
 from ouzel.lang import parse
 from ouzel.plan import make_plan, sharing
@@ -193,6 +194,16 @@ def test_keys_that_are_gone_are_forgotten() -> None:
         told[name] += table.num_rows
     assert told == {"query": 15_000, "query_2": 15_000, "query_3": 0}
     assert max(sizes[-5:]) <= 2 * max(sizes[8:14]), sizes
+
+
+def test_the_limit_of_events_is_for_each_query() -> None:
+    queries = ["PATTERN SEQ(A a, B b) AGG COUNT WITHIN 9", "PATTERN SEQ(A a, C c) AGG COUNT WITHIN 9"]
+    engine = ouzel.Engine(queries, limits={"max_buffered_events": 10})
+    engine.push([{"type": "A", "ts": 5}] * 10)
+    with pytest.raises(
+        LimitError, match=r"the queries query, query_2 hold 25 events, .* max_buffered_events=10 for each"
+    ):
+        engine.push([{"type": "A", "ts": 5}] * 15)
 
 
 def test_explain_tells_what_is_shared() -> None:

@@ -75,10 +75,12 @@ class SharedCounters:
             book.note_keys(frame_of, block.rows, instances, self.key_count)
         self._pending.append(SharedInstances(instances.end, instances.key, instances.component.astype(np.uint16)))
         held = self.held_events
-        if held > self._limits.max_buffered_events:
+        # The limit is for each query, and none may meet it here that would not meet it alone.
+        most = self._limits.max_buffered_events * len(self._shared.names)
+        if held > most:
             raise LimitError(
-                f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than "
-                f"max_buffered_events={self._limits.max_buffered_events:,}; "
+                f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than {most:,}, which is "
+                f"max_buffered_events={self._limits.max_buffered_events:,} for each; "
                 "give them smaller WITHIN windows, a more selective WHERE, or a higher limit"
             )
 
