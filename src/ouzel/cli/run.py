@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -49,6 +52,8 @@ FormatOption = Annotated[
     Format | None,
     typer.Option("--format", "-f", help="By default a table on a screen, JSON Lines into a pipe."),
 ]
+
+PATIENCE_SECONDS = 4.0
 
 
 class Way(StrEnum):
@@ -109,12 +114,14 @@ def _here(
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
                 session = Session(replace(program, statistics=statistics))
-            session.push(table)
-            if earliest_later is not None:
-                results.write(_asked(session.advance(earliest_later - 1), schemas))
+            with _patience(quiet):
+                session.push(table)
+                if earliest_later is not None:
+                    results.write(_asked(session.advance(earliest_later - 1), schemas))
             progress.more(table.num_rows, sum(results.rows.values()))
         if session is not None:
-            results.write(_asked(session.finish(), schemas))
+            with _patience(quiet):
+                results.write(_asked(session.finish(), schemas))
             progress.more(0, sum(results.rows.values()))
     return inputs.rows, results
 
@@ -192,6 +199,20 @@ class _Running:
 
 def _progress(total: int, quiet: bool) -> _Running:
     return _Running(total, quiet)
+
+
+@contextmanager
+def _patience(quiet: bool) -> Iterator[None]:
+    """A word to whoever waits for a single piece: a new user would think that nothing happens."""
+    note = "still at it: the first query of its kind compiles its kernels, once after an installation"
+    timer = Timer(PATIENCE_SECONDS, lambda: out(stderr=True).print(note, style="dim"))
+    timer.daemon = True
+    if not quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _summary(events: int, results: Results, seconds: float, output: Path | None) -> None:
