@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 
 ENTRY = -1
-# Bounds and products are rounded differently; nothing that is nearer to the threshold than this is pruned.
-SLACK = 1 + 1e-9
+# Bounds and products are rounded differently, and the tables behind them have errors of their own, 1e-9 for each edge:
+# nothing that is nearer to the threshold than this is pruned.
+SLACK = 1 + 1e-6
 
 
 class Counter(IntEnum):
