@@ -117,6 +117,23 @@ def test_a_window_that_ends_outside_the_type_of_the_times() -> None:
         ouzel.match(table, "PATTERN SEQ(A a, !(B b)) WITHIN 100")
 
 
+def nanoseconds(times: pa.ChunkedArray) -> list[int]:
+    return times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_end_of_a_window_is_exact_in_every_unit(unit: str) -> None:
+    at = pa.array([1, 3], pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))
+    table = pa.table({"type": ["A", "B"], "ts": at})
+    script = """one: PATTERN SEQ(A a, !(C c)) WITHIN 1500 ms RETURN D(a.ts AS at) INTO s;
+    many: PATTERN SEQ(A+ a[], !(C c)) WITHIN 1500 ms;
+    composed: PATTERN D d FROM s WITHIN 9 s;"""
+    for name, answer in ouzel.match(table, ouzel.queries(script)).items():
+        assert nanoseconds(answer["end"]) == [2_500_000_000 - (1 if unit == "ns" else 1000)], name
+    on_change = "PATTERN SEQ(A a, B b) AGG COUNT WITHIN 2500 ms EMIT ON CHANGE"
+    assert nanoseconds(ouzel.match(table, on_change)["end"]) == [3_000_000_000, 3_500_000_000]
+
+
 @pytest.mark.parametrize("column", ["tags", "clock", "place", "large"])
 def test_what_is_never_compared_is_tested_for_null(column: str) -> None:
     table = pa.table(
@@ -185,6 +202,15 @@ def test_decimals_of_every_scale_are_compared_exactly(condition: str, off: tuple
     text = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10 RETURN R(a.ts AS a, b.ts AS b)"
     answer = sorted(ouzel.match(DECIMALS, text, rules_off=off).to_pylist(), key=repr)
     assert answer == in_oracle(DECIMALS, text)
+
+
+def test_conditions_that_name_no_event_hold_with_every_rule_off() -> None:
+    rows = [{"type": "A", "ts": 1}, {"type": "N", "ts": 2, "x": 1}, {"type": "B", "ts": 3}]
+    for mode, matches in (("all", 0), ("some", 1)):
+        text = "PATTERN SEQ(A a, !(N n), B b) WHERE (:mode = 'all' OR n.x > 3) WITHIN 10"
+        query = ouzel.query(text, params={"mode": mode})
+        for off in ((), tuple(rule.name for rule in RULES)):
+            assert ouzel.match(rows, query, rules_off=off).num_rows == matches
 
 
 def test_decimals_that_are_returned() -> None:

@@ -138,12 +138,20 @@ def _lower_all(conjuncts: Iterable[Conjunct], lanes: Lanes, residual: list[Conju
     lowered = []
     for conjunct in conjuncts:
         try:
-            alternatives = tuple(alternative_of(comparison, lanes) for comparison in conjunct.comparisons)
+            alternatives = tuple(_alternative(comparison, conjunct, lanes) for comparison in conjunct.comparisons)
         except Inexpressible:
             residual.append(conjunct)
         else:
             lowered.append(LoweredConjunct(alternatives, conjunct.components))
     return tuple(lowered)
+
+
+def _alternative(comparison: Bound, conjunct: Conjunct, lanes: Lanes) -> Alternative:
+    if conjunct.components and not components_of(comparison):
+        # It looks at no event at all (`:mode = 'all' OR n.x > 3`), so any event of the conjunct may carry it.
+        lane = lanes.lane(min(conjunct.components), LaneSpec(comparison, Domain.INT))
+        return Atom(lane, Comparison.EQUAL, 1)
+    return alternative_of(comparison, lanes)
 
 
 def alternative_of(comparison: Bound, lanes: Lanes) -> Alternative:

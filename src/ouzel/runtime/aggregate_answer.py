@@ -24,7 +24,7 @@ from ouzel.bind.model import (
 from ouzel.plan.expressions import attribute_of
 from ouzel.runtime.arrays import numbers, truths
 from ouzel.runtime.frames import ticks_to_time
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.values import Column, engine_type, from_engine, output_type, to_engine
 from ouzel.runtime.vectors import evaluate
 
@@ -37,7 +37,7 @@ def aggregate_schema(
     `attribute_type` tells in which type an attribute comes in.
     """
     time = layout.schema.field(layout.time).type
-    fields = [pa.field("end", time)]
+    fields = [pa.field("end", end_type(layout, query))]
     for key in query.group_by:
         expression = key_expression(query, key)
         if isinstance(expression, Attribute):

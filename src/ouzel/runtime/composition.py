@@ -51,16 +51,19 @@ def _composed_layout(
     query: BoundQuery, feeding: Sequence[BoundQuery], known: Mapping[str, Layout], primary: Layout
 ) -> Layout:
     time = primary.schema.field(primary.time).type
+    derived = {producer.name: output_schema(producer, known[producer.name]) for producer in feeding}
+    # What ends by its window may be counted in a finer unit than the input is.
+    finer = [schema.field("end").type for schema in derived.values() if schema.field("end").type != time]
     fields = {
         EVENT_TYPE: pa.field(EVENT_TYPE, pa.string()),
         EVENT_START: pa.field(EVENT_START, pa.int64()),
-        EVENT_END: pa.field(EVENT_END, time),
+        EVENT_END: pa.field(EVENT_END, finer[0] if finer else time),
     }
     physical = dict(primary.physical) if reads_input(query) else {}
     if reads_input(query):
         fields |= {field.name: field for field in primary.schema}
     for producer in feeding:
-        for field in output_schema(producer, known[producer.name]):
+        for field in derived[producer.name]:
             if field.name not in ("start", "end"):
                 wide = f"{field.name} of {producer.result_type}"
                 fields[wide] = pa.field(wide, field.type)
@@ -120,4 +123,6 @@ def widen_matches(
 def _filled(layout: Layout, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
     """A wide table; what an event does not have is null."""
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in layout.schema]
+    place = layout.schema.names.index(EVENT_END)
+    arrays[place] = pc.cast(arrays[place], layout.schema.field(EVENT_END).type)
     return pa.table(arrays, schema=layout.schema)

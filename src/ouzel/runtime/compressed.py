@@ -13,7 +13,7 @@ from ouzel.kernels.graph_extract import Compressed
 from ouzel.kernels.graph_paths import Row, count_matches
 from ouzel.plan.kleene import RunPlan
 from ouzel.runtime.frames import take, ticks_to_time
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.needs import output_columns
 from ouzel.runtime.run_kernels import FoundCompressed
 from ouzel.runtime.values import one_array
@@ -25,7 +25,7 @@ _LINKS = pa.struct([("cell", pa.int32()), ("next", pa.int32())])
 
 def compressed_schema(plan: RunPlan, layout: Layout) -> pa.Schema:
     """The columns of the answer: the moment, the partition, the number of matches as digits, and the graph."""
-    fields = [pa.field("end", layout.schema.field(layout.time).type)]
+    fields = [pa.field("end", end_type(layout, plan.query))]
     fields += [pa.field(".".join(test.path), _tested_type(layout, test.path)) for test in plan.query.equivalences]
     graph = pa.struct(
         [

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Catalog
+from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError
 from ouzel.runtime.arrays import numbers
@@ -102,6 +102,15 @@ def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         units = ("s", "ms", "us", "ns")
         return left if units.index(left.unit) > units.index(right.unit) else right
     return pa.int64() if pa.types.is_integer(left) and pa.types.is_integer(right) else None
+
+
+def end_type(layout: Layout, query: BoundQuery) -> pa.DataType:
+    """The type of `end`: that of the input's times, unless what ends by its window may end between two of them."""
+    time = layout.schema.field(layout.time).type
+    by_window = query.components[-1].negated or query.emit_on_change
+    if by_window and pa.types.is_timestamp(time) and time.unit in ("s", "ms"):
+        return pa.timestamp("us", time.tz)
+    return time
 
 
 def catalog_of(

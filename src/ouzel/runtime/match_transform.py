@@ -162,7 +162,10 @@ def transform_matches(query: BoundQuery, layout: Layout, matches: Matches) -> pa
     schema = output_schema(query, layout)
     frame = MatchFrame(query, layout, matches)
     time = schema.field("start").type
-    columns: list[pa.Array] = [ticks_to_time(matches.starts, time), ticks_to_time(matches.ends, time)]
+    columns: list[pa.Array] = [
+        ticks_to_time(matches.starts, time),
+        ticks_to_time(matches.ends, schema.field("end").type),
+    ]
     if query.returns is not None:
         columns += [_returned(frame, column.expression, time) for column in query.returns]
         return pa.table(columns, schema=schema)

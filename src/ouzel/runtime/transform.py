@@ -13,7 +13,7 @@ from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, EventF
 from ouzel.runtime.aggregate_answer import aggregate_schema
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.values import from_engine, output_type
 from ouzel.runtime.vectors import Frame, evaluate
 
@@ -23,7 +23,7 @@ def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     if query.aggregates:
         return aggregate_schema(query, layout, _attribute_type)
     time = _time_type(layout)
-    fields = [pa.field("start", time), pa.field("end", time)]
+    fields = [pa.field("start", time), pa.field("end", end_type(layout, query))]
     if query.returns is None:
         fields += [pa.field(c.variable, _variable_type(query, layout, c)) for c in query.positives]
     else:
@@ -63,7 +63,7 @@ def transform(
     first, last = query.positives[0].position, query.positives[-1].position
     columns: list[pa.Array] = [
         frame.time(first) if starts is None else ticks_to_time(starts, time),
-        frame.time(last) if ends is None else ticks_to_time(ends, time),
+        frame.time(last) if ends is None else ticks_to_time(ends, schema.field("end").type),
     ]
     if query.returns is None:
         columns += [struct_column(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
