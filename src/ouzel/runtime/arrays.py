@@ -6,6 +6,7 @@ that a small query does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,45 @@ def arrow(values: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
     type_ = type_ or _ARROW_TYPES[values.dtype]
     assert type_.bit_width == 8 * values.dtype.itemsize, f"{values.dtype} is not as wide as {type_}"
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def array_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
+    """Python values as Arrow infers their type. Those of one plain type, nulls among them, do not load pandas.
+
+    >>> array_of(["x", None]).to_pylist(), array_of([1, 2]).type, array_of([None]).type
+    (['x', None], DataType(int64), DataType(null))
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds:
+        return pa.nulls(len(values))
+    kind = kinds.pop()
+    if kinds or kind not in (bool, int, float, str):
+        return pa.array(values)
+    present = np.fromiter((value is not None for value in values), bool, len(values))
+    validity = None if present.all() else _packed(present)
+    try:
+        if kind is str:
+            return _texts(values, validity)
+        filled = values if validity is None else [kind() if value is None else value for value in values]
+        data = np.fromiter(filled, {bool: bool, int: np.int64, float: np.float64}[kind], len(values))
+    except (OverflowError, UnicodeEncodeError):
+        # An integer beyond 64 signed bits, half a character: Arrow knows what to do or to say.
+        return pa.array(values)
+    if kind is bool:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [validity, _packed(data)])
+    return pa.Array.from_buffers(_ARROW_TYPES[data.dtype], len(values), [validity, pa.py_buffer(data)])
+
+
+def _texts(values: Sequence[str | None], validity: pa.Buffer | None) -> pa.Array:
+    encoded = [b"" if value is None else value.encode("utf-8") for value in values]
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    type_, width = (pa.string(), np.int32) if ends[-1] < 2**31 else (pa.large_string(), np.int64)
+    offsets = np.concatenate([np.zeros(1, width), ends.astype(width)])
+    return pa.Array.from_buffers(type_, len(values), [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
+
+
+def _packed(bits: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
 
 def repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:

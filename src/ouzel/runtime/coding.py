@@ -103,4 +103,6 @@ def _values(table: NumberKeys | TextKeys, codes: np.ndarray) -> list[int | str]:
 def _view(column: pa.Array) -> Text | Numbers:
     if pa.types.is_null(column.type):
         column = column.cast(pa.int64())
+    if pa.types.is_decimal256(column.type):
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column_of(column)

@@ -93,10 +93,12 @@ class InstanceRunner:
             base = self._payload.append(pa.table(columns, names=self._kept_columns), gather(ticks, places))
             rows = block.rows.astype(np.int64) + base
         self._pending.append(Block(rows, block.instances))
-        held = self._live_count + sum(block.count for block in self._pending)
-        if held > self._limits.max_buffered_events:
+        most = self._limits.max_buffered_events
+        # An event has an instance for each component that it may play, so there are no more events than instances.
+        instances = self._live_count + sum(block.count for block in self._pending)
+        if instances > most and self.held_events > most:
             raise LimitError(
-                f"query '{self._query.name}' holds {held:,} events, more than "
+                f"query '{self._query.name}' holds {self.held_events:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "
                 "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
             )
@@ -232,7 +234,7 @@ class InstanceRunner:
     @property
     def held_events(self) -> int:
         """How many events are pending or live."""
-        return self._live_count + sum(block.count for block in self._pending)
+        return _event_count(self._live.rows[: self._live_count]) + sum(_event_count(b.rows) for b in self._pending)
 
     def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
         """The keys of events that may still be part of a match: their values, how many events, the oldest one's end.
@@ -276,6 +278,11 @@ class InstanceRunner:
         self._live_count = self._live.count
         self._pending = [_load_block(block, reader) for block in head["pending"]]
         self._stager.load_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+
+
+def _event_count(rows: np.ndarray) -> int:
+    """How many events stand behind instances; those of one event lie side by side."""
+    return int(np.count_nonzero(rows[1:] != rows[:-1])) + 1 if len(rows) else 0
 
 
 def _dump_block(block: Block, writer: Writer) -> dict[str, Any]:
