@@ -140,6 +140,8 @@ def as_queries(given: Any) -> dict[str, Any]:
         given = [given]
     if isinstance(given, Mapping):
         return {name: _named(one, name) for name, one in given.items()}
+    if not isinstance(given, Iterable):
+        raise InputError(f"a query is text or made by ouzel.query, not a {type(given).__name__}")
     made: dict[str, Query] = {}
     for one in given:
         prepared = _prepared(one, "query")
@@ -154,6 +156,8 @@ def as_queries(given: Any) -> dict[str, Any]:
 def _prepared(one: Any, name: str) -> Any:
     if isinstance(one, str):
         return query(one)
+    if not isinstance(one, Query | Stream | AlgebraQuery):
+        raise InputError(f"a query is text or made by ouzel.query, not a {type(one).__name__}")
     return AlgebraQuery(name, one) if isinstance(one, Stream) else one
 
 

@@ -212,7 +212,11 @@ def test_later_batches_may_differ_in_order_and_width_but_not_in_kind() -> None:
     engine = ouzel.Engine(PAIR)
     engine.push(ROWS)
     with pytest.raises(ouzel.InputError, match="'id' is missing"):
-        engine.push([{"type": "A", "ts": 9}])
+        engine.push(pa.table({"type": ["A"], "ts": [9]}))
+    with pytest.raises(ouzel.InputError, match="'type' is missing"):
+        engine.push([{"ts": 9, "id": 7}])
+    with pytest.raises(ouzel.InputError, match="no time column 'ts'"):
+        engine.push([{"type": "A", "id": 7}])
     with pytest.raises(ouzel.InputError, match="cannot be converted"):
         engine.push([{"type": "A", "ts": 9, "id": "seven"}])
 
@@ -234,6 +238,83 @@ def test_the_limit_on_waiting_matches() -> None:
         ouzel.match(rows, "PATTERN SEQ(A a, !(B b)) WITHIN 100", limits={"max_partial_matches": 5})
     with pytest.raises(ouzel.InputError, match="there is no limit 'max_patience'"):
         ouzel.match(rows, PAIR, limits={"max_patience": 5})
+
+
+UNTYPED = "PATTERN SEQ(A a, B b) WHERE [id] AND (a.note = b.note OR b.note IS NULL) WITHIN 10 RETURN R(a.note AS n)"
+
+
+def pushed(engine: ouzel.Engine, batches: list[Any]) -> list[dict[str, Any]]:
+    found = [row for batch in batches for row in engine.push(batch)["query"].to_pylist()]
+    return found + engine.finish()["query"].to_pylist()
+
+
+def test_a_column_may_get_its_type_after_many_nulls() -> None:
+    rows = [
+        {"type": "A", "ts": 1, "id": None, "note": None},
+        {"type": "A", "ts": 2, "id": 7, "note": None},
+        {"type": "B", "ts": 3, "id": 7},
+        {"type": "A", "ts": 4, "id": 7, "note": "x"},
+        {"type": "B", "ts": 5, "id": 7, "note": "x"},
+        {"type": "B", "ts": 6, "id": 7},
+    ]
+    wanted = ouzel.match(rows, UNTYPED).to_pylist()
+    assert len(wanted) == 4
+    assert pushed(ouzel.Engine(UNTYPED), [[row] for row in rows]) == wanted
+    by_type = [{row["type"]: [{k: v for k, v in row.items() if k != "type"}]} for row in rows]
+    both = {"A": [{"ts": 0, "id": None, "note": None}], "B": [{"ts": 0, "id": None, "note": None}]}
+    assert pushed(ouzel.Engine(UNTYPED), [both, *by_type]) == wanted
+
+
+def test_late_events_stay_counted_and_kept_when_a_type_is_learnt() -> None:
+    engine = ouzel.Engine(UNTYPED, keep_late=True)
+    for ts in (5, 9, 3):
+        engine.push([{"type": "A", "ts": ts, "id": 7, "note": None}])
+    engine.push([{"type": "B", "ts": 10, "id": 7, "note": "x"}, {"type": "B", "ts": 4, "id": 7, "note": "x"}])
+    assert engine.late == 2
+    late = engine.take_late()
+    assert late is not None and late["ts"].to_pylist() == [3, 4]
+    assert engine.take_late().num_rows == 0  # type: ignore[union-attr]
+
+
+def test_a_type_that_comes_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ouzel.runtime.feed.REMEMBERED_EVENTS_MAX", 2)
+    engine = ouzel.Engine(UNTYPED)
+    for ts in range(3):
+        engine.push([{"type": "A", "ts": ts, "id": 7, "note": None}])
+    with pytest.raises(ouzel.InputError, match="nothing but nulls in the first 2 events"):
+        engine.push([{"type": "B", "ts": 10, "id": 7, "note": "x"}])
+
+
+def test_an_event_that_may_play_two_components_is_one_event() -> None:
+    engine = ouzel.Engine("PATTERN SEQ(A a, A b) WITHIN 100", limits={"max_buffered_events": 10})
+    engine.push([{"type": "A", "ts": t} for t in range(10)])
+    assert engine.held_events == 10
+    with pytest.raises(ouzel.LimitError, match="holds 11 events, more than max_buffered_events=10"):
+        engine.push([{"type": "A", "ts": 10}])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"rules_off": ["no_such_rule"]}, "there is no rule named 'no_such_rule'; the rules are predicates_into_roles"),
+        ({"rules_off": "window_into_scan"}, r"as a list of names: \['window_into_scan'\]"),
+        ({"rules_off": None}, "there is no rule named None"),
+        ({"limits": 5}, "limits are given as a dictionary"),
+        ({"limits": {"max_partial_matches": -1}}, "is a whole number from 1 on, not -1"),
+        ({"limits": {"max_partial_matches": "many"}}, "is a whole number from 1 on, not 'many'"),
+    ],
+)
+def test_wrong_options_are_errors_of_ours(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ouzel.InputError, match=words):
+        ouzel.match(ROWS, PAIR, **wrong)
+    with pytest.raises(ouzel.InputError, match=words):
+        ouzel.Engine(PAIR, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [5], {"a": 5}])
+def test_what_is_no_query(wrong: Any) -> None:
+    with pytest.raises(ouzel.InputError, match="a query is text or made by"):
+        ouzel.match(ROWS, wrong)
 
 
 # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────────

@@ -177,7 +177,7 @@ def test_expressions() -> None:
 @pytest.mark.parametrize("value", [None, 1, b"PATTERN A a", ["PATTERN A a"]])
 def test_only_text(value: object) -> None:
     for function in (parse, parse_script, parse_expression):
-        with pytest.raises(TypeError):
+        with pytest.raises(QueryError, match="a query is a str"):
             function(value)  # type: ignore[arg-type]
 
 

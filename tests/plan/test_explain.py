@@ -91,5 +91,5 @@ def test_pictures_are_well_formed(text: str) -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="text, json, mermaid and svg"):
+    with pytest.raises(ouzel.InputError, match="text, json, mermaid and svg"):
         ouzel.explain(THEFT, format="poem")

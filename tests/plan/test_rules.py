@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ouzel.bind import catalog_for
+from ouzel.errors import InputError
 from ouzel.plan import RULES, Plan, Statistics, build, optimize
 from ouzel.plan.lower import Domain, lower
 from ouzel.plan.model import KeyWay, NegationWay
@@ -82,7 +83,7 @@ def test_the_way_of_a_second_equivalence_goes_by_statistics(
 
 
 def test_unknown_rules_are_refused() -> None:
-    with pytest.raises(ValueError, match="no rule named"):
+    with pytest.raises(InputError, match="no rule named"):
         plan_of("PATTERN SEQ(A a, B b) WITHIN 5", off=("magic",))
 
 

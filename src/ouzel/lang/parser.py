@@ -86,7 +86,7 @@ def parse_expression(text: str) -> Expr:
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
     """The trees of all statements, one after another."""
     if not isinstance(text, str):
-        raise TypeError(f"a query is a str, not {type(text).__name__}")
+        raise QueryError(f"a query is a str, not {type(text).__name__}")
     if len(text) > characters_max:
         raise QueryError(f"the text is too long: {len(text):,} characters, at most {characters_max:,}")
     forbidden = _FORBIDDEN.search(text)

@@ -11,7 +11,7 @@ from ouzel.plan.build import build
 from ouzel.plan.incomplete import build_incomplete
 from ouzel.plan.kleene import build_runs, needs_runs
 from ouzel.plan.model import Plan, Statistics
-from ouzel.plan.rules import optimize
+from ouzel.plan.rules import check_rules, optimize
 
 
 def make_plan(
@@ -22,6 +22,7 @@ def make_plan(
     model: LossModel | None = None,
 ) -> Plan:
     """The plan of a query, without the rules named in `off`; `model` is for queries with THRESHOLD."""
+    check_rules(off)
     if query.threshold is not None:
         return build_incomplete(query, model, off)
     if query.aggregates:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from ouzel.bind.model import EventWindow
+from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
@@ -223,7 +224,7 @@ def render_explanation(explained: Explanation, form: str = "text") -> str:
         from ouzel.plan.picture import svg
 
         return svg(explained)
-    raise ValueError(f"EXPLAIN has no format '{form}'; there are text, json, mermaid and svg")
+    raise InputError(f"EXPLAIN has no format {form!r}; there are text, json, mermaid and svg")
 
 
 def _text(explained: Explanation) -> str:

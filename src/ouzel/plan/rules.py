@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation, TimeWindow
+from ouzel.errors import InputError
 from ouzel.plan.expressions import attribute_of, components_of, pairwise_equalities, walk
 from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
 
@@ -276,11 +277,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def check_rules(off: Collection[str]) -> None:
+    """Refuse names that are no rule's."""
+    known = [rule.name for rule in RULES]
+    names = [off] if isinstance(off, str) or not isinstance(off, Collection) else off
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"there is no rule named {unknown[0]!r}; the rules are {', '.join(known)}")
+    if isinstance(off, str):
+        raise InputError(f"rules to switch off are given as a list of names: [{off!r}]")
+
+
 def optimize(plan: Plan, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
     """Apply the rules in order, but those named in `off`."""
-    unknown = set(off) - {rule.name for rule in RULES}
-    if unknown:
-        raise ValueError(f"there is no rule named {', '.join(sorted(unknown))}")
+    check_rules(off)
     for rule in RULES:
         if rule.name not in off:
             plan = rule.apply(plan, statistics or Statistics())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -16,15 +16,11 @@ from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, QueryError, StateError
 from ouzel.loss import LossModel
-from ouzel.plan.incomplete import check_model
-from ouzel.plan.support import require_runnable
-from ouzel.prepared import Query, as_queries, bind_all
-from ouzel.runtime.inputs import as_table, with_readable_time
-from ouzel.runtime.layout import ticks_of, widen
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.feed import Feed, Inputs, Memory
+from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.program import Program, make_program
 from ouzel.runtime.session import EARLIEST, Session
-from ouzel.runtime.statistics import key_statistics
 
 Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
 
@@ -56,7 +52,7 @@ def match(
     >>> match(events, theft).to_pylist()
     [{'start': 1, 'end': 4, 'tag': 7}]
     """
-    feed = _Feed(
+    feed = Feed(
         as_queries(query), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
         rules_off=rules_off, model=model,
     )  # fmt: skip
@@ -99,7 +95,7 @@ class Engine:
         rules_off: Collection[str] = (),
         model: LossModel | None = None,
     ) -> None:
-        self._feed = _Feed(
+        self._feed = Feed(
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
             rules_off=rules_off, model=model, streaming=True,
         )  # fmt: skip
@@ -109,6 +105,9 @@ class Engine:
         self._delay_ticks = 0
         self._newest = EARLIEST
         self._finished = False
+        self._memory = Memory()
+        # Late events of a session whose place another one took.
+        self._late_before: pa.Table | None = None
         self._feed.check(streaming=True)
 
     @property
@@ -131,21 +130,24 @@ class Engine:
     def push(self, events: Any) -> dict[str, pa.Table]:
         """Take a batch of events in, and give the matches it completes, by query name."""
         self._must_be_open()
-        wide = self._feed.table(events)
+        inputs = self._feed.read(events)
+        if self._session is not None and self._feed.waits_for_types:
+            self._learn(inputs)
+        wide = self._feed.wide(inputs)
         session = self._opened()
         if not wide.num_rows:
             return {name: schema.empty_table() for name, schema in session.schemas.items()}
         newest = int(ticks_of(wide, self._feed.program.layout).max())
         session.push(wide)
         self._newest = max(self._newest, newest)
-        return session.advance(max(EARLIEST, self._newest - self._delay_ticks - 1))
+        return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1), inputs)
 
     def advance(self, to: int | datetime) -> dict[str, pa.Table]:
         """Declare that everything at or before a moment has been seen, and give what that completes."""
         self._must_be_open()
         if self._session is None:
             raise InputError("advance() came before the first push(): there is nothing to move on yet")
-        return self._session.advance(self._tick(to))
+        return self._advance(self._session, self._tick(to))
 
     def finish(self) -> dict[str, pa.Table]:
         """The stream has ended: give everything that waits. Nothing can be pushed afterwards."""
@@ -157,7 +159,11 @@ class Engine:
 
     def take_late(self) -> pa.Table | None:
         """The late events since the last call, if `keep_late` is set; None before the first push."""
-        return None if self._session is None else self._session.take_late()
+        if self._session is None:
+            return None
+        earlier, self._late_before = self._late_before, None
+        late = self._session.take_late()
+        return late if earlier is None else pa.concat_tables([earlier, late])
 
     def snapshot(self) -> bytes:
         """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
@@ -174,12 +180,14 @@ class Engine:
             raise StateError("this snapshot is not one of an Engine")
         engine = cls.__new__(cls)
         engine._session = session
-        engine._feed = _Feed({}, session.program)
+        engine._feed = Feed({}, session.program)
         engine._delay_ticks = session.feeder["delay_ticks"]
         engine._max_delay = engine._delay_ticks
         engine._newest = session.feeder["newest"]
         engine._finished = session.feeder["finished"]
         engine._keep_late = session.keep_late
+        engine._memory = Memory()
+        engine._late_before = None
         return engine
 
     def _opened(self) -> Session:
@@ -188,6 +196,27 @@ class Engine:
             self._delay_ticks = duration_ticks(self._max_delay, program.catalog, "max_delay")
             self._session = Session(program, keep_late=self._keep_late)
         return self._session
+
+    def _advance(self, session: Session, watermark: int, inputs: Inputs | None = None) -> dict[str, pa.Table]:
+        if self._feed.waits_for_types:
+            self._memory.add(inputs, watermark)
+        return session.advance(watermark)
+
+    def _learn(self, inputs: Inputs) -> None:
+        """A column that had nothing but nulls may get its type: then a new session goes through the same events."""
+        schemas = self._feed.learnt(inputs)
+        if schemas is None:
+            return
+        self._memory.must_be_whole()
+        self._feed.settle(schemas, inputs)
+        session = Session(self._feed.program, keep_late=self._keep_late)
+        # What it finds has been given out before; of what came late only the newest may not have been taken yet.
+        self._memory.again(lambda earlier: session.push(self._feed.wide(earlier)), session.advance)
+        untaken, late = self.take_late(), session.take_late()
+        self._late_before = None if untaken is None else late.slice(late.num_rows - untaken.num_rows)
+        self._session = session
+        if not self._feed.waits_for_types:
+            self._memory.forget()
 
     def _must_be_open(self) -> None:
         if self._finished:
@@ -202,49 +231,6 @@ class Engine:
             unit = "ns" if time.unit == "ns" else "us"
             return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
         raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")
-
-
-class _Feed:
-    """What stands between users' inputs and a session: the program, settled by the first batch."""
-
-    def __init__(self, queries: dict[str, Query], program: Program | None = None, **options: Any) -> None:
-        self._queries = queries
-        self._options = options
-        self._program = program
-        self._time: str = program.layout.time if program is not None else options["time"]
-
-    @property
-    def program(self) -> Program:
-        assert self._program is not None, "the first batch settles the program"
-        return self._program
-
-    def check(self, *, streaming: bool) -> None:
-        """Find what is wrong with the queries before any event is seen."""
-        for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
-            require_runnable(query)
-            check_model(query, self._options.get("model"))
-
-    def table(self, events: Any) -> pa.Table:
-        """A batch as a wide table. The first one settles what later ones must look like."""
-        if not isinstance(events, Mapping):
-            table = as_table(events)
-            if not table.column_names and self._program is not None:
-                # A batch of no dictionaries has no columns either.
-                return self._program.layout.schema.empty_table()
-            table = with_readable_time(table, self._time)
-            if self._program is None:
-                self._settle(table.schema, table)
-            return table
-        inputs = {name: with_readable_time(as_table(one), self._time) for name, one in events.items()}
-        if self._program is None:
-            self._settle({name: one.schema for name, one in inputs.items()}, None)
-        return widen(inputs, self.program.layout)
-
-    def _settle(self, schema: pa.Schema | dict[str, pa.Schema], sample: pa.Table | None) -> None:
-        program = make_program(self._queries, schema, **self._options)
-        if sample is not None:
-            program = replace(program, statistics=key_statistics(program.queries, sample, program.layout))
-        self._program = program
 
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
@@ -283,9 +269,12 @@ def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
     """Limits as an object, from one or from a dictionary of those that differ from the defaults."""
     if given is None:
         return Limits()
-    if isinstance(given, Limits):
-        return given
-    unknown = set(given) - set(Limits.__slots__)
-    if unknown:
-        raise InputError(f"there is no limit '{sorted(unknown)[0]}'; there are {', '.join(Limits.__slots__)}")
-    return Limits(**given)
+    if not isinstance(given, Limits | Mapping):
+        raise InputError(f"limits are given as a dictionary, {{'max_buffered_events': 1000}}, not as {given!r}")
+    named = asdict(given) if isinstance(given, Limits) else dict(given)
+    for name, value in named.items():
+        if name not in Limits.__slots__:
+            raise InputError(f"there is no limit {name!r}; there are {', '.join(Limits.__slots__)}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"the limit {name} is a whole number from 1 on, not {value!r}")
+    return Limits(**named)

@@ -5,7 +5,7 @@ Nothing is interpreted here but the time column; what the columns mean is settle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import InputError
+from ouzel.runtime.arrays import array_of
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -97,6 +98,11 @@ def _table_of(events: Any) -> pa.Table:
     )
 
 
+def is_rows(events: Any) -> bool:
+    """Whether an input is a list or an iterator of dictionaries."""
+    return isinstance(events, Sequence | Iterator) and not isinstance(events, str | bytes | pa.RecordBatchReader)
+
+
 def as_batches(events: Any) -> Iterator[pa.Table]:
     """The input piece by piece where it comes in pieces, so that a large one is never held whole."""
     if isinstance(events, pa.RecordBatchReader):
@@ -142,7 +148,7 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
     columns = {}
     for name in names:
         try:
-            columns[name] = pa.array([row.get(name) for row in rows])
+            columns[name] = array_of([row.get(name) for row in rows])
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
     return pa.table(columns)

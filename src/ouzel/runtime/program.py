@@ -24,6 +24,7 @@ from ouzel.plan import Plan, Statistics, make_plan
 from ouzel.plan.aggregate import require_streamable
 from ouzel.plan.incomplete import check_model
 from ouzel.plan.model import KeyWay
+from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
@@ -76,6 +77,7 @@ def make_program(
     """Bind queries to an input of one schema, or of one schema for each event type."""
     if not queries:
         raise InputError("there is no query to run; give at least one")
+    check_rules(rules_off)
     if isinstance(schema, pa.Schema):
         schemas = None
         only_type = _only_type(queries) if type is None else None
