@@ -43,8 +43,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A limit in bytes has Spark add up the size of a batch anew with every row, two fifths of the CPU of handing rows to
-    # Python; this value means none. The limit in rows keeps a batch far below 2 GB all the same.
+    # A limit in bytes has Spark add up the size of a batch anew with every row, two fifths of the CPU of handing rows
+    # to Python; this value means none. The limit in rows keeps a batch far below 2 GB all the same.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     STATE_STORE: ROCKSDB,
