@@ -44,6 +44,7 @@ def rows(table: pa.Table) -> list[str]:
     ("query", "model", "told"),
     [
         (THEFT, None, "must know what the stream loses"),
+        (THEFT, "0.1", "must be an ouzel.LossModel"),
         (THEFT, LossModel(0.1), "how long after the component before it 'y'"),
         (
             THEFT.replace("0.01", "0.01 ON probability"),

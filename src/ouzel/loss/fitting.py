@@ -24,7 +24,7 @@ _BINS_MAX = 40
 
 def fitted(matches: Any, components: Sequence[str] | None, time: str, family: str | Mapping[str, str]) -> Fitted:
     """Gaps, gaps after skipped components, and priors."""
-    table = matches if isinstance(matches, pa.Table) else pa.Table.from_pylist(list(matches))
+    table = matches if isinstance(matches, pa.Table) else _table(matches)
     names = list(components) if components is not None else _components(table, time)
     if len(names) < 2:
         raise InputError("a history needs at least two components, each a struct column with the time of its event")
@@ -58,6 +58,15 @@ def fitted(matches: Any, components: Sequence[str] | None, time: str, family: st
         if len(skipped):
             skip_gaps[name] = _fit(skipped, _family(family, name), f"{name}, skipped", exact)
     return gaps, skip_gaps, priors
+
+
+def _table(matches: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(list(matches))
+    except (TypeError, AttributeError, pa.ArrowException) as error:
+        raise InputError(
+            f"a history is an Arrow table of matches, or a list of them as dictionaries: {error}"
+        ) from None
 
 
 def _components(table: pa.Table, time: str) -> list[str]:

@@ -338,6 +338,11 @@ class Histogram(_Stepwise):
     lengths = ("edges",)
 
     def __post_init__(self) -> None:
+        for name in ("edges", "counts"):
+            given = getattr(self, name)
+            self._check(
+                isinstance(given, Sequence | np.ndarray) and not isinstance(given, str), f"needs a list of {name}"
+            )
         edges = tuple(length_of(edge, "edges") for edge in self.edges)
         object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "counts", tuple(number_of(count, "counts") for count in self.counts))
@@ -363,6 +368,8 @@ def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
     >>> gap_from_dict(Exponential("5 s").to_dict()) == Exponential("5 s")
     True
     """
+    if not isinstance(stored, Mapping):
+        raise InputError(f"a stored gap is an object with a family, not {stored!r}")
     family = FAMILIES.get(str(stored.get("family")))
     if family is None:
         raise InputError(f"there is no gap distribution '{stored.get('family')}'; there are {', '.join(FAMILIES)}")

@@ -54,6 +54,8 @@ class LossModel:
                 if not isinstance(gap, Gap):
                     raise InputError(f"{name}[{key!r}] must be a gap such as Exponential('5 min'), not {gap!r}")
             object.__setattr__(self, name, dict(given))
+        if not isinstance(self.reader, str):
+            raise InputError(f"reader must be the name of an attribute, not {self.reader!r}")
 
     def loss_of(self, component: str, readers: Sequence[str] | None) -> float:
         """The loss rate of a component whose events these readers read; None: it is not known which.
@@ -90,10 +92,11 @@ class LossModel:
         from ouzel.loss.fitting import fitted
 
         gaps, skip_gaps, priors = fitted(matches, components, time, family)
+        beside = {name: _mapping(given.pop(name, {}), name) for name in ("gaps", "skip_gaps", "priors")}
         return cls(
-            gaps={**gaps, **given.pop("gaps", {})},
-            skip_gaps={**skip_gaps, **given.pop("skip_gaps", {})},
-            priors={**priors, **given.pop("priors", {})},
+            gaps={**gaps, **beside["gaps"]},
+            skip_gaps={**skip_gaps, **beside["skip_gaps"]},
+            priors={**priors, **beside["priors"]},
             **given,
         )
 
@@ -118,7 +121,7 @@ class LossModel:
         """The model that `to_json` wrote."""
         try:
             stored = json.loads(text)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"this is not a loss model in JSON: {error}") from None
         if not isinstance(stored, Mapping):
             raise InputError("this is not a loss model in JSON: it is no object")

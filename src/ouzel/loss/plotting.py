@@ -25,6 +25,9 @@ def plot(model: LossModel, components: Sequence[str] | None, path: str | None) -
     names = list(components) if components is not None else list(dict.fromkeys([*model.gaps, *model.skip_gaps]))
     if not names:
         raise InputError("this loss model has no gaps to plot")
+    unknown = [name for name in names if name not in model.gaps and name not in model.skip_gaps]
+    if unknown:
+        raise InputError(f"this loss model has no gap of '{unknown[0]}'; it has {', '.join(model.gaps) or 'none'}")
     figure = Figure(figsize=(6, 2.2 * len(names)), layout="constrained")
     for number, name in enumerate(names, start=1):
         axes = figure.add_subplot(len(names), 1, number)
@@ -36,10 +39,12 @@ def plot(model: LossModel, components: Sequence[str] | None, path: str | None) -
             facts.append(f"prior {model.priors[name]:g}")
         axes.set_title(f"{name}: {', '.join(facts)}", fontsize=10, loc="left")
         axes.set_yticks([])
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize=8)
+        axes.legend(fontsize=8)
     if path is not None:
-        figure.savefig(path, dpi=120)
+        try:
+            figure.savefig(path, dpi=120)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot write the picture to '{path}': {error}") from None
     return figure
 
 

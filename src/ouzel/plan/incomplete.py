@@ -73,6 +73,8 @@ def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Col
 
 def check_model(query: BoundQuery, model: LossModel | None) -> None:
     """A query with THRESHOLD needs a model."""
+    if model is not None and not isinstance(model, LossModel):
+        raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
     if query.threshold is not None and model is None:
         raise InputError(
             f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; "
