@@ -93,7 +93,7 @@ _REGISTERS = -2
 _NO_INSTANCE = -1
 _IN_NODE_LIST = -1
 _IN_NO_LIST = -2
-_SWEEP_MIN = 4096
+_SWEEP_MIN = 512
 
 _FIRST_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -104,11 +104,17 @@ _ONE = np.uint64(1)
 
 @njit(cache=True, nogil=True, _nrt=False)
 def mixed(folded, value):
-    """A hash of what was folded so far and one more value; `cayuga_build.mixed` is the same over columns."""
+    """A hash of what was folded so far and one more value; `cayuga_columns.mixed` is the same over columns."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> _SHIFT
     word *= _SECOND_FACTOR
     return word ^ (word >> _OTHER_SHIFT)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _apart(number):
+    """`cayuga_columns.apart` of one number."""
+    return (np.uint64(number) + _ONE) * _SECOND_FACTOR
 
 
 # ── Predicates ─────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +282,7 @@ def _link(automata, state, events, instance):
             return
         state.times[instance, _KEY] = value
         buckets = np.uint64(len(state.ai_heads) - 1)
-        bucket = np.int64(mixed(np.uint64(automata.nodes[node, _KEY_LANE]), value) & buckets)
+        bucket = np.int64(mixed(_apart(automata.nodes[node, _KEY_LANE]), value) & buckets)
         head = np.int64(state.ai_heads[bucket])
         state.ai_heads[bucket] = instance
         links[instance, _BUCKET] = bucket
@@ -332,7 +338,8 @@ def sweep(automata, state, now):
             _unlink(automata, state, instance)
             state.counters[_EXPIRED] += 1
     live = len(state.links) - state.counters[_FREE]
-    state.counters[_SWEEP_AT] = max(_SWEEP_MIN, 2 * live)
+    # What waited too long stands in the way of others; but looking for it reads all the room there is.
+    state.counters[_SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(state.links) // 4)
 
 
 # ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
@@ -395,7 +402,7 @@ def _candidates(automata, events, event, node, row):
     lane, other = signatures[row, 1], signatures[row, 2]
     if signatures[row, 0] < 0:
         return lane, other
-    word = mixed(np.uint64(node), signatures[row, 0])
+    word = mixed(_apart(node), signatures[row, 0])
     if lane >= 0:
         if events.int_nulls[lane, event]:
             return np.int32(0), np.int32(0)
@@ -483,7 +490,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
             if events.int_nulls[lane, event]:
                 continue
             value = events.ints[lane, event]
-            word = mixed(np.uint64(lane), value)
+            word = mixed(_apart(lane), value)
             if dynamic:
                 cursor = np.int64(state.ai_heads[np.int64(word & np.uint64(len(state.ai_heads) - 1))])
             else:

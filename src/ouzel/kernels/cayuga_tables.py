@@ -254,7 +254,7 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
         values=Values(np.zeros(size, np.int64), np.zeros(size, np.float64), np.zeros(size, np.uint8)),
         counters=np.zeros(len(Counter), np.int64),
     )
-    state.counters[Counter.SWEEP_AT] = 4096
+    state.counters[Counter.SWEEP_AT] = 512
     state.counters[Counter.EVERY_HEAD] = -1
     return with_room(state, capacity)
 

@@ -454,10 +454,10 @@ def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarr
     >>> [part.tolist() for part in range_of(">", np.array([5, INT64_MAX]))[:2]]
     [[6, 9223372036854775807], [9223372036854775807, 9223372036854775806]]
     """
-    low = np.full(len(constants), INT64_MIN, np.int64)
-    high = np.full(len(constants), INT64_MAX, np.int64)
     if operator in ("=", "!="):
         return constants, constants, operator == "!="
+    low = np.broadcast_to(np.int64(INT64_MIN), constants.shape)
+    high = np.broadcast_to(np.int64(INT64_MAX), constants.shape)
     if operator in ("<", "<="):
         high = constants if operator == "<=" else constants - (constants > INT64_MIN)
         if operator == "<":

@@ -16,7 +16,8 @@ from ouzel.algebra.model import REGISTERS, BoundAlgebra, BoundStream, Branch, So
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Kind
 from ouzel.errors import InputError, LimitError, QueryError
 from ouzel.kernels import cayuga
-from ouzel.kernels.cayuga_build import PatternColumns, build
+from ouzel.kernels.cayuga_build import build
+from ouzel.kernels.cayuga_columns import PatternColumns
 from ouzel.kernels.cayuga_tables import (
     INT64_MAX,
     INT64_MIN,
@@ -750,7 +751,7 @@ def require_bounded(query: BoundAlgebra) -> None:
 
 def fingerprints(numbers: np.ndarray) -> np.ndarray:
     """Two words for each input row; the sum of those of several rows tells which rows they are."""
-    from ouzel.kernels.cayuga_build import mixed
+    from ouzel.kernels.cayuga_columns import mixed
 
     seeds = (np.uint64(0x452821E638D01377), np.uint64(0xBE5466CF34E90C6C))
     return np.stack([mixed(np.full(len(numbers), seed), numbers).view(np.int64) for seed in seeds], axis=1)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Constant, Kind
-from ouzel.kernels.cayuga_build import ConjunctColumns, EdgeColumns, Key, NodeColumns, PatternColumns, RangeAtom
+from ouzel.kernels.cayuga_columns import ConjunctColumns, EdgeColumns, Key, NodeColumns, PatternColumns, RangeAtom
 from ouzel.kernels.cayuga_tables import INT64_MAX, INT64_MIN
 from ouzel.plan.linear import (
     DurationBound,
@@ -22,6 +22,7 @@ from ouzel.plan.linear import (
     ordered,
     range_of,
 )
+from ouzel.runtime.arrays import valids
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.values import Column, split, to_engine
 from ouzel.runtime.vectors import evaluate
@@ -72,6 +73,19 @@ class Constants:
         self.known: dict[ConstantKey, tuple[np.ndarray, np.ndarray]] = {}
         self.count = frame.rows
 
+    def ask(self, planned: PlannedBranch) -> None:
+        """Compute all that an automaton asks for."""
+        predicates = [*(node.conjuncts for node in planned.nodes[1:-1]), *(edge.conjuncts for edge in planned.edges)]
+        for conjunct in (one for conjuncts in predicates for one in conjuncts):
+            for condition in conjunct.enabled:
+                self.truth(condition)
+            for bound in conjunct.durations:
+                self.values(Form.INT, bound.constant)
+            for atom in conjunct.static:
+                self.values(atom.lane.form, atom.constant)
+                if atom.unless is not None:
+                    self.truth(atom.unless)
+
     def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
         """Constants in the form of the lane that they are compared with, and which are not null."""
         if (form, constant) not in self.known:
@@ -82,7 +96,8 @@ class Constants:
         """For which queries a condition on parameters holds."""
         if (None, condition) not in self.known:
             column = evaluate(condition, self._frame)
-            holds = np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=bool)
+            known = pc.fill_null(column, False) if column.null_count else column
+            holds = np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
             self.known[None, condition] = (holds, holds)
         return self.known[None, condition][0]
 
@@ -109,9 +124,15 @@ class Constants:
             codes = self._texts.encode([column]).astype(np.int64)
             return codes, codes >= 0
         if form is Form.ORDERED:
-            values, valid = split(column, np.float64)
+            values, valid = _raw(column) if column.type == pa.float64() else split(column, np.float64)
             return ordered(values), valid
-        return as_integers(column)
+        return _raw(column) if column.type == pa.int64() else as_integers(column)
+
+
+def _raw(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of 64 bits as they stand in memory, whatever nulls have there, and which are not null."""
+    values = np.frombuffer(column.buffers()[1], np.int64 if column.type == pa.int64() else np.float64)
+    return values[column.offset : column.offset + len(column)], valids(column)
 
 
 class StoredConstants:
@@ -149,6 +170,7 @@ class PatternWriter:
     def __init__(self, lanes: EventLanes, constants: Constants | StoredConstants) -> None:
         self._lanes = lanes
         self._constants = constants
+        self._presence: dict[Bound, np.ndarray] = {}
 
     def pattern(self, planned: PlannedBranch, parameters: Sequence[Attribute]) -> PatternColumns:
         """The automata of one branch. `parameters` are those that programs read, in their order."""
@@ -187,9 +209,15 @@ class PatternWriter:
     def _atom(self, atom: StaticAtom) -> tuple[RangeAtom, np.ndarray]:
         values, valid = self._constants.values(atom.lane.form, atom.constant)
         low, high, negated = range_of(atom.operator, values)
-        present = None if atom.unless is None else ~self._constants.truth(atom.unless)
+        present = None if atom.unless is None else self._present(atom.unless)
         equality = atom.operator == "=" and not atom.weak
         return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
+
+    def _present(self, unless: Bound) -> np.ndarray:
+        """Which queries make a test; one array for tests that the same queries make."""
+        if unless not in self._presence:
+            self._presence[unless] = ~self._constants.truth(unless)
+        return self._presence[unless]
 
     def _durations(
         self, bounds: Iterable[DurationBound], enabled: np.ndarray
@@ -213,10 +241,7 @@ def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
     """Two ranges of one lane are one range."""
     for k, atom in enumerate(atoms):
         alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
-        same_queries = (atom.present is None and more.present is None) or (
-            atom.present is not None and more.present is not None and np.array_equal(atom.present, more.present)
-        )
-        if alike and same_queries:
+        if alike and atom.present is more.present:
             low, high = np.maximum(atom.low, more.low), np.minimum(atom.high, more.high)
             return [*atoms[:k], atom._replace(low=low, high=high), *atoms[k + 1 :]]
     return [*atoms, more]

@@ -19,7 +19,7 @@ from ouzel.algebra.streams import Stream
 from ouzel.bind.model import Attribute, Bound, Catalog, Type, parts
 from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
-from ouzel.kernels.cayuga_build import PatternColumns
+from ouzel.kernels.cayuga_columns import PatternColumns
 from ouzel.plan.linear import Form, PlannedBranch, PlannedConjunct, Planner
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.patterns import ConstantKey, Constants, ParameterFrame, PatternWriter, StoredConstants
@@ -154,9 +154,8 @@ class GroupMaker:
         owners: Sequence[Any] | None,
         registered: int,
     ) -> Group:
-        writer = PatternWriter(self.planner.lanes, constants)
         for branch in planned:
-            writer.pattern(branch, parameters)
+            constants.ask(branch)
         shown = {
             part.path[0]
             for branch in stream.branches

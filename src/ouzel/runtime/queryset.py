@@ -21,6 +21,7 @@ from ouzel.bind.model import Attribute, EventField
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.cayuga_build import build
 from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Link, Node, Results, Time, new_events
+from ouzel.kernels.order import stable_order
 from ouzel.plan.linear import Planner
 from ouzel.prepared import Query, as_queries, query
 from ouzel.runtime.automaton import (
@@ -94,11 +95,14 @@ class _Segment:
         for (number, branch), node_of in zip(self._owners, self._node_of, strict=True):
             rows = self.members[number][1]
             nodes.append(node_of[-1])
-            tags.append(np.stack([np.full(len(rows), number), np.full(len(rows), branch), rows], axis=1))
+            tag = np.empty((len(rows), 3), np.int32)
+            tag[:, 0], tag[:, 1], tag[:, 2] = number, branch, rows
+            tags.append(tag)
         node = np.concatenate(nodes or [np.empty(0, np.int32)])
-        order = np.argsort(node, kind="stable")
-        self._tags = np.concatenate(tags or [np.empty((0, 3), np.int64)])[order].astype(np.int32)
-        self._tag_first = np.searchsorted(node[order], np.arange(self.automata.node_count + 1))
+        order = stable_order(node.astype(np.int64))
+        self._tags = np.concatenate(tags or [np.empty((0, 3), np.int32)])[order]
+        counts = np.bincount(node, minlength=self.automata.node_count)
+        self._tag_first = np.concatenate([[0], np.cumsum(counts)])
 
     def _since(self) -> np.ndarray:
         """By node, the tick after which its instances are complete: the earliest registration of its queries."""
@@ -341,7 +345,7 @@ class QuerySet:
             if ids[0] in self._alone or ids[0] in self._places or self._find(ids[0]) is not None:
                 raise InputError(f"there is a query {ids[0]!r} in the set already; remove it first")
             return
-        if len(np.unique(ids)) < len(ids):
+        if _has_repetition(ids):
             raise InputError("an id stands twice in the table of queries")
         taken = set(self._places) | set(self._alone)
         if not taken and not self._groups:
@@ -749,6 +753,14 @@ class _TaggedFrame(ResultFrame):
         if reference.component == PARAMETERS:
             return to_engine(self._parameters.column(reference.path[0]).take(pa.array(self._rows)), reference.type)
         return super().attribute(reference)
+
+
+def _has_repetition(ids: Sequence[Any]) -> bool:
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu":
+        return len(set(ids)) < len(ids)
+    ordered = np.sort(array)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
