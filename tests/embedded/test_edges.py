@@ -244,3 +244,29 @@ def test_functions_over_a_negative_event_and_others_are_refused(condition: str) 
     events = [{"type": "A", "ts": 1, "x": 1, "s": "u"}, {"type": "B", "ts": 2, "x": 1, "s": "v"}]
     with pytest.raises(ouzel.QueryError, match="component 'n' applies a function to values of several events"):
         ouzel.match(events, f"PATTERN SEQ(A a, !(C n), B b) WHERE {condition} WITHIN 9")
+
+
+@pytest.mark.parametrize("condition", ["[x]", "a.x = b.x", "a.x <= b.x AND a.x >= b.x"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.array([1], pa.timestamp("s")), pa.array([10**9], pa.timestamp("ns"))),
+        (pa.array([1], pa.date32()), pa.array([86_400], pa.timestamp("s"))),
+        (pa.array([2]), pa.array([Decimal("2.00")])),
+        (pa.array([Decimal("1.5")]), pa.array([Decimal("1.5000")])),
+        (pa.array([2], pa.int8()), pa.array([2.0])),
+        (pa.array([Decimal("1.5")], pa.decimal256(9, 2)), pa.array([Decimal("1.5")], pa.decimal256(9, 2))),
+    ],
+)
+def test_values_of_different_types_are_equal_where_they_mean_the_same(
+    left: pa.Array, right: pa.Array, condition: str
+) -> None:
+    query = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10"
+    for off in ((), tuple(rule.name for rule in RULES)):
+        inputs = {"A": pa.table({"ts": [1], "x": left}), "B": pa.table({"ts": [2], "x": right})}
+        assert ouzel.match(inputs, query, rules_off=off).num_rows == 1
+
+
+def test_a_snapshot_is_bytes() -> None:
+    with pytest.raises(ouzel.StateError, match="a snapshot is bytes, not a str"):
+        ouzel.Engine.restore("snapshot")  # type: ignore[arg-type]

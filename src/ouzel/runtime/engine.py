@@ -175,6 +175,8 @@ class Engine:
     @classmethod
     def restore(cls, blob: bytes) -> Engine:
         """The engine that a snapshot was taken of."""
+        if not isinstance(blob, bytes | bytearray | memoryview):
+            raise StateError(f"a snapshot is bytes, not a {type(blob).__name__}")
         session = Session.restore(blob)
         if session.feeder is None:
             raise StateError("this snapshot is not one of an Engine")

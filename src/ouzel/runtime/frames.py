@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic
+from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic, Kind
+from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
 from ouzel.kernels.order import gather
 from ouzel.runtime.arrays import arrow, truths
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, to_engine
+from ouzel.runtime.vectors import cast
 
 
 class EventFrame:
@@ -80,8 +82,13 @@ class EventFrame:
         return value
 
     def attribute(self, reference: Attribute) -> Column:
+        raw = self.raw(reference)
+        own, wanted = type_of_arrow(raw.type), reference.type
         try:
-            return to_engine(self.raw(reference), reference.type)
+            if wanted.kind in (Kind.DECIMAL, Kind.TIMESTAMP) and (own.kind, own.scale) != (wanted.kind, wanted.scale):
+                # An [attr] test between inputs that have it in different types, which have one in common.
+                return cast(to_engine(raw, own), own, wanted)
+            return to_engine(raw, wanted)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"a value of '{'.'.join(reference.path)}' does not fit the 64 bits or 18 digits in which "

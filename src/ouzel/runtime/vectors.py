@@ -234,7 +234,8 @@ def _case(expression: Operation, operands: list[Column], rows: int) -> Column:
 def cast(operand: Column, source: Type, target: Type) -> Column:
     """Convert between engine forms; what does not fit becomes null."""
     wanted = engine_type(target)
-    if operand.type == wanted:
+    # Ticks of every unit and days are all int64: that says nothing of what they count.
+    if operand.type == wanted and (source.kind, source.unit) == (target.kind, target.unit):
         return operand
     if pa.types.is_null(operand.type):
         return pa.nulls(len(operand), wanted)
