@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -171,11 +172,15 @@ def test_a_hot_key_is_cut_by_a_hint_or_by_counting(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", 4)
     source = frame(spark, table)
     for hint in (True, 70, "auto"):
-        assert "cut into time slices of 70 ticks" in ouzel.spark.explain(source, query, slices=hint)
+        told = ouzel.spark.explain(source, query, slices=hint)
+        assert "cut into time slices of 70 ticks" in told
+    assert re.search(r"the largest key has \d+ of \d+ events, which is too hot", told)
     assert counted(ouzel.spark.match(source, query, slices="auto").toArrow().to_pylist()) == expected
     assert "query: spread by id" in ouzel.spark.explain(source, query)
     even = source.withColumn("id", source["row"])
-    assert "query: spread by id" in ouzel.spark.explain(even, query, slices="auto")
+    told = ouzel.spark.explain(even, query, slices="auto")
+    assert "query: spread by id; the largest key has 1 of" in told
+    assert "which is not too hot" in told
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ouzel.errors import InputError
 from ouzel.plan.model import Plan
@@ -40,9 +41,14 @@ class Placement:
     alone: bool = False
     # Why all events go to one task, where they do.
     reason: str | None = None
+    # How many events the keys were found to have, where they were counted.
+    counted: str | None = None
 
     def describe(self) -> str:
         """One sentence for EXPLAIN."""
+        return self._spreading() + (f"; {self.counted}" if self.counted else "")
+
+    def _spreading(self) -> str:
         names = ", ".join(self.part.share.queries)
         if self.cut is not None:
             slices = self.cut.slices
@@ -82,8 +88,7 @@ def match_one(events: Events, placements: Sequence[Placement], memory_limit: int
     """The matches of the one query."""
     (placement,) = placements
     (schema,) = placement.part.outputs.values()
-    run = on_workers("match_partition", placement.part.share, _job(placement, memory_limit))
-    return _placed(events, placement, memory_limit).mapInArrow(run, spark_schema(schema))
+    return _run("match_partition", events, placement, memory_limit, spark_schema(schema))
 
 
 def match_several(
@@ -94,16 +99,24 @@ def match_several(
     shared = []
     for placement in placements:
         part = placement.part
-        run = on_workers("match_partition_packed", part.share, _job(placement, memory_limit))
-        packed = _placed(events, placement, memory_limit).mapInArrow(run, PACKED).persist()
+        packed = _run("match_partition_packed", events, placement, memory_limit, PACKED).persist()
         shared.append(packed)
         for number, (name, schema) in enumerate(part.outputs.items(), start=part.share.first_query):
             frames[name] = packed.mapInArrow(on_workers("unpack", number), spark_schema(schema))
     return Matches({name: frames[name] for name in names}, shared)
 
 
-def _job(placement: Placement, memory_limit: int | None) -> BatchJob:
-    return BatchJob(None if placement.cut is None else placement.cut.slices, memory_limit)
+def _run(
+    function: str, events: Events, placement: Placement, memory_limit: int | None, schema: StructType | str
+) -> DataFrame:
+    placed = _placed(events, placement, memory_limit)
+    columns = tuple(placed.columns)
+    slices = None if placement.cut is None else placement.cut.slices
+    if any("." in name or "`" in name for name in columns):
+        # PySpark's mapInArrow would take a dot for the way into a struct.
+        run = on_workers(function, placement.part.share, BatchJob(slices, memory_limit, columns))
+        return placed.toDF(*(f"column{number}" for number in range(len(columns)))).mapInArrow(run, schema)
+    return placed.mapInArrow(on_workers(function, placement.part.share, BatchJob(slices, memory_limit)), schema)
 
 
 # ── Spreading ──────────────────────────────────────────────────────────────────────────────────────
@@ -114,6 +127,8 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
     parts = plan_shares(
         events.program, events.clock, apart=lambda plan: (cannot_be_cut(plan) is None, is_about_single_events(plan))
     )
+    for part in parts:
+        _check_names(events.frame, part.columns)
     found = [_placement(events, part, slices) for part in parts]
     for placement in found:
         if placement.reason is not None:
@@ -124,6 +139,20 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
                 placement.reason,
             )
     return found
+
+
+def _check_names(frame: DataFrame, columns: Sequence[str]) -> None:
+    """Spark, unless told otherwise, takes names that differ in case for one."""
+    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    present = frame.columns
+    for column in columns:
+        other = next((name for name in present if name != column and name.lower() == column.lower()), None)
+        if other is not None:
+            raise InputError(
+                f"Spark cannot tell the columns '{column}' and '{other}' apart; rename one of them, or set "
+                "spark.sql.caseSensitive to true"
+            )
 
 
 def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
@@ -140,20 +169,23 @@ def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
     if uncut is not None or hint is False:
         return Placement(part, reason=f"no equivalence test keeps them apart, and {uncut or 'slices=False'}")
     partitions = int(str(events.frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
-    if hint == "auto" and part.keys and not _is_hot(events, part, plans, partitions):
-        return Placement(part)
+    counted = None
+    if hint == "auto" and part.keys:
+        largest, total = _key_counts(events, part, plans)
+        hot = largest * partitions > HOT_KEY_FACTOR * total
+        counted = f"the largest key has {largest:,} of {total:,} events, which is {'' if hot else 'not '}too hot"
+        if not hot:
+            return Placement(part, counted=counted)
     length = None if hint in (None, True, "auto") else duration_ticks(hint, events.program.catalog, "slices")
-    return Placement(part, cut(plans, partitions, length))
+    return Placement(part, cut(plans, partitions, length), counted=counted)
 
 
-def _is_hot(events: Events, part: SharePlan, plans: Sequence[Plan], partitions: int) -> bool:
-    """Whether one key has so many events that its task would be the last by far. Reads the key columns once."""
+def _key_counts(events: Events, part: SharePlan, plans: Sequence[Plan]) -> tuple[int, int]:
+    """The events of the largest key, and of all of them. Reads the key columns once."""
     keys = [key_column(path) for path in part.keys]
     counted = _filtered(events, plans).groupBy(F.hash(*keys).alias("key")).count()
     row = counted.agg(F.max("count").alias("largest"), F.sum("count").alias("total")).first()
-    if row is None or not row["total"]:
-        return False
-    return bool(row["largest"] * partitions > HOT_KEY_FACTOR * row["total"])
+    return (0, 0) if row is None or not row["total"] else (row["largest"], row["total"])
 
 
 def _placed(events: Events, placement: Placement, memory_limit: int | None) -> DataFrame:
