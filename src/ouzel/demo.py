@@ -1,16 +1,19 @@
 """`make demo`: a day in a shop, a million readings, and what the queries of the SASE paper find in it.
 
-Everything that is found is compared with what really happened, and the same queries are run again as a batch job of
-Spark; the demo fails where anything differs.
+Everything that is found is compared with what really happened, and the same queries are run again on Spark, as a batch
+job and as a stream that is stopped and started again half-way; the demo fails where anything differs.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +27,7 @@ import ouzel
 EVENTS = 1_000_000
 DOSES = 200_000
 BATCH_ROWS = 50_000
+MICRO_BATCHES = 8
 
 SHOPLIFTING = """\
 PATTERN SEQ(Shelf x, !(Register y), Exit z)
@@ -77,7 +81,7 @@ def main() -> int:
         report(console, MISPLACED, found["misplaced"], truth=tags(day.misplaced, "tag_id"), column="tag"),
         report(console, OVERDOSE, found["overdose"], truth=log.overdoses.num_rows, column=None),
     ]
-    right += spark_batch(console, {"shoplifting": shoplifting, "misplaced": misplaced}, day.events, found)
+    right += on_spark(console, {"shoplifting": shoplifting, "misplaced": misplaced}, day.events, found)
     console.rule("the plan of the first query")
     console.print(ouzel.explain(shoplifting), highlight=False, markup=False)
     if not all(right):
@@ -107,29 +111,86 @@ def stream(console: Console, query: ouzel.Query, events: pa.Table) -> Found:
     return Found(pa.concat_tables(parts), events.num_rows, seconds)
 
 
-def spark_batch(
+def on_spark(
     console: Console, queries: dict[str, ouzel.Query], events: pa.Table, found: dict[str, Found]
 ) -> list[bool]:
-    """The same queries as a batch job of Spark: the same matches, whatever the partitions."""
+    """The same queries on Spark: the same matches, whatever the partitions and micro-batches."""
     console.rule("the same on Spark")
     with console.status("starting Spark …"):
-        spark = ouzel.spark.session("ouzel demo", **{"spark.log.level": "OFF"})
-    with tempfile.TemporaryDirectory(prefix="ouzel-demo-") as folder:
-        path = str(Path(folder) / "readings.parquet")
-        pq.write_table(events, path)
-        started = time.perf_counter()
-        with ouzel.spark.match(spark.read.parquet(path), queries) as answers:
-            tables = {name: frame.toArrow() for name, frame in answers.items()}
-        seconds = time.perf_counter() - started
-    spark.stop()
-    same = [sorted_rows(tables[name]) == sorted_rows(found[name].matches) for name in queries]
-    for name, agrees in zip(queries, same, strict=True):
-        verdict = "the same as above" if agrees else "[bold red]not what was found above"
-        console.print(f"{name}: {tables[name].num_rows:,} matches by a Spark batch job, {verdict}")
-    console.print(
-        f"{events.num_rows:,} events, {len(queries)} queries, one shuffle, {seconds:.1f} s with Spark's start-up"
-    )
+        spark = ouzel.spark.session("ouzel demo", **{"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
+    expected = {name: sorted_rows(found[name].matches) for name in queries}
+    same = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="ouzel-demo-") as folder:
+            for way in (spark_batch, spark_stream):
+                started = time.perf_counter()
+                answers, what = way(console, spark, queries, events, Path(folder))
+                seconds = time.perf_counter() - started
+                for name, rows in answers.items():
+                    same.append(rows == expected[name])
+                    verdict = "the same as above" if same[-1] else "[bold red]not what was found above"
+                    console.print(f"{name}: {len(rows):,} matches by {what}, {verdict}")
+                console.print(f"{events.num_rows:,} events, {len(queries)} queries, {seconds:.1f} s")
+    finally:
+        spark.stop()
     return same
+
+
+def spark_batch(
+    console: Console, spark: Any, queries: dict[str, ouzel.Query], events: pa.Table, folder: Path
+) -> tuple[dict[str, list[str]], str]:
+    """One batch job, with one shuffle for both queries."""
+    path = str(folder / "readings.parquet")
+    pq.write_table(events, path)
+    with ouzel.spark.match(spark.read.parquet(path), queries) as answers:
+        return {name: sorted_rows(frame.toArrow()) for name, frame in answers.items()}, "a Spark batch job"
+
+
+def spark_stream(
+    console: Console, spark: Any, queries: dict[str, ouzel.Query], events: pa.Table, folder: Path
+) -> tuple[dict[str, list[str]], str]:
+    """The day as a stream of micro-batches, stopped at half of them and started again from its checkpoint."""
+    source, answers = folder / "source", folder / "answers"
+    source.mkdir()
+    schema = spark.read.parquet(str(folder / "readings.parquet")).schema
+    rows = -(-events.num_rows // MICRO_BATCHES)
+    batches = [events.slice(first, rows) for first in range(0, events.num_rows, rows)]
+    # Time must pass before it is certain that an item was not put back; a reading that no query wants moves it.
+    last = events.slice(events.num_rows - 1)
+    later = pc.add(last["ts"], pa.scalar(timedelta(days=2), pa.duration("us")))
+    end = last.set_column(last.schema.get_field_index("ts"), last.schema.field("ts"), later.cast(last["ts"].type))
+    end = end.set_column(end.schema.get_field_index("type"), end.schema.field("type"), pa.array(["Heartbeat"]))
+    listener = ouzel.spark.Listener()
+    spark.streams.addListener(listener)
+    for part in (batches[: MICRO_BATCHES // 2], [*batches[MICRO_BATCHES // 2 :], end]):
+        for batch in part:
+            number = len(list(source.iterdir()))
+            staged = folder / "staged.parquet"
+            pq.write_table(batch, staged)
+            # Spark takes files in the order of their times.
+            os.utime(staged, (number, number))
+            staged.rename(source / f"{number:03d}.parquet")
+        readings = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+        # Spark's watermarks go by timestamps with a zone.
+        readings = readings.withColumn("ts", readings["ts"].cast("timestamp"))
+        writer = ouzel.spark.match(readings, queries, max_delay="1 s").writeStream.trigger(availableNow=True)
+        writer = writer.option("path", str(answers)).option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.start(format="parquet")
+        with listener.live(console):
+            query.awaitTermination()
+        console.print(f"the stream has stopped after {len(list(source.iterdir()))} micro-batches")
+    spark.streams.removeListener(listener)
+    found = spark.read.parquet(str(answers))
+    tables = {name: found.where(found["query"] == name).select(f"{name}.*").toArrow() for name in queries}
+    return {
+        name: sorted_rows(without_zone(table)) for name, table in tables.items()
+    }, "a Spark stream, restarted half-way"
+
+
+def without_zone(table: pa.Table) -> pa.Table:
+    """Timestamps as the shop wrote them."""
+    fields = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
 
 
 def sorted_rows(table: pa.Table) -> list[str]:
