@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from ouzel.bind.model import (
@@ -18,6 +18,7 @@ from ouzel.bind.model import (
     Length,
     Operation,
 )
+from ouzel.lang.syntax import Span
 
 
 def walk(expression: Bound) -> Iterator[Bound]:
@@ -57,26 +58,19 @@ def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjun
     Neighbours would be enough if every type had the attribute; an event that lacks it breaks the chain.
     """
     having = [c.position for c in query.components if not lacked_entirely(query, c.position, test)]
-    conjuncts = []
-    for left, right in combinations(having, 2):
-        negated = [p for p in (left, right) if query.components[p].negated]
-        if len(negated) == 2:
-            # Negative components are each checked alone.
-            continue
-        equality = Operation(
-            "=", (attribute_of(query, left, test), attribute_of(query, right, test)), type=BOOL, span=test.span
-        )
-        conjuncts.append(
-            Conjunct(
-                (equality,),
-                frozenset((left, right)),
-                negated[0] if negated else None,
-                right,
-                Edge.BEGIN,
-                span=test.span,
-            )
-        )
-    return conjuncts
+    # Negative components are each checked alone.
+    pairs = [pair for pair in combinations(having, 2) if not all(query.components[p].negated for p in pair)]
+    return [equal_values(query, {p: attribute_of(query, p, test) for p in pair}, test.span) for pair in pairs]
+
+
+def equal_values(query: BoundQuery, values: Mapping[int, Bound], span: Span) -> Conjunct:
+    """The equality of the values of two components, not both of them negative."""
+    left, right = sorted(values)
+    equality = Operation("=", (values[left], values[right]), type=BOOL, span=span)
+    negated = [position for position in (left, right) if query.components[position].negated]
+    return Conjunct(
+        (equality,), frozenset((left, right)), negated[0] if negated else None, right, Edge.BEGIN, span=span
+    )
 
 
 def not_null(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:

@@ -107,8 +107,10 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
             on_edges.append(conjunct)
     positives = {c.position for c in query.positives}
     key, coded = [], []
+    # A negative that one test leaves out stands in every partition, and is held to the other tests by their codes.
+    lacking = any(any(test.lacked_by.values()) for test in query.equivalences)
     for test in query.equivalences:
-        if any(test.lacked_by.values()):
+        if lacking:
             coded.append(test)
         if not any(test.lacked_by.get(position) for position in positives):
             covered = [c.position for c in query.components if not test.lacked_by.get(c.position)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation, TimeWindow
 from ouzel.errors import InputError
-from ouzel.plan.expressions import attribute_of, components_of, pairwise_equalities, walk
+from ouzel.plan.expressions import attribute_of, components_of, equal_values, pairwise_equalities, walk
 from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
 
 # Which way of a second equivalence test is best, measured end to end (benchmarks.sase, figure 10: L = 3, W = 10,000,
@@ -78,6 +78,7 @@ def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
     changed = replace(plan, key=(*plan.key, *parts), equivalences=())
     changed = _spell_out(changed, spelt_out, negatives_only=False)
     changed = _spell_out(changed, partly, negatives_only=True)
+    changed = _keep_negatives_apart(changed)
     if parts:
         changed = changed.with_note(
             "equivalence_into_key", f"stacks are partitioned by {', '.join(part.label for part in parts)}"
@@ -131,12 +132,30 @@ def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
                 implied.append(conjunct)
     if not parts:
         return plan
-    return replace(
+    changed = replace(
         plan,
         key=(*plan.key, *parts),
         selection=tuple(c for c in plan.selection if c not in implied),
         forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
-    ).with_note("written_equalities_into_key", f"hashed by {'; '.join(part.label for part in parts)}")
+    )
+    return _keep_negatives_apart(changed).with_note(
+        "written_equalities_into_key", f"hashed by {'; '.join(part.label for part in parts)}"
+    )
+
+
+def _keep_negatives_apart(plan: Plan) -> Plan:
+    """A negative that some part of the key leaves out stands in every partition: it is held to the other parts one by
+    one."""
+    forbidding = dict(plan.forbidding)
+    for negative in plan.unguarded:
+        beside = min((c.position for c in plan.positives), key=lambda position: abs(position - negative.position))
+        for part in plan.key:
+            if negative.position in part.expressions:
+                values = {position: part.expressions[position] for position in (beside, negative.position)}
+                equality = equal_values(plan.query, values, values[negative.position].span)
+                if equality not in forbidding[negative.position]:
+                    forbidding[negative.position] += (equality,)
+    return replace(plan, forbidding=forbidding)
 
 
 def _equality_classes(conjuncts: Collection[Conjunct]) -> list[list[tuple[int, Bound]]]:
