@@ -174,12 +174,13 @@ class RunsKernel:
         }
 
     def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        fresh = self._state
         plain: dict[str, Any] = {name: reader.array(number) for name, number in head["plain"].items()}
-        state = self._state._replace(
+        state = fresh._replace(
             **plain,
-            arena=Arena(*reader.arrays(head["arena"])),
-            runs=Runs(*reader.arrays(head["runs"])),
-            waiting=Waiting(*reader.arrays(head["waiting"])),
+            arena=Arena(*reader.arrays_like(head["arena"], fresh.arena)),
+            runs=Runs(*reader.arrays_like(head["runs"], fresh.runs)),
+            waiting=Waiting(*reader.arrays_like(head["waiting"], fresh.waiting)),
         )
         self._state = reserve(self._tables, reserve_nodes(state, len(state.arena.event) + 256), slots, keys)
 
@@ -254,7 +255,7 @@ class GraphKernel:
         }
 
     def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
-        cells = Cells(*reader.arrays(head["cells"]))
+        cells = Cells(*reader.arrays_like(head["cells"], self._state.cells))
         state = self._state._replace(
             cells=cells, head=reader.array(head["head"]), counters=reader.array(head["counters"])
         )

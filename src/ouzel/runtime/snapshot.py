@@ -85,6 +85,17 @@ class Reader:
     def arrays(self, numbers: Sequence[int]) -> list[np.ndarray]:
         return [self.array(number) for number in numbers]
 
+    def arrays_like(self, numbers: Sequence[int], fresh: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Arrays that take the place of those of a fresh state, and have their form: kernels trust it blindly."""
+        stored = self.arrays(numbers)
+        forms = [[(array.dtype, array.ndim) for array in arrays] for arrays in (stored, fresh)]
+        if forms[0] != forms[1]:
+            raise StateError(
+                "this snapshot holds its state in another form than this version of Ouzel does: restore it with the "
+                "version that made it, or start anew"
+            )
+        return stored
+
     def _slice(self, part: dict[str, Any]) -> memoryview:
         end = part["at"] + part["size"]
         if end > len(self._data):

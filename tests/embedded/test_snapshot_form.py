@@ -1,0 +1,39 @@
+"""State that another version kept in another form is refused before a kernel reads it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ouzel.errors import StateError
+from ouzel.runtime.snapshot import Reader, Writer
+
+FRESH = (np.zeros(3, np.int64), np.zeros((2, 3), np.int32))
+
+
+def stored(*arrays: np.ndarray) -> tuple[Reader, list[int]]:
+    writer = Writer()
+    numbers = [writer.add_array(array) for array in arrays]
+    return Reader(writer.finish({})), numbers
+
+
+def test_arrays_of_the_same_form_are_taken() -> None:
+    reader, numbers = stored(np.arange(7), np.ones((2, 9), np.int32))
+    first, second = reader.arrays_like(numbers, FRESH)
+    assert first.tolist() == list(range(7)) and second.shape == (2, 9)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.arange(7),),
+        (np.arange(7), np.ones((2, 9), np.int64)),
+        (np.arange(7), np.ones(9, np.int32)),
+        (np.arange(7), np.ones((2, 9), np.int32), np.arange(2)),
+    ],
+    ids=["one is missing", "another type", "another number of axes", "one too many"],
+)
+def test_arrays_of_another_form_are_refused(arrays: tuple[np.ndarray, ...]) -> None:
+    reader, numbers = stored(*arrays)
+    with pytest.raises(StateError, match="in another form"):
+        reader.arrays_like(numbers, FRESH)
