@@ -161,12 +161,12 @@ def test_what_has_changed_since_a_checkpoint_is_refused(
     events = random_events(seed=2, rows=20)
     stream = FileStream(spark, tmp_path, events.schema)
     stream.add([events.slice(0, 10)])
-    stream.run(lambda frame: ouzel.spark.match(frame, LONELY, max_delay=400))
+    stream.run(lambda frame: ouzel.spark.match(frame, LONELY, max_delay=400, buckets=2))
     stream.add([events.slice(10)])
 
     def step(frame: DataFrame) -> DataFrame:
         cast = frame.withColumn("id", frame["id"].cast(changed.get("id", "int")))
-        delay, buckets = changed.get("max_delay", 400), changed.get("buckets")
+        delay, buckets = changed.get("max_delay", 400), changed.get("buckets", 2)
         return ouzel.spark.match(cast, changed.get("query", LONELY), max_delay=delay, buckets=buckets)
 
     with pytest.raises(StateError) as raised, ouzel.spark.clear_errors():

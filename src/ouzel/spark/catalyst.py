@@ -27,6 +27,7 @@ from ouzel.spark.schema import quoted
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 DECIMAL_DIGITS_MAX = 18
+SPARK_DIGITS_MAX = 38
 MICROSECONDS_PER_DAY = 86_400_000_000
 
 # Spark's string functions take 32-bit positions; beyond this, sums of two of them would not fit.
@@ -215,6 +216,9 @@ class _Writer:
         if operator == "cast":
             return self._cast(operands[0], expression.type)
         values = [self.value(operand) for operand in operands]
+        if operator == "saturate":
+            # There is room for every digit here, so that nothing stands in for what has none elsewhere.
+            return values[0].cast(f"decimal({SPARK_DIGITS_MAX},{expression.type.scale})")
         if operator in ("and", "or"):
             return reduce(and_ if operator == "and" else or_, values)
         if operator == "not":
