@@ -23,7 +23,7 @@ automaton
   (a) → (c)  begin Shelf a  if a.weight > 3
   (c) → ((F))  begin Exit c  if [tag] AND c.door != a.shelf
   (c)  ignore anything
-  (c)  forbid no Register b  if [tag]
+  (c)  forbid Register b  if [tag]
 
 plan, in the order events pass it
   roles
@@ -93,3 +93,10 @@ def test_pictures_are_well_formed(text: str) -> None:
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ouzel.InputError, match="text, json, mermaid and svg"):
         ouzel.explain(THEFT, format="poem")
+
+
+@pytest.mark.parametrize("form", ["mermaid", "svg"])
+def test_pictures_tell_the_kernel_and_what_each_rule_did(form: str) -> None:
+    picture = ouzel.explain("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", form)
+    assert "kernel stacks" in picture and "every match is a path through stacks" in picture
+    assert "equivalence_into_key: stacks are partitioned by id" in picture

@@ -140,5 +140,5 @@ def _negatives(plan: Plan) -> list[Arrow]:
         texts = [render_conjunct(plan.query, c) for c in conjuncts]
         keys = [f"[{part.label}]" for part in plan.key if negative.position in part.expressions]
         shown = (*keys, *dict.fromkeys(text for text in texts if not _is_key_null_check(plan, text)))
-        arrows.append(Arrow("forbid", before, before, f"no {label_of(negative)}", shown))
+        arrows.append(Arrow("forbid", before, before, label_of(negative), shown))
     return arrows

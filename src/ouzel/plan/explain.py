@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 
 from ouzel.bind.model import EventWindow
 from ouzel.errors import InputError
@@ -15,6 +16,8 @@ from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyWay, Plan
 from ouzel.plan.render import render, render_conjunct
+
+PICTURE_CHARACTERS = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Explanation:
     notes: tuple[tuple[str, str], ...]
     kernel: str
     because: str
+
+    @property
+    def reasons(self) -> tuple[OperatorLine, ...]:
+        """Which kernel was chosen and why, and what each rule did, in lines that fit a picture."""
+        kernel = OperatorLine(f"kernel {self.kernel}", tuple(wrap(self.because, PICTURE_CHARACTERS)))
+        did = [line for rule, text in self.notes for line in wrap(f"{rule}: {text}", PICTURE_CHARACTERS)]
+        return (kernel, OperatorLine("rules", tuple(did))) if did else (kernel,)
 
 
 def explanation(plan: Plan) -> Explanation:
@@ -264,6 +274,9 @@ def _mermaid(explained: Explanation) -> str:
         if previous is not None:
             lines.append(f"  {previous} --> o{number}")
         previous = f"o{number}"
+    for number, line in enumerate(explained.reasons):
+        body = "<br/>".join(_quoted(part) for part in (f"<b>{line.operator}</b>", *line.does))
+        lines.append(f'  r{number}["{body}"]')
     return "\n".join(lines)
 
 

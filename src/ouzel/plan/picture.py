@@ -29,7 +29,7 @@ _STYLE = """
 
 
 def svg(explained: Explanation) -> str:
-    """Draw an explanation: the automaton above, the operators below in the order events pass them."""
+    """Draw an explanation: the automaton, below it the operators in the order events pass them, then the reasons."""
     arrows = explained.automaton.arrows
     states = explained.automaton.states
     loops: dict[int, list[Arrow]] = {}
@@ -139,13 +139,14 @@ def _only_quiet(group: list[Arrow]) -> bool:
 
 
 def _operator_boxes(explained: Explanation, top: float) -> tuple[list[str], float, float]:
-    longest = max(len(text) for line in explained.operators for text in (line.operator, *line.does))
+    lines = (*explained.operators, *explained.reasons)
+    longest = max(len(text) for line in lines for text in (line.operator, *line.does))
     width = longest * _CHARACTER + 30
     parts: list[str] = []
     y = top
-    for number, line in enumerate(explained.operators):
+    for number, line in enumerate(lines):
         height = _LINE * (1 + len(line.does)) + 14
-        if number:
+        if 0 < number < len(explained.operators):
             middle = _MARGIN + 40
             parts.append(f'<path class="edge" marker-end="url(#tip)" d="M{middle},{y - 18:.0f} L{middle},{y:.0f}"/>')
         parts.append(f'<rect class="box" x="{_MARGIN}" y="{y:.0f}" width="{width:.0f}" height="{height}"/>')
