@@ -10,20 +10,15 @@ Prints readable tables, then JSON; `--page` writes the tables and plots into doc
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from benchmarks import kleene_bars, kleene_figures
-from benchmarks.measure import Bar, machine, markdown
+from benchmarks.measure import markdown
+from benchmarks.report import DOCS, Part, Report, verdict, write_json
 
-DOCS = Path(__file__).parent.parent / "docs"
-BAR_HEADINGS = ["bar", "measured", "limit", ""]
 PARTS = ("matching", "merging", "compressed", "enumeration", "memory", "figures")
-Part = tuple[str, str, tuple[list[str], list[list[str]]], list[Bar]]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -39,68 +34,43 @@ def main(arguments: list[str] | None = None) -> None:
     runs = asked.runs or (3 if asked.quick else 5)
     pa.set_cpu_count(1)
     parts = measured(events, runs, asked.only)
-    bars = [bar for _, _, _, found in parts for bar in found]
-    content = {
-        "benchmark": "kleene",
-        "events": events,
-        "runs": runs,
-        "machine": machine(),
-        "bars": [bar.as_json() for bar in bars],
-        "tables": {title: {"columns": table[0], "rows": table[1]} for title, _, table, _ in parts},
-    }
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    if asked.json:
-        asked.json.write_text(text + "\n", encoding="utf-8")
-    else:
-        print(text)
+    write_json("kleene", events, runs, parts, asked.json)
     if asked.page:
         write_page(DOCS / "benchmarks-kleene.md", events, runs, parts)
 
 
 def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     """All parts that were asked for; each is printed as soon as it is there."""
-    parts: list[Part] = []
-
-    def add(title: str, note: str, work: Callable[[], Any]) -> None:
-        table, bars = work()
-        print(f"\n{title}\n\n{markdown(*table)}\n", flush=True)
-        if bars:
-            print(markdown(BAR_HEADINGS, [bar.cells() for bar in bars]), flush=True)
-        parts.append((title, note, table, bars))
-
-    def wanted(name: str) -> bool:
-        return not only or name in only
-
-    if wanted("matching"):
+    report = Report(only)
+    if report.wants("matching"):
         note = (
             "p = 0.7, matches found but not written out. The kernel reads staged events; from Arrow means staging and "
             "numbering them too, as the engine does, and growth with the window is judged by that. The Python twin "
             "runs the same algorithm, merging as the kernel does, over ready-made tuples, with predicates as functions."
         )
-        add("Matching", note, lambda: kleene_bars.matching_bars(events, runs))
-    if wanted("merging"):
+        report.add("Matching", note, lambda: kleene_bars.matching_bars(events, runs))
+    if report.wants("merging"):
         note = "Kernel, matches not written out, as in the paper. A gain is asked for where 45 % of all runs merge."
-        add("Figure 8(g) and Table 3: merging", note, lambda: kleene_bars.merging_bars(events, runs))
-    if wanted("compressed"):
+        report.add("Figure 8(g) and Table 3: merging", note, lambda: kleene_bars.merging_bars(events, runs))
+    if report.wants("compressed"):
         note = (
             "SEQ(A+ a[], B b) under skip_till_any_match, a B every 2,000 events: from Arrow to the graphs of all rows, "
             "and the exact counts beside them. The counts are checked: 2^n - 1."
         )
-        add("COMPRESSED", note, lambda: kleene_bars.compressed_bars(events, runs))
-    if wanted("enumeration"):
+        report.add("COMPRESSED", note, lambda: kleene_bars.compressed_bars(events, runs))
+    if report.wants("enumeration"):
         note = "One row of 2^18 - 1 matches; the same table written by pyarrow from arrays that name the events."
-        add("Listing", note, lambda: kleene_bars.enumeration_bars(runs))
-    if wanted("memory"):
+        report.add("Listing", note, lambda: kleene_bars.enumeration_bars(runs))
+    if report.wants("memory"):
         note = "W = 1,000 ticks, a push for each window; the state is a snapshot's size."
-        add("Memory over 50 windows", note, kleene_bars.memory_bars)
-    if wanted("figures"):
+        report.add("Memory over 50 windows", note, kleene_bars.memory_bars)
+    if report.wants("figures"):
         for figure in kleene_figures.FIGURES:
-            add(figure.title, figure.note, lambda f=figure: (f.measure(events, runs), []))
-    return parts
+            report.add(figure.title, figure.note, lambda f=figure: (f.measure(events, runs), []))
+    return report.parts
 
 
 def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
-    bars = [bar.cells() for _, _, _, found in parts for bar in found]
     lines = [
         "# SASE+'s experiments, measured",
         "",
@@ -115,7 +85,7 @@ def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
         "",
         "## Bars",
         "",
-        markdown(BAR_HEADINGS, bars),
+        verdict(parts),
     ]
     (path.parent / "figures").mkdir(parents=True, exist_ok=True)
     for title, note, table, found in parts:

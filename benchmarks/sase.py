@@ -10,12 +10,9 @@ readable tables, then JSON; `--page` writes the tables and plots into docs/.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 # One core for everybody; read when the libraries are loaded.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -24,11 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pyarrow as pa
 
 from benchmarks import sase_bars, sase_figures
-from benchmarks.measure import Bar, machine, markdown
-
-DOCS = Path(__file__).parent.parent / "docs"
-BAR_HEADINGS = ["bar", "measured", "limit", ""]
-Part = tuple[str, str, tuple[list[str], list[list[str]]], list[Bar]]
+from benchmarks.measure import markdown
+from benchmarks.report import DOCS, Part, Report, verdict, write_json
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,73 +38,48 @@ def main(arguments: list[str] | None = None) -> None:
     runs = asked.runs or (3 if asked.quick else 5)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    parts = [part for part in measured(events, runs, asked.only) if part]
-    bars = [bar for _, _, _, found in parts for bar in found]
-    verdict = markdown(BAR_HEADINGS, [bar.cells() for bar in bars])
-    content = {
-        "benchmark": "sase",
-        "events": events,
-        "runs": runs,
-        "machine": machine(),
-        "bars": [bar.as_json() for bar in bars],
-        "tables": {title: {"columns": table[0], "rows": table[1]} for title, _, table, _ in parts},
-    }
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    if asked.json:
-        asked.json.write_text(text + "\n", encoding="utf-8")
-    else:
-        print(text)
+    parts = measured(events, runs, asked.only)
+    write_json("sase", events, runs, parts, asked.json)
     if asked.page:
-        write_page(DOCS / "benchmarks-sase.md", events, runs, parts, verdict)
+        write_page(DOCS / "benchmarks-sase.md", events, runs, parts)
 
 
 def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     """All parts that were asked for; each is printed as soon as it is there."""
-    parts: list[Part] = []
-
-    def add(title: str, note: str, work: Callable[[], Any]) -> None:
-        table, bars = work()
-        print(f"\n{title}\n\n{markdown(*table)}\n", flush=True)
-        if bars:
-            print(markdown(BAR_HEADINGS, [bar.cells() for bar in bars]), flush=True)
-        parts.append((title, note, table, bars))
-
-    def wanted(name: str) -> bool:
-        return not only or name in only
-
-    if wanted("kernel"):
+    report = Report(only)
+    if report.wants("kernel"):
         note = (
             "L = 3, W = 10,000. The kernel finds the relevant events, numbers their keys, stacks them and writes all "
             "matches; the yardstick looks at the type and counts by the hash of the id."
         )
-        add("The kernel alone", note, lambda: sase_bars.kernel_bars(events, runs))
-    if wanted("peers"):
+        report.add("The kernel alone", note, lambda: sase_bars.kernel_bars(events, runs))
+    if report.wants("peers"):
         note = (
             "From an Arrow table with string types to an Arrow table with all matches; the loop runs over ready-made "
             "tuples. One thread each. In brackets how many times Ouzel's rate is theirs."
         )
-        add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
-    if wanted("growth"):
+        report.add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
+    if report.wants("growth"):
         note = (
             "Cost per match is that of the densest query of its group, beyond the time at L = 2; this is taken at the "
             "same window."
         )
-        add("Growth with length and window", note, lambda: sase_bars.growth_bars(events, runs))
-    if wanted("start"):
+        report.add("Growth with length and window", note, lambda: sase_bars.growth_bars(events, runs))
+    if report.wants("start"):
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "events.arrow")
             note = "Whole processes, the interpreter included; compiled kernels are in their cache."
-            add("Start-up", note, lambda: sase_bars.start_bars(runs, file))
-    if wanted("snapshots"):
+            report.add("Start-up", note, lambda: sase_bars.start_bars(runs, file))
+    if report.wants("snapshots"):
         note = "A copy is numpy's of the same number of bytes into fresh memory."
-        add("Snapshots", note, lambda: sase_bars.snapshot_bars(runs))
-    if wanted("figures"):
+        report.add("Snapshots", note, lambda: sase_bars.snapshot_bars(runs))
+    if report.wants("figures"):
         for figure in sase_figures.FIGURES:
-            add(figure.title, figure.note, lambda f=figure: (f.measure(events, runs), []))
-    return parts
+            report.add(figure.title, figure.note, lambda f=figure: (f.measure(events, runs), []))
+    return report.parts
 
 
-def write_page(path: Path, events: int, runs: int, parts: list[Part], verdict: str) -> None:
+def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
     lines = [
         "# SASE's experiments, measured",
         "",
@@ -121,7 +90,7 @@ def write_page(path: Path, events: int, runs: int, parts: list[Part], verdict: s
         "",
         "## Bars",
         "",
-        verdict,
+        verdict(parts),
     ]
     (path.parent / "figures").mkdir(parents=True, exist_ok=True)
     for title, note, table, _ in parts:

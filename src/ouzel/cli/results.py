@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -153,12 +154,14 @@ def _format(output: Path | None, chosen: Format | None) -> Format:
 # ── Writers ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Writer:
+class _Writer(ABC):
+    @abstractmethod
     def write(self, table: pa.Table) -> None:
-        raise NotImplementedError
+        """Take the next matches."""
 
+    @abstractmethod
     def close(self, *, complete: bool) -> None:
-        raise NotImplementedError
+        """Put the output in its place, or nothing at all where it is not complete."""
 
 
 class _TableWriter(_Writer):
