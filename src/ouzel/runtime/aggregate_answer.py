@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind.model import (
     Aggregation,
@@ -93,6 +94,33 @@ def answer(
         else:
             columns.append(from_engine(value, column.type))
     return pa.table(columns, schema=schema), ticks
+
+
+def rows_to_tell(
+    query: BoundQuery, completed: np.ndarray, values: Mapping[str, Column], before: Mapping[str, Column]
+) -> np.ndarray:
+    """Which rows EMIT ON CHANGE tells: those of completion, and of expiry where it changed what users see.
+
+    `before` has the values before the moment, of the rows of expiry only.
+    """
+    expiry = np.flatnonzero(completed == 0)
+    if not len(expiry):
+        return np.arange(len(completed))
+    changed = np.zeros(len(expiry), bool)
+    for column in query.aggregates:
+        if not column.hidden:
+            changed |= ~_same(values[column.name].take(pa.array(expiry)), before[column.name])
+    kept = completed != 0
+    kept[expiry[changed]] = True
+    return np.flatnonzero(kept)
+
+
+def _same(one: Column, other: Column) -> np.ndarray:
+    """Where values are equal, or both null, or both NaN."""
+    same = pc.fill_null(pc.equal(one, other), False)
+    if pa.types.is_floating(one.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    return truths(pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other))))
 
 
 def _times(value: Column, wanted: pa.DataType) -> pa.Array:

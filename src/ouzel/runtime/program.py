@@ -50,6 +50,8 @@ class Program:
     algebra: tuple[BoundAlgebra, ...] = ()
     # What the stream loses, for queries with THRESHOLD.
     model: LossModel | None = None
+    # Only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
+    partial: bool = False
 
     @property
     def catalog(self) -> Catalog:
@@ -206,6 +208,7 @@ def dump(program: Program) -> bytes:
             "events_per_tick": program.statistics.events_per_tick,
             "rates": dict(program.statistics.rates),
             "model": program.model.to_json() if program.model is not None else None,
+            "partial": program.partial,
         },
         separators=(",", ":"),
     ).encode("utf-8")
@@ -240,4 +243,5 @@ def load(blob: bytes) -> Program:
             data.get("rates", {}),
         ),
         model=LossModel.from_json(data["model"]) if data.get("model") else None,
+        partial=data.get("partial", False),
     )
