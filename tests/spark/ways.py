@@ -15,12 +15,12 @@ from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.buckets import bucket_names
 from ouzel.spark.jobs import Clock, Share
-from ouzel.spark.packing import from_payload, to_payload
+from ouzel.spark.packing import PACKED_PAYLOAD, from_payload, to_payload
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.shipping import bucket_processor
 from ouzel.spark.steps import StreamJob
-from ouzel.spark.worker import PACKED_PAYLOAD, STEPPED
+from ouzel.spark.worker import STEPPED
 from tests.golden.answers import Answers
 from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
 from tests.golden.format import Case
@@ -54,16 +54,18 @@ class SparkBatch:
     def gap(self, case: Case) -> str | None:
         return gap(case)
 
-    def run(self, case: Case) -> Answers:
+    def start(self, case: Case) -> ouzel.spark.Matches:
+        """The DataFrames of the answers, by the names of their queries."""
         frames = {
             name: self._spark.createDataFrame(table, spark_schema(table.schema)).coalesce(1)
             for name, table in case.inputs.items()
         }
         queries = prepared(case) if case.is_script else prepared(case)["query"]
         found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
-        if not case.is_script:
-            return {"query": answer_of(case, "query", [found.toArrow()])}
-        with found:
+        return found if case.is_script else ouzel.spark.Matches({"query": found}, ())
+
+    def run(self, case: Case) -> Answers:
+        with self.start(case) as found:
             return {name: answer_of(case, name, [frame.toArrow()]) for name, frame in found.items()}
 
 
