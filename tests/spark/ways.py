@@ -15,7 +15,7 @@ from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.buckets import bucket_names
 from ouzel.spark.jobs import Clock, Share
-from ouzel.spark.packing import PACKED_PAYLOAD, from_payload, to_payload
+from ouzel.spark.packing import from_payload, to_payload
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.shipping import bucket_processor
@@ -154,4 +154,4 @@ class SparkStream:
         marked = rows.withWatermark("mark", "1 millisecond").where("mark IS NULL OR payload IS NOT NULL")
         grouped = marked.select("query", "payload").groupBy("query")
         stepped = grouped.transformWithState(bucket_processor(self._job), STEPPED, "append", "eventTime")
-        return stepped.where(f"{PACKED_PAYLOAD} IS NOT NULL").select("query", "payload")
+        return stepped.where("payload IS NOT NULL").select("query", "payload")
