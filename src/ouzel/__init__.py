@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
-    from ouzel.errors import InputError, LimitError, OuzelError, QueryError, StateError
+    from ouzel.errors import InputError, LimitError, LimitWarning, OuzelError, QueryError, StateError
     from ouzel.insight.timeline import plot
     from ouzel.insight.why import Why, why
     from ouzel.loss import LossModel
@@ -25,6 +25,7 @@ _HOMES = {
     "Engine": "ouzel.runtime.engine",
     "InputError": "ouzel.errors",
     "LimitError": "ouzel.errors",
+    "LimitWarning": "ouzel.errors",
     "LossModel": "ouzel.loss",
     "OuzelError": "ouzel.errors",
     "Query": "ouzel.prepared",
@@ -46,6 +47,7 @@ __all__ = [
     "Engine",
     "InputError",
     "LimitError",
+    "LimitWarning",
     "LossModel",
     "OuzelError",
     "Query",

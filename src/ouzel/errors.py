@@ -90,5 +90,9 @@ class LimitError(OuzelError):
     """A limit that keeps memory bounded was passed; the message names the query, the limit and what to do."""
 
 
+class LimitWarning(UserWarning):
+    """Something was dropped where a limit was passed, as asked for with `when_passed="drop"`; the message counts it."""
+
+
 class StateError(OuzelError):
     """A snapshot cannot be read: damaged, cut short, of a newer version, or of another query."""

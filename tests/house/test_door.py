@@ -16,6 +16,7 @@ EXPORTED = [
     "Engine",
     "InputError",
     "LimitError",
+    "LimitWarning",
     "LossModel",
     "OuzelError",
     "Query",

@@ -20,7 +20,7 @@ _READY = int(ByNegative.READY)
 _KEPT = int(Link.KEPT)
 _NEWEST = int(Queue.NEWEST)
 _MOMENT, _AT_MOMENT = int(Counter.MOMENT), int(Counter.AT_MOMENT)
-_EDGES, _MATCHES = int(Counter.EDGES), int(Counter.MATCHES)
+_EDGES, _MATCHES, _DROPPED = int(Counter.EDGES), int(Counter.MATCHES), int(Counter.DROPPED)
 _DONE, _OUTPUT_FULL, _MATCH_LIMIT = int(Status.DONE), int(Status.OUTPUT_FULL), int(Status.MATCH_LIMIT)
 _UNSET = -2
 
@@ -47,6 +47,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
         return _DONE
     seen = 0
+    dropped = 0
     level = 0
     state.node[0] = slot
     state.place[0] = last_position
@@ -146,7 +147,10 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             if fuller and tables.worth_is_probability:
                 continue
         if written - begun >= room:
-            return _MATCH_LIMIT
+            if not tables.drop:
+                return _MATCH_LIMIT
+            dropped += 1
+            continue
         if written == output.worth.size:
             return _OUTPUT_FULL
         for position in range(tables.length):
@@ -160,6 +164,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     found = written - begun
     state.counters[_EDGES] += seen
     state.counters[_MATCHES] += found
+    state.counters[_DROPPED] += dropped
     if found > 0:
         state.counters[_AT_MOMENT] = found + (state.counters[_AT_MOMENT] if state.counters[_MOMENT] == now else 0)
         state.counters[_MOMENT] = now

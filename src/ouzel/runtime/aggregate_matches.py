@@ -295,6 +295,11 @@ class MatchesRunner:
         """How many events are pending or live."""
         return int(self._inner.held_events)
 
+    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+        """The keys of events that may still be part of a match."""
+        found: list[tuple[tuple[int | str, ...], int, int]] = self._inner.open_by_key(watermark)
+        return found
+
     @property
     def statistics(self) -> dict[str, int]:
         """What the kernel that builds the matches counted."""

@@ -63,6 +63,10 @@ class SharedCounters:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
+        fitting = self._limits.fitting(np.unique(rows[block.rows]), ticks, self.held_events, len(self._shared.names))
+        if fitting is not None:
+            self.stage(table.take(fitting), ticks[fitting])
+            return
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
@@ -77,7 +81,7 @@ class SharedCounters:
         held = self.held_events
         # The limit is for each query, and none may meet it here that would not meet it alone.
         most = self._limits.max_buffered_events * len(self._shared.names)
-        if held > most:
+        if not self._limits.drops and held > most:
             raise LimitError(
                 f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than {most:,}, which is "
                 f"max_buffered_events={self._limits.max_buffered_events:,} for each; "

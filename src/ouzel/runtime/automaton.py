@@ -174,24 +174,39 @@ class Machine:
             )
             if status == Status.DONE:
                 break
-            if status == Status.OUTPUT_FULL:
-                self._more_results(first, name)
-            else:
-                self._more_instances(name)
+            grown = self._more_results(name) if status == Status.OUTPUT_FULL else self._more_instances(name)
+            if not grown:
+                first = self._skip_moment(
+                    first, last, "max_matches_per_moment" if status == Status.OUTPUT_FULL else "max_partial_matches"
+                )
         return self._results
 
-    def _more_results(self, position: int, name: str) -> None:
+    def _skip_moment(self, first: int, last: int, limit: str) -> int:
+        """Drop the events of the moment that begins at `first`; where the next one begins."""
+        ends = self.events.times[first:last, Time.END]
+        after = first + int(np.searchsorted(ends, ends[0], side="right"))
+        self._limits.drop(limit, after - first)
+        return after
+
+    def _more_results(self, name: str) -> bool:
+        """Make room for results; False where their limit is passed and what passes it is to be dropped."""
         before = int(self._results.count[0])
         if len(self._results.node) - before > self._limits.max_matches_per_moment:
+            if self._limits.drops:
+                return False
             raise LimitError(
                 f"query '{name}' found more than max_matches_per_moment={self._limits.max_matches_per_moment:,} "
                 "results that complete at one moment; give it a more selective condition, or raise the limit"
             )
         self._results = larger_results(self._results)
+        return True
 
-    def _more_instances(self, name: str) -> None:
+    def _more_instances(self, name: str) -> bool:
+        """Make room for instances; False where their limit is passed and what passes it is to be dropped."""
         live = self.live
         if live >= self._limits.max_partial_matches:
+            if self._limits.drops:
+                return False
             raise LimitError(
                 f"query '{name}' has more than max_partial_matches={self._limits.max_partial_matches:,} instances "
                 "that wait for further events; give it a smaller bound on DUR or a more selective condition, "
@@ -200,6 +215,7 @@ class Machine:
         self.state = with_room(self.state, 2 * len(self.state.links))
         if len(self.automata.ai_lanes) and len(self.state.links) > 2 * len(self.state.ai_heads):
             self.relink()
+        return True
 
     def relink(self) -> None:
         """Make all lists anew, with room for the instances there are."""
@@ -653,6 +669,9 @@ class AlgebraRunner:
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
         """Take rows in, in any order."""
+        fitting = self._limits.fitting(self._concerned(table), ticks, self.held_events)
+        if fitting is not None:
+            table, ticks = table.take(fitting), ticks[fitting]
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
@@ -664,12 +683,21 @@ class AlgebraRunner:
                         chosen[source] = self._batch(source, table, ticks, prints)
                     runner.stage(source, chosen[source], keep_whole=keep_whole)
         held = self.held_events
-        if held > self._limits.max_buffered_events:
+        if not self._limits.drops and held > self._limits.max_buffered_events:
             raise LimitError(
                 f"query '{self._query.name}' holds {held:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; give it a smaller bound on DUR, "
                 "more selective operands, or a higher limit"
             )
+
+    def _concerned(self, table: pa.Table) -> np.ndarray:
+        """The rows that some operand reads, by their types."""
+        bases = [source.base for runner in self._runners for source in runner.sources if source.base is not None]
+        if self._layout.type is None or any(base.type is None for base in bases):
+            return np.arange(table.num_rows)
+        named = pa.array(sorted({str(base.type) for base in bases}), pa.string())
+        known = pc.is_in(one_array(table.column(self._layout.type)).cast(pa.string()), value_set=named)
+        return np.flatnonzero(known.to_numpy(zero_copy_only=False))
 
     def _batch(self, source: Source, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Batch:
         base = source.base

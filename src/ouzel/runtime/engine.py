@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -14,12 +14,12 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
-from ouzel.errors import InputError, QueryError, StateError
+from ouzel.errors import InputError, LimitWarning, QueryError, StateError
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.feed import Feed, Inputs, Memory
 from ouzel.runtime.layout import ticks_of
-from ouzel.runtime.limits import Limits
+from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.session import EARLIEST, Session
 
 Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
@@ -33,7 +33,7 @@ def match(
     type: str | None = "type",
     order: Collection[str] = (),
     time_unit: str | None = None,
-    limits: Limits | Mapping[str, int] | None = None,
+    limits: Limits | Mapping[str, int | str] | None = None,
     rules_off: Collection[str] = (),
     model: LossModel | None = None,
 ) -> Any:
@@ -42,6 +42,7 @@ def match(
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` says what the
     stream loses, for queries with THRESHOLD.
+    Passing one of `limits` is an error, or, with `"when_passed": "drop"` among them, drops the newest with a warning.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -60,10 +61,23 @@ def match(
     session = Session(feed.program)
     session.push(wide, keep_whole=True)
     answers = session.finish()
+    _warn_of_dropped(session)
     if isinstance(query, Query | str | Stream | AlgebraQuery):
         (answer,) = answers.values()
         return answer
     return answers
+
+
+def _warn_of_dropped(session: Session) -> None:
+    """Where nobody can ask for the counts later, they are told now."""
+    for name, dropped in session.dropped.items():
+        for limit, count in dropped.items():
+            value = getattr(session.program.limits, limit)
+            warnings.warn(
+                f"query '{name}' dropped {count:,} because of {limit}={value:,}; its answer is not complete",
+                LimitWarning,
+                stacklevel=3,
+            )
 
 
 class Engine:
@@ -90,7 +104,7 @@ class Engine:
         order: Collection[str] = (),
         max_delay: int | str | timedelta = 0,
         time_unit: str | None = None,
-        limits: Limits | Mapping[str, int] | None = None,
+        limits: Limits | Mapping[str, int | str] | None = None,
         keep_late: bool = False,
         rules_off: Collection[str] = (),
         model: LossModel | None = None,
@@ -114,6 +128,12 @@ class Engine:
     def late(self) -> int:
         """How many events came too late so far."""
         return 0 if self._session is None else self._session.late
+
+    @property
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """How many events, runs and matches were dropped so far, by query and by the limit that they passed; always
+        nothing unless `limits` has `"when_passed": "drop"`."""
+        return {} if self._session is None else self._session.dropped
 
     @property
     def watermark(self) -> int | None:
@@ -265,18 +285,3 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
     if ticks < 0:
         raise InputError(f"{what}={given!r} is negative")
     return ticks
-
-
-def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
-    """Limits as an object, from one or from a dictionary of those that differ from the defaults."""
-    if given is None:
-        return Limits()
-    if not isinstance(given, Limits | Mapping):
-        raise InputError(f"limits are given as a dictionary, {{'max_buffered_events': 1000}}, not as {given!r}")
-    named = asdict(given) if isinstance(given, Limits) else dict(given)
-    for name, value in named.items():
-        if name not in Limits.__slots__:
-            raise InputError(f"there is no limit {name!r}; there are {', '.join(Limits.__slots__)}")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"the limit {name} is a whole number from 1 on, not {value!r}")
-    return Limits(**named)

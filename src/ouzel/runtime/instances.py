@@ -85,6 +85,11 @@ class InstanceRunner:
         places, block = self._stager.stage(table, ticks)
         if not block.count:
             return
+        if self._limits.drops:
+            fitting = self._limits.fitting(np.unique(places[block.rows]), ticks, self.held_events)
+            if fitting is not None:
+                self.stage(table.take(fitting), ticks[fitting], keep_whole=keep_whole)
+                return
         if keep_whole:
             base = self._payload.append(table, ticks)
             rows = places.astype(np.int64)[block.rows] + base
@@ -96,7 +101,7 @@ class InstanceRunner:
         most = self._limits.max_buffered_events
         # An event has an instance for each component that it may play, so there are no more events than instances.
         instances = self._live_count + sum(block.count for block in self._pending)
-        if instances > most and self.held_events > most:
+        if not self._limits.drops and instances > most and self.held_events > most:
             raise LimitError(
                 f"query '{self._query.name}' holds {self.held_events:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "
@@ -244,16 +249,7 @@ class InstanceRunner:
         window = self._plan.window_ticks
         dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
         blocks = [_cut(self._live.instances, self._live_count), *(block.instances for block in self._pending)]
-        keys = np.concatenate([block.key for block in blocks])
-        ends = np.concatenate([block.end for block in blocks])
-        keys, ends = keys[ends > dead_until], ends[ends > dead_until]
-        codes, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        oldest = np.full(len(codes), LATEST)
-        np.minimum.at(oldest, places, ends)
-        own = codes > EVERY_KEY
-        values: list[tuple[int | str, ...]] = [()] * int((~own).sum())
-        values += self._stager.keys.values(codes[own]) if own.any() else []
-        return list(zip(values, counts.tolist(), oldest.tolist(), strict=True))
+        return open_by_key([block.key for block in blocks], [block.end for block in blocks], dead_until, self._stager)
 
     def _dump_events(self, writer: Writer) -> dict[str, Any]:
         """All but the kernel's state, for a snapshot."""
@@ -278,6 +274,21 @@ class InstanceRunner:
         self._live_count = self._live.count
         self._pending = [_load_block(block, reader) for block in head["pending"]]
         self._stager.load_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+
+
+def open_by_key(
+    keys: list[np.ndarray], ends: list[np.ndarray], dead_until: int, stager: Stager
+) -> list[tuple[tuple[int | str, ...], int, int]]:
+    """For each key of events after a tick its values, how many events, and the oldest one's end."""
+    key, end = np.concatenate(keys), np.concatenate(ends)
+    key, end = key[end > dead_until], end[end > dead_until]
+    codes, places, counts = np.unique(key, return_inverse=True, return_counts=True)
+    oldest = np.full(len(codes), LATEST)
+    np.minimum.at(oldest, places, end)
+    own = codes > EVERY_KEY
+    values: list[tuple[int | str, ...]] = [()] * int((~own).sum())
+    values += stager.keys.values(codes[own]) if own.any() else []
+    return list(zip(values, counts.tolist(), oldest.tolist(), strict=True))
 
 
 def _event_count(rows: np.ndarray) -> int:

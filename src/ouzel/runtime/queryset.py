@@ -43,7 +43,7 @@ from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
-from ouzel.runtime.limits import Limits
+from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
@@ -204,16 +204,19 @@ class QuerySet:
         order: Collection[str] = (),
         max_delay: int | str | timedelta = 0,
         time_unit: str | None = None,
-        limits: Limits | Mapping[str, int] | None = None,
+        limits: Limits | Mapping[str, int | str] | None = None,
         bounded: bool = False,
         merge: bool = True,
         schema: pa.Schema | None = None,
     ) -> None:
-        from ouzel.runtime.engine import limits_of
-
         self._options: dict[str, Any] = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
         self._max_delay = max_delay
         self._limits = limits_of(limits)
+        if self._limits.drops:
+            raise InputError(
+                "a QuerySet stops where a limit is passed and cannot drop; leave when_passed out, or run the query "
+                "that passes it in an Engine of its own"
+            )
         self._bounded = bounded
         self._merge = merge
         self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known

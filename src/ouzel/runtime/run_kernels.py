@@ -18,6 +18,7 @@ from ouzel.kernels.graph_state import (
     reserve_heads,
 )
 from ouzel.kernels.graph_upkeep import drop_cells, oldest_needed, rekey_chains
+from ouzel.kernels.run_drops import drop_newest_matches, drop_newest_runs
 from ouzel.kernels.run_matches import expand_matches
 from ouzel.kernels.run_state import (
     Arena,
@@ -33,6 +34,8 @@ from ouzel.kernels.run_state import (
 from ouzel.kernels.run_tables import RunEvents, RunTables
 from ouzel.kernels.run_upkeep import rebase, reclaim_nodes, rekey, sweep
 from ouzel.kernels.runs import release, scan
+from ouzel.kernels.stack_tables import NO_LIMIT
+from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
 
@@ -100,8 +103,9 @@ class Kernel(Protocol):
 class RunsKernel:
     """Runs one by one (NFA^b)."""
 
-    def __init__(self, tables: RunTables, number_slots: tuple[int, ...]) -> None:
+    def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits) -> None:
         self._tables = tables
+        self._limits = limits
         self._state = new_run_state(tables, len(number_slots), 1, 1, number_slots=number_slots)
         self._output = new_run_output()
 
@@ -115,9 +119,17 @@ class RunsKernel:
 
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         self._state = reserve(self._tables, self._state, len(events.end), keys)
-        progress = scan(self._tables, self._state, events, first, last, self._output)
-        self._state, self._output = progress.state, progress.output
-        return progress.status
+        while True:
+            progress = scan(self._tables, self._state, events, first, last, self._output)
+            self._state, self._output, first = progress.state, progress.output, progress.position
+            if not self._limits.drops or progress.status not in (Status.RUN_LIMIT, Status.MATCH_LIMIT):
+                return progress.status
+            if progress.status is Status.RUN_LIMIT:
+                dropped = drop_newest_runs(self._tables, self._state, int(events.key[first - 1]), first - 1)
+                self._limits.drop("max_partial_matches", dropped)
+            else:
+                dropped = drop_newest_matches(self._tables, self._state, self._output)
+                self._limits.drop("max_matches_per_moment", dropped)
 
     def release(self, events: RunEvents, until: int) -> None:
         if self._tables.at_end:
@@ -128,12 +140,27 @@ class RunsKernel:
         count = int(self._output.written[0])
         if not count:
             return None
-        expanded = expand_matches(self._tables, self._state, self._output)
+        drops = self._limits.drops
+        tables = self._tables._replace(max_matches_per_moment=NO_LIMIT) if drops else self._tables
+        expanded = expand_matches(tables, self._state, self._output)
         if expanded is None:
             return Status.MATCH_LIMIT
         ends, keys = self._output.end[expanded.row], self._output.key[expanded.row]
         self._forget_output()
-        return Found(ends, keys, expanded.lengths, expanded.slots)
+        found = Found(ends, keys, expanded.lengths, expanded.slots)
+        return self._within_limit(found) if drops else found
+
+    def _within_limit(self, found: Found) -> Found:
+        """The matches of each moment that were found first, as many as there may be."""
+        rows = np.arange(len(found.ends))
+        # Matches come in order of their end.
+        firsts = np.searchsorted(found.ends, found.ends, side="left")
+        kept = rows - firsts < self._limits.max_matches_per_moment
+        self._limits.drop("max_matches_per_moment", len(rows) - int(np.count_nonzero(kept)))
+        if kept.all():
+            return found
+        events = np.repeat(kept, found.lengths.sum(axis=1))
+        return Found(found.ends[kept], found.keys[kept], found.lengths[kept], found.slots[events])
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
         count = int(self._output.written[0])

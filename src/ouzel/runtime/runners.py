@@ -16,7 +16,7 @@ from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan, Statistics
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.limits import Limits
+from ouzel.runtime.limits import Allowance, Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
 
@@ -59,20 +59,37 @@ class Runner(Protocol):
 def runners_for(
     plans: Mapping[str, Plan],
     layouts: Mapping[str, Layout],
-    limits: Limits,
+    allowances: dict[str, Allowance],
     statistics: Statistics,
     rules_off: Collection[str],
+    *,
+    partial: bool = False,
 ) -> dict[str, Runner]:
-    """The runners of some queries over one stream, before their first event. Aggregates may be counted together."""
+    """The runners of some queries over one stream, before their first event. Aggregates may be counted together: they
+    then share an allowance, which takes the place of their own.
+
+    `partial`: only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
+    """
+    if partial:
+        from ouzel.runtime.aggregate import AggregateRunner
+
+        counted = {name: plan for name, plan in plans.items() if isinstance(plan, AggregatePlan)}
+        assert len(counted) == len(plans), "only counters tell changes"
+        return {
+            name: AggregateRunner(plan, layouts[name], allowances[name], partial=True) for name, plan in counted.items()
+        }
     made: dict[str, Runner] = {}
     if sum(isinstance(plan, AggregatePlan) for plan in plans.values()) > 1:
         from ouzel.plan.sharing import plan_sharing
         from ouzel.runtime.aggregate_shared import shared_runners
 
         for shared in plan_sharing(plans, statistics, off=rules_off):
-            made |= shared_runners(shared, layouts[shared.names[0]], limits)
+            common = allowances[shared.names[0]]
+            allowances |= dict.fromkeys(shared.names, common)
+            made |= shared_runners(shared, layouts[shared.names[0]], common)
     return {
-        name: made[name] if name in made else runner_for(plan, layouts[name], limits) for name, plan in plans.items()
+        name: made[name] if name in made else runner_for(plan, layouts[name], allowances[name])
+        for name, plan in plans.items()
     }
 
 

@@ -20,6 +20,7 @@ from ouzel.plan.lower import Domain
 from ouzel.plan.run_lowering import RunLowered, lower_runs
 from ouzel.runtime.compressed import compressed_schema, compressed_table
 from ouzel.runtime.frames import take
+from ouzel.runtime.instances import open_by_key
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.match_transform import Matches, transform_matches
@@ -85,11 +86,12 @@ class RunsRunner:
         self._live.events.lane_flags[:, 0] = flags
         self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
         self._kernel: Kernel
-        if plan.kernel is RunKernel.GRAPH:
+        # A graph cannot tell how many matches it would have listed beyond a limit without listing them.
+        if plan.kernel is RunKernel.GRAPH and (self._is_compressed or not limits.drops):
             references = len(self._lowered.number_slots)
             self._kernel = GraphKernel(self._tables, references, listed=not self._is_compressed)
         else:
-            self._kernel = RunsKernel(self._tables, self._lowered.number_slots)
+            self._kernel = RunsKernel(self._tables, self._lowered.number_slots, limits)
         # How many events each partition has had, and how many the whole stream.
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
@@ -106,6 +108,10 @@ class RunsRunner:
         places, block = self._stager.stage_runs(table, ticks)
         if not block.count:
             return
+        fitting = self._limits.fitting(block.deciding_rows, ticks, self.held_events)
+        if fitting is not None:
+            self.stage(table.take(fitting), ticks[fitting], keep_whole=keep_whole)
+            return
         if keep_whole:
             base = self._payload.append(table, ticks)
             numbers = places.astype(np.int64) + base
@@ -117,7 +123,7 @@ class RunsRunner:
         playing = block.rows >= 0
         rows[playing] = numbers[block.rows[playing]]
         self._pending.append(RunBlock(rows, block.events, block.deciding, block.deciding_rows))
-        if self.held_events > self._limits.max_buffered_events:
+        if not self._limits.drops and self.held_events > self._limits.max_buffered_events:
             raise LimitError(
                 f"query '{self._query.name}' holds {self.held_events:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "
@@ -306,6 +312,15 @@ class RunsRunner:
         """How many events are pending or live."""
         return self._live.live + sum(block.count for block in self._pending)
 
+    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+        """The keys of events that may still be part of a match, as `InstanceRunner` tells them."""
+        window = self._plan.window_ticks
+        dead_until = _EARLIEST if window is None else max(_EARLIEST, watermark + 1 - window)
+        live = slice(self._tables.reserved, self._live.count)
+        blocks = [block.events for block in self._pending]
+        keys = [self._live.events.key[live], *(block.key for block in blocks)]
+        return open_by_key(keys, [self._live.events.end[live], *(block.end for block in blocks)], dead_until, self._stager)
+
     @property
     def statistics(self) -> dict[str, int]:
         """What the kernel counted."""
@@ -362,7 +377,8 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
         codes=len(plan.coded),
         form=_FORMS[query.output.form],
         form_place=0 if query.output.component is None else places.index(query.output.component),
-        merge=plan.merge,
+        # Runs that were merged cannot be dropped one by one.
+        merge=plan.merge and not limits.drops,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),

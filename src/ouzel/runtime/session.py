@@ -16,6 +16,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.errors import StateError
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
+from ouzel.runtime.limits import Allowance
 from ouzel.runtime.program import Program, dump, load
 from ouzel.runtime.runners import runners_for
 from ouzel.runtime.snapshot import Reader, Writer
@@ -34,13 +35,22 @@ class Session:
     def __init__(self, program: Program, *, keep_late: bool = False) -> None:
         self._program = program
         self._layouts = layouts(program.queries, program.layout)
+        names = [query.name for query in program.queries] + [expression.name for expression in program.algebra]
+        self._allowances = {name: Allowance.of(program.limits) for name in names}
         self._runners = runners_for(
-            program.plans(), self._layouts, program.limits, program.statistics, program.rules_off
+            program.plans(),
+            self._layouts,
+            self._allowances,
+            program.statistics,
+            program.rules_off,
+            partial=program.partial,
         )
         for expression in program.algebra:
             from ouzel.runtime.automaton import AlgebraRunner
 
-            self._runners[expression.name] = AlgebraRunner(expression, program.layout, program.limits)
+            self._runners[expression.name] = AlgebraRunner(
+                expression, program.layout, self._allowances[expression.name]
+            )
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
@@ -98,6 +108,11 @@ class Session:
         """How many runs and matches that wait for their end each query has; sequences keep stacks instead of runs."""
         return {name: told.get("runs", 0) + told.get("waiting", 0) for name, told in self.statistics.items()}
 
+    @property
+    def dropped(self) -> dict[str, dict[str, int]]:
+        """How much was dropped because of each limit, by query; queries that are counted together drop together."""
+        return {name: dict(allowance.dropped) for name, allowance in self._allowances.items()}
+
     def open_by_key(self, query: str) -> list[tuple[tuple[int | str, ...], int, int]] | None:
         """What a query holds, by key: values of the key, number of events, end of the oldest; None where its runner
         does not keep events apart by key."""
@@ -123,7 +138,8 @@ class Session:
         for query in self._program.queries:
             if is_composed(query) and reads_input(query):
                 wide = widen_input(table, ticks, primary, self._layouts[query.name])
-                self._runners[query.name].stage(wide, ticks, keep_whole=keep_whole)
+                # Beside matches of other queries, of which only what matters is kept.
+                self._runners[query.name].stage(wide, ticks)
             elif reads_input(query):
                 self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
         for expression in self._program.algebra:
@@ -190,6 +206,7 @@ class Session:
             "watermark": self._watermark,
             "late": self.late,
             "late_by_query": self.late_by_query,
+            "dropped": self.dropped,
             "keep_late": self._keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "runners": {name: runner.dump(writer) for name, runner in self._runners.items()},
@@ -211,6 +228,8 @@ class Session:
             session._watermark = reader.head["watermark"]
             session.late = reader.head["late"]
             session.late_by_query |= reader.head.get("late_by_query", {})
+            for name, dropped in reader.head.get("dropped", {}).items():
+                session._allowances[name].dropped.update(dropped)
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
             for name, runner in session._runners.items():
                 runner.load(reader, reader.head["runners"][name])

@@ -14,8 +14,9 @@ from pyspark.sql import types as T
 
 from ouzel.errors import InputError
 from ouzel.prepared import Query
-from ouzel.runtime.engine import duration_ticks, limits_of
+from ouzel.runtime.engine import duration_ticks
 from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import limits_of
 from ouzel.runtime.program import Program, make_program
 from ouzel.spark.jobs import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type

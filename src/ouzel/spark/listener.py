@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "behind newest", "behind clock")
+COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "dropped", "behind newest", "behind clock")
 
 
 @dataclass
@@ -32,6 +32,8 @@ class Standing:
     open_events: int = 0
     state_bytes: int = 0
     late: int = 0
+    # Events, runs and matches that passed a limit, where the user has asked to drop those.
+    dropped: int = 0
     # How far the watermark is behind the newest event, and behind the clock; None before the first event.
     behind_newest_seconds: float | None = None
     behind_clock_seconds: float | None = None
@@ -133,6 +135,7 @@ class Listener(StreamingQueryListener):
                 *(f"{count:,}" for count in counts),
                 f"{one.state_bytes / 1e6:.1f} MB",
                 f"{one.late:,}",
+                f"{one.dropped:,}",
                 *(_seconds(lag) for lag in (one.behind_newest_seconds, one.behind_clock_seconds)),
             )
         return table

@@ -1,8 +1,8 @@
 """The terms of a checkpoint: the queries, columns, delay and buckets that its state was written for.
 
 They are stored with the state, so that a stream that comes back with others is refused with what exactly has changed.
-Limits may change, and columns that no query uses may come and go. What was stored is read as this version reads it
-before it is compared, so that an upgrade that writes programs in another way is no change.
+Limits may be raised or lowered, and columns that no query uses may come and go. What was stored is read as this version
+reads it before it is compared, so that an upgrade that writes programs in another way is no change.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ def _changed_query(old: Program, new: Program) -> str | None:
         texts = [AlgebraQuery(q.name, q.expression, q.params).encoded() for q in (one, other)]
         if texts[0] != texts[1]:
             return f"query '{other.name}' is not the one that wrote this checkpoint; go back to that one"
+    if old.limits.drops != new.limits.drops:
+        return f"limits had when_passed='{old.limits.when_passed}' when this checkpoint was written; go back to that"
     same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
     if not same_model or old.rules_off != new.rules_off:
         return "model= or rules_off= are not those that wrote this checkpoint; go back to them"
