@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 KILLS = 3  # of one stream
+BATCHES = 16
 DRIVER_STREAMS = 17  # so 51 kills
 WORKER_STREAMS = 7  # so 21
 
@@ -35,21 +37,30 @@ def seeds(streams: int) -> list:
 
 @pytest.mark.parametrize("seed", seeds(DRIVER_STREAMS))
 def test_the_driver_is_killed(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    stream, events = prepare(spark, tmp_path, seed=seed, batches=16)
+    stream, events = prepare(spark, tmp_path, seed=seed, batches=BATCHES)
     chance = random.Random(seed)
-    killed = 0
-    # Were every kill to come before the first commit, the stream would still be where it was.
-    while killed < KILLS:
-        if drive(tmp_path, kill_after_seconds=chance.uniform(0.0, 6.0)):
-            break
-        killed += 1
-    assert killed, "the stream ended before the first kill"
-    assert drive(tmp_path, kill_after_seconds=None) or killed < KILLS
+    # Some micro-batches before the end, so that the stream cannot end before the last kill.
+    for commits in sorted(chance.randrange(BATCHES - 3) for _ in range(KILLS)):
+        assert not drive(tmp_path, Kill(commits, chance.uniform(0.0, 1.0))), "the stream ended before it was killed"
+    assert drive(tmp_path)
     check(stream, events)
 
 
-def drive(folder: Path, *, kill_after_seconds: float | None) -> bool:
-    """Run the driver until it is done, or kill it and all that it started some time after its stream began."""
+class Kill(NamedTuple):
+    """When to kill: so long after so many micro-batches were committed, over all lives of the stream."""
+
+    commits: int
+    seconds: float
+
+    def wait(self, folder: Path, driver: subprocess.Popen[str]) -> None:
+        while driver.poll() is None and len(list((folder / "checkpoint" / "commits").glob("[0-9]*"))) < self.commits:
+            time.sleep(0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            driver.wait(self.seconds)
+
+
+def drive(folder: Path, kill: Kill | None = None) -> bool:
+    """Run the driver until it is done, or kill it and all that it started."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     driver = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.driver", str(folder)],
@@ -63,9 +74,11 @@ def drive(folder: Path, *, kill_after_seconds: float | None) -> bool:
     assert driver.stdout is not None
     try:
         assert driver.stdout.readline() == "ready\n"
-        try:
-            driver.wait(kill_after_seconds)
-        except subprocess.TimeoutExpired:
+        if kill is None:
+            driver.wait()
+        else:
+            kill.wait(folder, driver)
+        if driver.poll() is None:
             return False
         assert driver.stdout.readline() == "done\n"
         return True
@@ -79,7 +92,7 @@ def drive(folder: Path, *, kill_after_seconds: float | None) -> bool:
 
 @pytest.mark.parametrize("seed", seeds(WORKER_STREAMS))
 def test_python_workers_are_killed(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    stream, events = prepare(spark, tmp_path, seed=100 + seed, batches=16)
+    stream, events = prepare(spark, tmp_path, seed=100 + seed, batches=BATCHES)
     chance = random.Random(seed)
     killed = 0
     stop = threading.Event()
@@ -104,7 +117,7 @@ def test_python_workers_are_killed(spark: SparkSession, tmp_path: Path, seed: in
     finally:
         stop.set()
         killer.join()
-    assert killed
+    assert killed == KILLS, "the stream ended before the last kill"
     check(stream, events)
 
 

@@ -319,7 +319,8 @@ class RunsRunner:
         live = slice(self._tables.reserved, self._live.count)
         blocks = [block.events for block in self._pending]
         keys = [self._live.events.key[live], *(block.key for block in blocks)]
-        return open_by_key(keys, [self._live.events.end[live], *(block.end for block in blocks)], dead_until, self._stager)
+        ends = [self._live.events.end[live], *(block.end for block in blocks)]
+        return open_by_key(keys, ends, dead_until, self._stager)
 
     @property
     def statistics(self) -> dict[str, int]:
