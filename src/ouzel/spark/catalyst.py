@@ -51,16 +51,36 @@ def wanted(plans: Sequence[Plan] | None, layout: Layout, time_column: str) -> li
     """
     if plans is None or any(_counts_every_event(plan) for plan in plans):
         return []
-    untimed = F.col(quoted(time_column)).isNull()
+    return _playing(plans, layout, F.col(quoted(time_column)).isNull())
+
+
+def thinned(plans: Sequence[Plan] | None, layout: Layout, columns: Sequence[str]) -> list[Column]:
+    """The columns to send. Where every event counts, one that can play no component travels as a time and a key."""
+    plain = [F.col(quoted(name)) for name in columns]
+    if plans is None or not any(_counts_every_event(plan) for plan in plans):
+        return plain
+    named = {layout.column(None, test.path[0]) for plan in plans for test in plan.query.equivalences}
+    kept = {layout.time, layout.start, *layout.order, *named}
+    if layout.type is None or layout.type in kept or layout.physical or _types(plans) is None:
+        return plain  # Without a type of its own, an event of nulls might play a part after all.
+    plays = reduce(and_, _playing(plans, layout, F.lit(False)))
+    return [
+        column if name in kept else F.when(plays, column).alias(name)
+        for name, column in zip(columns, plain, strict=True)
+    ]
+
+
+def _playing(plans: Sequence[Plan], layout: Layout, passing: Column) -> list[Column]:
+    """Conditions, all to be met, of the events that may play a component; what is `passing` meets them all."""
     conditions = []
     types = _types(plans)
     if types is not None and layout.type is not None:
         # On its own, because sources take simple conditions and may not take those that follow.
-        conditions.append(untimed | _type(layout).isin(sorted(types)))
+        conditions.append(passing | _type(layout).isin(sorted(types)))
     roles = [role for plan in plans for role in _roles(plan, layout)]
     if any(tests for _, tests in roles):
         playing = [reduce(and_, [*own_type, *tests]) if own_type or tests else F.lit(True) for own_type, tests in roles]
-        condition = untimed | reduce(or_, playing)
+        condition = passing | reduce(or_, playing)
         # Spark would draw two like conditions together, and a source that cannot take one would then get neither.
         conditions.append(condition if _all_simple(plans) else F.coalesce(condition, F.lit(False)))
     return conditions
