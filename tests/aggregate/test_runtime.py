@@ -123,3 +123,36 @@ def test_floats_keep_their_order_as_integers() -> None:
     keys = np.sort(ordered(np.array(shuffled)))
     assert str(unordered(keys).tolist()) == str(values)
     assert len({int(key) for key in ordered(np.array([0.0, -0.0]))}) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN SEQ(A a, B b) GROUP BY a.x AGG COUNT WITHIN 50",
+        "PATTERN SEQ(A a, B b) GROUP BY b.x AGG COUNT, MAX(a.ts) WITHIN 50",
+        "PATTERN SEQ(A a, B b) WHERE a.ts < b.ts GROUP BY a.x AGG COUNT WITHIN 50",
+    ],
+)
+def test_groups_that_are_gone_are_forgotten(text: str) -> None:
+    engine = ouzel.Engine(text)
+    told: list[dict[str, Any]] = []
+    sizes, rows = [], []
+    for batch in range(30):
+        new = events(*[("AB"[n % 2], 1000 * batch + n, 500 * batch + n // 2) for n in range(1000)])
+        rows += new
+        told += engine.push(new)["query"].to_pylist()
+        sizes.append(len(engine.snapshot()))
+        if batch == 20:
+            engine = ouzel.Engine.restore(engine.snapshot())
+    told += engine.finish()["query"].to_pylist()
+    assert sorted(map(str, told)) == sorted(map(str, ouzel.match(rows, text).to_pylist()))
+    assert max(sizes[-5:]) <= 2 * max(sizes[8:16]), sizes
+
+
+def test_what_a_negated_start_forbids_outlives_the_forgetting_of_keys() -> None:
+    engine = ouzel.Engine("PATTERN SEQ(!(C c), A a, B b) GROUP BY x AGG COUNT WITHIN 100")
+    engine.push(events(*[("A", n, n) for n in range(30_000)], ("C", 30_000, -1)))
+    engine.push(events(*[("A", 30_001, n) for n in range(30_000, 30_050)]))
+    told = engine.push(events(("A", 30_010, -1), ("A", 30_010, -2), ("B", 30_020, -1), ("B", 30_020, -2)))["query"]
+    later = engine.finish()["query"]
+    assert [row["x"] for row in [*told.to_pylist(), *later.to_pylist()]] == [-2]

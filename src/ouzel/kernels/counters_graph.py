@@ -179,6 +179,12 @@ def rekey_graph(
     )
 
 
+def regroup_graph(tables: GraphTables, state: GraphState, renamed_groups: NDArray[np.int32]) -> GraphState:
+    """Groups have new numbers, and keys stay."""
+    keys = np.arange(1, len(state.head), dtype=np.int32)
+    return rekey_graph(tables, state, keys, state.key_group, renamed_groups)
+
+
 class GraphProgress(NamedTuple):
     state: GraphState
     output: CounterOutput

@@ -66,6 +66,7 @@ class Cell(IntEnum):
     GROUP = 5  # -1 if it only counts prefixes
     NEXT_OF_KEY = 6
     NEXT_OF_GROUP = 7
+    TOUCHED = 8  # the newest moment at which an event that decides the group joined it, where cells run in step
 
 
 class RowState(NamedTuple):
@@ -87,10 +88,35 @@ class RowState(NamedTuple):
     counters: NDArray[np.int64]
     scratch: Scratch
 
-    def live_keys(self) -> NDArray[np.int64]:
-        """The keys that have rows."""
+    def live_keys(self, since: int) -> NDArray[np.int64]:
+        """The keys that have rows, or had an event of a negated start after the tick `since`."""
         cells = self.cells[: self.cell_count[0]]
-        return np.unique(cells[cells[:, Cell.LAST] > cells[:, Cell.FIRST], Cell.KEY])
+        counted = cells[cells[:, Cell.LAST] > cells[:, Cell.FIRST], Cell.KEY]
+        return np.union1d(counted, np.flatnonzero(self.last_negative > since))
+
+    def live_groups(self, tables: CounterTables) -> NDArray[np.int64]:
+        """The groups that hold anything."""
+        cells = self.cells[: self.cell_count[0]]
+        return np.unique(cells[_holds(tables, self) & (cells[:, Cell.GROUP] >= 0), Cell.GROUP])
+
+
+def _holds(tables: CounterTables, state: RowState) -> NDArray[np.bool_]:
+    """Which cells have rows that may hold anything.
+
+    Cells that run in step have the rows of their key's first events. What decides their group lengthened rows of
+    events before it, and these have all left the window once it is as old as that.
+    """
+    cells = state.cells[: state.cell_count[0]]
+    holds: NDArray[np.bool_] = cells[:, Cell.LAST] > cells[:, Cell.FIRST]
+    if tables.split <= 1 or tables.window == NO_WINDOW:
+        return holds
+    now, touched = state.counters[Counter.MOMENT], cells[:, Cell.TOUCHED]
+    with np.errstate(over="ignore"):
+        old: NDArray[np.bool_] = (touched <= now) & (
+            now.astype(np.uint64) - touched.astype(np.uint64) >= np.uint64(tables.window)
+        )
+    holds &= (cells[:, Cell.GROUP] < 0) | ~old
+    return holds
 
 
 def new_row_state(tables: CounterTables, keys: int = 1, groups: int = 1, rows: int = 64) -> RowState:
@@ -178,7 +204,8 @@ def widened(tables: CounterTables, state: RowState) -> RowState:
 
 def with_room(tables: CounterTables, state: RowState) -> RowState:
     """What is no longer needed is given up, and there is room for more rows, cells and queue entries."""
-    live = int((state.cells[: state.cell_count[0], Cell.LAST] - state.cells[: state.cell_count[0], Cell.FIRST]).sum())
+    cells = state.cells[: state.cell_count[0]][_holds(tables, state)]
+    live = int((cells[:, Cell.LAST] - cells[:, Cell.FIRST]).sum())
     return _rebuilt(tables, state, 8 * live + 64, wide=int(state.counters[Counter.WIDE]))
 
 
@@ -189,7 +216,7 @@ def rekey_rows(
     key_group: NDArray[np.int32],
     renamed_groups: NDArray[np.int32],
 ) -> RowState:
-    """Keys and groups have new numbers; those of keys without rows, but key 0, are forgotten."""
+    """Keys and groups have new numbers; keys that have none, but key 0, are forgotten."""
     state = with_room(tables, state)
     used = state.cells[: state.cell_count[0]]
     used[:, Cell.KEY] = renamed[used[:, Cell.KEY]]
@@ -207,13 +234,18 @@ def rekey_rows(
     return state._replace(first_cell=first_cell, key_group=key_group.copy(), last_negative=last_negative, groups=groups)
 
 
+def regroup_rows(tables: CounterTables, state: RowState, renamed_groups: NDArray[np.int32]) -> RowState:
+    """Groups have new numbers; those without rows are forgotten, and keys stay."""
+    keys = np.arange(len(state.first_cell), dtype=np.int32)
+    return rekey_rows(tables, state, keys, state.key_group, renamed_groups)
+
+
 def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> RowState:
     """Live cells and rows only, in new arenas."""
     count = int(state.cell_count[0])
     cells = state.cells[:count]
     live = cells[:, Cell.LAST] - cells[:, Cell.FIRST]
-    # Cells that run in step live and die with their key's.
-    kept = np.flatnonzero(live > 0)
+    kept = np.flatnonzero(_holds(tables, state))
     number = np.full(count + 1, -1, np.int64)
     number[kept] = np.arange(len(kept))
     strides = np.maximum(4, 2 * live[kept])
@@ -268,6 +300,7 @@ _KEY = int(Cell.KEY)
 _GROUP = int(Cell.GROUP)
 _NEXT_OF_KEY = int(Cell.NEXT_OF_KEY)
 _NEXT_OF_GROUP = int(Cell.NEXT_OF_GROUP)
+_TOUCHED = int(Cell.TOUCHED)
 
 _COMPONENT_KIND = int(ByComponent.KIND)
 _OWN = int(ByComponent.OWN)
@@ -565,6 +598,7 @@ def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weigh
                 return _ROOM
         for column in range(own):
             state.bound[cell, column] = state.bound[head, column]
+        state.cells[cell, _TOUCHED] = moment
         if not _may_count(tables, state, cell, component, times, largest_weight):
             return _WIDEN
         _extend_cell(tables, state, head, cell, component, times, 0, moment)
@@ -722,6 +756,7 @@ def _new_cell(tables, state, key, group, rows):
     row[_GROUP] = group
     row[_NEXT_OF_KEY] = -1
     row[_NEXT_OF_GROUP] = -1
+    row[_TOUCHED] = state.counters[_MOMENT]
     for column in range(tables.columns):
         state.bound[cell, column] = 1.0
     head = state.first_cell[key]

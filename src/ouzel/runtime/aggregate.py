@@ -17,6 +17,7 @@ from ouzel.kernels.counters_graph import (
     build_graph_tables,
     new_graph_state,
     rebase_graph,
+    regroup_graph,
     rekey_graph,
     reserve_graph,
     scan_graph,
@@ -29,7 +30,14 @@ from ouzel.kernels.counters_matrix import (
     reserve_matrix,
     scan_matrix,
 )
-from ouzel.kernels.counters_rows import RowState, new_row_state, rekey_rows, reserve_rows, scan_rows
+from ouzel.kernels.counters_rows import (
+    RowState,
+    new_row_state,
+    regroup_rows,
+    rekey_rows,
+    reserve_rows,
+    scan_rows,
+)
 from ouzel.kernels.counters_tables import (
     Counter,
     CounterInstances,
@@ -45,7 +53,8 @@ from ouzel.kernels.predicate_tables import Alternative, LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.lower import Domain, LaneSpec, lower
-from ouzel.runtime.aggregate_answer import answer
+from ouzel.runtime.aggregate_answer import answer, rows_to_tell
+from ouzel.runtime.aggregate_changes import changes_schema, changes_table
 from ouzel.runtime.aggregate_groups import GroupBook
 from ouzel.runtime.aggregate_values import columns_of, measured
 from ouzel.runtime.frames import EventFrame
@@ -55,7 +64,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stage import Stager
 from ouzel.runtime.transform import output_schema
 
-LATEST = 2**63 - 1
+EARLIEST, LATEST = -(2**63), 2**63 - 1
 # Below this many the front of the buffer is not worth moving, nor keys worth renaming.
 _COMPACT_MIN = 4096
 
@@ -63,9 +72,12 @@ _COMPACT_MIN = 4096
 class AggregateRunner:
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the rows."""
 
-    def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> None:
+    def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits, *, partial: bool = False) -> None:
         assert plan.way is not None
         self._plan = plan
+        # Whether only a part of the stream is seen here: then every change is told, as totals over all parts need it.
+        self._partial = partial
+        self._on_change = partial or plan.query.emit_on_change
         self._query = plan.query
         self._layout = layout
         self._limits = limits
@@ -80,15 +92,16 @@ class AggregateRunner:
             for measure in plan.measures
         ]
         self._stager = Stager(plan, self._lanes, layout)
-        self.schema = output_schema(self._query, layout)
-        self._groups = GroupBook(plan, layout, self.schema)
+        shown = output_schema(self._query, layout)
+        self._groups = GroupBook(plan, layout, shown)
+        self.schema = changes_schema(plan, shown) if partial else shown
         self._tables = build_counter_tables(
             [c.negated for c in self._query.components],
             [c.kleene for c in self._query.components],
             plan.window_ticks,
             self._measures(),
             way=plan.way,
-            on_change=self._query.emit_on_change,
+            on_change=self._on_change,
             split=plan.split,
         )
         self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
@@ -106,6 +119,7 @@ class AggregateRunner:
         self._output = new_counter_output(self._tables)
         self._ticks = np.empty(0, np.int64)
         self._own_keys = True
+        self._until = EARLIEST
 
     def _measures(self) -> list[Measure]:
         made = []
@@ -145,6 +159,10 @@ class AggregateRunner:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
+        fitting = self._limits.fitting(np.unique(rows[block.rows]), ticks, self.held_events)
+        if fitting is not None:
+            self.stage(table.take(fitting), ticks[fitting])
+            return
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
@@ -177,7 +195,8 @@ class AggregateRunner:
 
     def _check_held(self) -> None:
         held = self.held_events
-        if held > self._limits.max_buffered_events:
+        # Dropped events were left out before; an event may still stand for several components.
+        if not self._limits.drops and held > self._limits.max_buffered_events:
             raise LimitError(
                 f"query '{self._query.name}' holds {held:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "
@@ -209,6 +228,7 @@ class AggregateRunner:
 
     def advance(self, until: int) -> pa.Table:
         """No event at or before `until` can come any more: count what is ready and tell what has changed."""
+        self._until = max(self._until, until)
         ready = self._take_ready(until)
         if self._plan.way is Way.PER_START:
             self._count_in_rows(ready, until)
@@ -301,10 +321,16 @@ class AggregateRunner:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
+        if self._partial:
+            self._ticks = output.tick[:count].copy()
+            groups = self._groups.show(output.group[:count])
+            return changes_table(self.schema, output, count, groups, self._adds_at_most())
         told = np.arange(count)
         values = self._columns(output.words[:count], output.reals[:count])
-        if self._query.emit_on_change and count:
-            told = self._really_changed(values, count)
+        if self._on_change and count:
+            expiry = np.flatnonzero(output.completed[:count] == 0)
+            before = self._columns(output.before_words[expiry], output.before_reals[expiry])
+            told = rows_to_tell(self._query, output.completed[:count], values, before)
             places = pa.array(told)
             values = {name: column.take(places) for name, column in values.items()}
         table, self._ticks = answer(
@@ -313,28 +339,13 @@ class AggregateRunner:
         return table
 
     def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
+        return columns_of(self._query, self._plan.measures, words, reals, self._adds_at_most())
+
+    def _adds_at_most(self) -> list[float]:
+        """For each measure a bound on what one match may add to it."""
         # Over a component with + one match may hold many values.
         several = 2.0**32 if any(c.kleene for c in self._query.components) else 1.0
-        return columns_of(
-            self._query, self._plan.measures, words, reals, [float(most) * several for most in self._largest]
-        )
-
-    def _really_changed(self, values: dict[str, pa.Array], count: int) -> np.ndarray:
-        """Rows of completion, and of expiry where it changed what users see."""
-        output = self._output
-        expiry = np.flatnonzero(output.completed[:count] == 0)
-        if not len(expiry):
-            return np.arange(count)
-        before = self._columns(output.before_words[expiry], output.before_reals[expiry])
-        changed = np.zeros(len(expiry), bool)
-        for column in self._query.aggregates:
-            if not column.hidden:
-                now = values[column.name].take(pa.array(expiry)).to_pylist()
-                then = before[column.name].to_pylist()
-                changed |= np.array([repr(a) != repr(b) and a != b for a, b in zip(now, then, strict=True)], bool)
-        kept = output.completed[:count] != 0
-        kept[expiry[changed]] = True
-        return np.flatnonzero(kept)
+        return [float(most) * several for most in self._largest]
 
     @property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -357,6 +368,26 @@ class AggregateRunner:
                 _copy(self._live, dead, self._live_count - dead, kept, 0)
                 self._live, self._live_count = kept, self._live_count - dead
         self._forget_keys()
+        self._forget_groups()
+
+    def _forget_groups(self) -> None:
+        """Groups that events decide are given up likewise."""
+        split = self._plan.split
+        if split is None or self._groups.count <= 2 * max(_COMPACT_MIN, self.held_events):
+            return
+        blocks = [*self._pending, _cut(self._live, self._live_count)]
+        held = [block.group[block.component == split] for block in blocks if len(block.group)]
+        if self._plan.way is Way.PER_START:
+            held.append(self._rows_state.live_groups(self._tables))
+        live = np.unique(np.concatenate(held))
+        renamed = self._groups.keep_groups(live)
+        for block in blocks:
+            if len(block.group):
+                block.group[:] = renamed[block.group]
+        if self._plan.way is Way.GRAPH:
+            self._graph_state = regroup_graph(self._graph, self._graph_state, renamed)
+        else:
+            self._rows_state = regroup_rows(self._tables, self._rows_state, renamed)
 
     def _forget_keys(self) -> None:
         """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
@@ -371,7 +402,11 @@ class AggregateRunner:
     def live_keys(self) -> np.ndarray:
         """The keys of everything that is held."""
         live: list[np.ndarray] = [block.key for block in self._pending]
-        live.append(self._live.key[: self._live_count] if self._keeps_events else self._rows_state.live_keys())
+        if self._keeps_events:
+            live.append(self._live.key[: self._live_count])
+        else:
+            # What a negated start forbids, it forbids for a window, whether or not there is anything to forbid yet.
+            live.append(self._rows_state.live_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0))))
         return np.unique(np.concatenate(live))
 
     def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
@@ -393,7 +428,7 @@ class AggregateRunner:
         """The earliest tick at which something that is held could lead to an answer by time alone."""
         ticks = [int(block.tick.min()) for block in self._pending if len(block.tick)]
         window = self._plan.window_ticks
-        if self._query.emit_on_change and window is not None:
+        if self._on_change and window is not None:
             oldest = self._oldest_tick()
             if oldest is not None:
                 ticks.append(min(LATEST, oldest + window))

@@ -70,6 +70,14 @@ def _numbers(column: pa.ChunkedArray, dtype: type) -> np.ndarray:
     return flat.reshape(len(array), width // 8)
 
 
+def joined(changes: Sequence[pa.Table]) -> pa.Table:
+    """Changes of several parts or times together."""
+    bounds = [json.loads(table.schema.metadata[_MOST]) for table in changes]
+    most = [max(several) for several in zip(*bounds, strict=True)]
+    whole = pa.concat_tables([table.replace_schema_metadata() for table in changes])
+    return whole.replace_schema_metadata({_MOST: json.dumps(most)})
+
+
 # ── Stretches of time ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -110,9 +118,8 @@ def as_carried(changes: pa.Table) -> pa.Table:
 def totals_of(plan: AggregatePlan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
     """The answer of a query out of what all parts told of some stretches: changes with the columns STRETCH and PART."""
     query = plan.query
-    bounds = [json.loads(table.schema.metadata[_MOST]) for table in changes]
-    adds_at_most = [max(several) for several in zip(*bounds, strict=True)]
-    whole = pa.concat_tables([table.replace_schema_metadata() for table in changes])
+    whole = joined(changes)
+    adds_at_most = json.loads(whole.schema.metadata[_MOST])
     groups = [one_array(whole[_group(number)]) for number in range(len(query.group_by))]
     codes = [numbers(one_array(whole[STRETCH]))]
     for column, key in zip(groups, query.group_by, strict=True):
@@ -129,7 +136,7 @@ def totals_of(plan: AggregatePlan, shown: pa.Schema, changes: Sequence[pa.Table]
             np.cumsum(first),
             ticks[order],
             part[order].astype(np.int32),
-            numbers(one_array(whole[TOLD]))[order],
+            numbers(one_array(whole[TOLD]), np.uint8)[order],
             _numbers(whole[WORDS], np.uint64)[order],
             _numbers(whole[REALS], np.float64)[order],
         ),

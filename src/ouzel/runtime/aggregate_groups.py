@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic
+from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Type
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.expressions import attribute_of
@@ -112,9 +112,7 @@ class GroupBook:
             expression = key.expression or self._of_component(key.path, self._plan.split)
             column = self._column(frame, expression, number).take(pa.array(rows[mine]))
             columns.append(column)
-            coded = self._coders[number].encode([to_engine(column, key.type)])
-            # Null has the code -1, and is a group.
-            codes.append(pa.array(coded.astype(np.int64) + 1))
+            codes.append(self._code(number, key.type, column))
         known = self.count if len(self._shown[0]) else 0
         found = self._together.encode(codes)
         new_codes, first = np.unique(found, return_index=True)
@@ -150,8 +148,27 @@ class GroupBook:
         self.key_group = np.concatenate([nothing, renamed[self.key_group[keys]]]).astype(np.int32)
         return renamed
 
+    def keep_groups(self, live: np.ndarray) -> np.ndarray:
+        """Only these groups, which events decide, are still needed: the new number of every old one, 0 of others."""
+        assert self._plan.split is not None
+        renamed = self._rename(live)
+        self._coders = [Coder() for _ in self._query.group_by]
+        self._together = Coder()
+        codes = [
+            self._code(number, key.type, column)
+            for (number, key), column in zip(self._keys(), self._shown, strict=True)
+        ]
+        numbered = self._together.encode(codes)
+        assert (numbered == np.arange(len(live))).all(), "groups keep their order"
+        return renamed
+
+    def _code(self, number: int, kind: Type, column: pa.Array) -> pa.Array:
+        """The codes of one GROUP BY column. Null has the code -1, and is a group."""
+        coded = self._coders[number].encode([to_engine(column, kind)])
+        return pa.array(coded.astype(np.int64) + 1)
+
     def _rename(self, live: np.ndarray) -> np.ndarray:
-        """Only these groups are still needed: the new number of every old one, 0 of the others. By key only."""
+        """Only these groups are still needed: the new number of every old one, 0 of the others."""
         renamed = np.zeros(self.count, np.int32)
         renamed[live] = np.arange(len(live), dtype=np.int32)
         places = pa.array(live)
