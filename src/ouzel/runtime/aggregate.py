@@ -31,6 +31,7 @@ from ouzel.kernels.counters_matrix import (
     scan_matrix,
 )
 from ouzel.kernels.counters_rows import (
+    Cell,
     RowState,
     new_row_state,
     regroup_rows,
@@ -58,6 +59,7 @@ from ouzel.runtime.aggregate_changes import changes_schema, changes_table
 from ouzel.runtime.aggregate_groups import GroupBook
 from ouzel.runtime.aggregate_values import columns_of, measured
 from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.instances import open_by_key
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
@@ -441,6 +443,22 @@ class AggregateRunner:
             return int(self._live.tick[oldest]) if oldest < self._live_count else None
         waiting = oldest < int(counters[Counter.QUEUED])
         return int(self._rows_state.queue_tick[oldest]) if waiting else None
+
+    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+        """The keys of what is counted: their values, how many events, of which some ways keep the first ones of
+        patterns only, and the oldest one's tick."""
+        window = self._plan.window_ticks
+        keys, ticks = ([getattr(block, name) for block in self._pending] for name in ("key", "tick"))
+        if self._keeps_events:
+            keys.append(self._live.key[: self._live_count])
+            ticks.append(self._live.tick[: self._live_count])
+        elif self._plan.way is Way.PER_START:
+            state = self._rows_state
+            queued = slice(state.counters[Counter.OLDEST], state.counters[Counter.QUEUED])
+            keys.append(state.cells[state.queue_cell[queued], Cell.KEY])
+            ticks.append(state.queue_tick[queued])
+        dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
+        return open_by_key(keys, ticks, dead_until, self._stager) if keys else []
 
     @property
     def held_events(self) -> int:
