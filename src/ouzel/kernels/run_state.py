@@ -111,6 +111,9 @@ class RunState(NamedTuple):
     # Of the nodes that an event has made, those with futures of their own.
     kinds: NDArray[np.int32]  # [kind, node or run]
     futures: NDArray[np.int64]  # per kind: the mark of its future
+    # For reclaiming nodes.
+    renamed: NDArray[np.int32]  # per node
+    ahead: NDArray[np.int32]  # nodes to be looked at
     values: Values
 
 
@@ -168,6 +171,8 @@ def new_run_state(
         failed=np.zeros(1, np.int32),
         kinds=np.empty((0, 2), np.int32),
         futures=np.empty(0, np.int64),
+        renamed=empty,
+        ahead=empty,
         values=new_values(tables.predicates),
     )
     return reserve(tables, reserve_runs(reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
@@ -175,7 +180,11 @@ def new_run_state(
 
 def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity: int) -> RunState:
     """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
+    # An event makes two of each run at most, and starts one.
+    kinds = 2 * state.runs.node.size + 1
     return state._replace(
+        kinds=_enlarged(state.kinds, kinds, 0),
+        futures=_enlarged(state.futures, kinds, 0),
         key_head=_enlarged(state.key_head, key_capacity, -1),
         key_runs=_enlarged(state.key_runs, key_capacity, 0),
         key_oldest=_enlarged(state.key_oldest, key_capacity, -(2**63)),
@@ -188,9 +197,12 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
 
 
 def reserve_nodes(state: RunState, nodes: int) -> RunState:
-    arena = Arena(*(_enlarged(array, nodes, 0) for array in state.arena))
+    """Room for so many nodes; what lies beyond those in use is left as it comes."""
+    used = int(state.counters[Counter.NODES])
     return state._replace(
-        arena=arena, kinds=_enlarged(state.kinds, nodes, 0), futures=_enlarged(state.futures, nodes, 0)
+        arena=Arena(*(_with_room(array, used, nodes) for array in state.arena)),
+        renamed=_with_room(state.renamed, 0, nodes),
+        ahead=_with_room(state.ahead, 0, nodes + 1),
     )
 
 
@@ -202,7 +214,8 @@ def reserve_runs(state: RunState, count: int) -> RunState:
     runs.next[old : count - 1] = np.arange(old + 1, count)
     runs.next[count - 1] = state.counters[Counter.FREE]
     state.counters[Counter.FREE] = old
-    return state._replace(runs=runs)
+    kinds = 2 * count + 1
+    return state._replace(runs=runs, kinds=_enlarged(state.kinds, kinds, 0), futures=_enlarged(state.futures, kinds, 0))
 
 
 def reserve_waiting(state: RunState, count: int) -> RunState:
@@ -215,6 +228,15 @@ def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignor
         return array
     larger = np.full((length, *array.shape[1:]), fill, array.dtype)
     larger[: len(array)] = array
+    return larger
+
+
+def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long, with the rows in use. Nothing else is touched: new pages cost more than reading events."""
+    if len(array) >= length:
+        return array
+    larger = np.empty((length, *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
     return larger
 
 

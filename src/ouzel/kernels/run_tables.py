@@ -165,6 +165,33 @@ class Guard(IntEnum):
     FLOAT = 2
 
 
+class ByPlain(IntEnum):
+    """Columns of `RunTables.plain`, by place: what the plain reader needs. First the edges that leave a node of the
+    place, `EDGE_COLUMNS` for its take edge and as many for the begin edge of the next place."""
+
+    KIND = 0  # Guard; NONE: the edge has no test
+    LANE = 1  # of the event read
+    ORDERS = 2  # bit 0: less than the bound will do, bit 1: equal, bit 2: greater
+    BOUND = 3  # Bound
+    OTHER_LANE = 4  # of the bound
+    LOOPS = 10  # 1: a Kleene place
+
+
+EDGE_COLUMNS = 5
+
+
+class Bound(IntEnum):
+    """What an edge compares with: a value of the events of the place so far."""
+
+    FIRST = 0
+    LAST = 1
+    # Those below are aggregates, which pass over nulls.
+    FIRST_VALUE = 2
+    LAST_VALUE = 3
+    LEAST = 4
+    GREATEST = 5
+
+
 class ByTest(IntEnum):
     """Columns of `RunTables.by_test`; a test's number is that of its conjunct."""
 
@@ -215,6 +242,7 @@ class RunTables(NamedTuple):
     by_place: NDArray[np.int32]
     by_edge: NDArray[np.int32]
     by_guard: NDArray[np.int32]  # by test
+    plain: NDArray[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
     by_test: NDArray[np.int32]
     loads: NDArray[np.int32]  # [load, ByLoad]
     iterated_loads: NDArray[np.int32]  # [load, ByLoad]
@@ -248,6 +276,12 @@ def build_run_tables(
     assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
     assert window is None or 0 < window < NO_WINDOW
     assert window is not None or not any(n.after in (0, length) for n in negatives)
+    plain: list[tuple[int, ...]] = []
+    if not negatives and codes == 0 and form == Form.ALL:
+        plain = _plain_rows(places, frozenset(renumbered_lanes))
+    if plain:
+        # The plain reader keeps what it compares with beside its runs.
+        places = [place._replace(registers=()) for place in places]
     # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
     merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and not negatives
     edges = _Edges(frozenset(renumbered_lanes))
@@ -297,6 +331,7 @@ def build_run_tables(
         by_place=by_place,
         by_edge=edges.by_edge(),
         by_guard=_rows(edges.guards, ByGuard),
+        plain=np.array(plain, np.int32).reshape(len(plain), ByPlain.LOOPS + 1),
         by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
         loads=_rows(edges.loads, ByLoad),
         iterated_loads=_rows(edges.iterated_loads, ByLoad),
@@ -328,6 +363,62 @@ def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int
     return int(mergeable), int(first), int(any(load.place < number for load in loads))
 
 
+# ── The plain reader ───────────────────────────────────────────────────────────────────────────────
+
+_ORDERS = {
+    Comparison.EQUAL: 0b010,
+    Comparison.NOT_EQUAL: 0b101,
+    Comparison.LESS: 0b001,
+    Comparison.LESS_EQUAL: 0b011,
+    Comparison.GREATER: 0b100,
+    Comparison.GREATER_EQUAL: 0b110,
+}
+_BOUNDS = {
+    Function.FIRST: Bound.FIRST_VALUE,
+    Function.LAST: Bound.LAST_VALUE,
+    Function.LEAST: Bound.LEAST,
+    Function.GREATEST: Bound.GREATEST,
+}
+
+
+def _plain_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
+    """The rows of `RunTables.plain`; none if an edge asks for more than one comparison with a bound."""
+    rows: list[tuple[int, ...]] = []
+    if places[0].begin or any(place.proceed for place in places):
+        return []
+    for number, place in enumerate(places):
+        take = _plain_edge(place.take, place.current, place, number, renumbered)
+        begin: tuple[int, ...] | None = _NO_GUARD
+        if number + 1 < len(places):
+            following = places[number + 1]
+            begin = _plain_edge(following.begin, following.first, place, number, renumbered)
+        if take is None or begin is None:
+            return []
+        rows.append((*take, *begin, place.kleene))
+    return rows
+
+
+def _plain_edge(
+    tests: Sequence[RunTest], event: int, place: RunPlace, number: int, renumbered: frozenset[int]
+) -> tuple[int, ...] | None:
+    """The columns of an edge that leaves a node of a place; None if it is not plain."""
+    if not tests:
+        return _NO_GUARD
+    kind, lane, comparison, reference, other_lane = _guard_of(tests[0], event, renumbered)
+    loads = [load for load in tests[0].loads if load.target == reference]
+    if len(tests) > 1 or kind == Guard.NONE or len(loads) != 1 or loads[0].place != number:
+        return None
+    source, bound = loads[0].source, Bound.FIRST
+    if source == Source.LAST:
+        bound = Bound.LAST
+    elif source != Source.FIRST:
+        function, of = place.registers[loads[0].register]
+        if source == Source.NUMBER or of is None or (of.lane, of.floating) != (other_lane, kind == Guard.FLOAT):
+            return None
+        bound = _BOUNDS[function]
+    return (kind, lane, _ORDERS[Comparison(comparison)], bound, other_lane)
+
+
 _NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
 _MIRRORED = {
     Comparison.LESS: Comparison.GREATER,
@@ -335,6 +426,23 @@ _MIRRORED = {
     Comparison.GREATER: Comparison.LESS,
     Comparison.GREATER_EQUAL: Comparison.LESS_EQUAL,
 }
+
+
+def _guard_of(test: RunTest, event: int, renumbered: frozenset[int]) -> tuple[int, ...]:
+    """The first columns of ByGuard for a test."""
+    if test.iterated >= 0 or len(test.alternatives) != 1:
+        return _NO_GUARD
+    (atom,) = test.alternatives
+    if not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
+        return _NO_GUARD
+    left, comparison, right = atom.left, atom.comparison, atom.right
+    if right.component == event:
+        left, comparison, right = right, _MIRRORED.get(comparison, comparison), left
+    if left.component != event or right.component == event:
+        return _NO_GUARD
+    if not left.floating and not renumbered.isdisjoint((left.lane, right.lane)):
+        return _NO_GUARD
+    return (Guard.FLOAT if left.floating else Guard.INT, left.lane, comparison, right.component, right.lane)
 
 
 class _Edges:
@@ -359,24 +467,8 @@ class _Edges:
             self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
             self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
             self.conjuncts.append(test.alternatives)
-            self.guards.append((*self._guard(test, event), len(tests) == 1))
+            self.guards.append((*_guard_of(test, event, self._renumbered), len(tests) == 1))
         return len(self.rows) - 1
-
-    def _guard(self, test: RunTest, event: int) -> tuple[int, ...]:
-        """The first columns of ByGuard for a test."""
-        if test.iterated >= 0 or len(test.alternatives) != 1:
-            return _NO_GUARD
-        (atom,) = test.alternatives
-        if not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
-            return _NO_GUARD
-        left, comparison, right = atom.left, atom.comparison, atom.right
-        if right.component == event:
-            left, comparison, right = right, _MIRRORED.get(comparison, comparison), left
-        if left.component != event or right.component == event:
-            return _NO_GUARD
-        if not left.floating and not self._renumbered.isdisjoint((left.lane, right.lane)):
-            return _NO_GUARD
-        return (Guard.FLOAT if left.floating else Guard.INT, left.lane, comparison, right.component, right.lane)
 
     def by_edge(self) -> NDArray[np.int32]:
         return np.array([*self.rows, (0, len(self.loads), len(self.tests))], np.int32)

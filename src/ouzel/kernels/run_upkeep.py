@@ -35,9 +35,10 @@ def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
 def _reclaim(merged, state, output):
     arena = state.arena
     runs = state.runs
-    renamed = _marked(merged, state, output)
+    renamed = state.renamed
+    _mark_all(merged, state, output)
     live = 0
-    for node in range(renamed.size):
+    for node in range(state.counters[_NODES]):
         if renamed[node] < 0:
             continue
         renamed[node] = live
@@ -84,22 +85,20 @@ def _reclaim(merged, state, output):
 
 
 @njit(cache=True, nogil=True)
-def _marked(merged, state, output):
+def _mark_all(merged, state, output):
     """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
-    used = state.counters[_NODES]
-    marks = np.full(used, -1, np.int32)
-    waiting = np.empty(used + 1, np.int32)
+    marks = state.renamed
+    marks[: state.counters[_NODES]] = -1
     # Matches come first, since the window of older ones reaches further back.
     for place in range(output.written[0]):
-        _mark(merged, state.arena, marks, waiting, output.node[place], output.oldest[place])
+        _mark(merged, state.arena, marks, state.ahead, output.node[place], output.oldest[place])
     for place in range(state.counters[_WAITING]):
-        _mark(merged, state.arena, marks, waiting, state.waiting.node[place], NEVER)
+        _mark(merged, state.arena, marks, state.ahead, state.waiting.node[place], NEVER)
     for key in range(state.key_head.size):
         run = state.key_head[key]
         while run >= 0:
-            _mark(merged, state.arena, marks, waiting, state.runs.node[run], state.key_oldest[key])
+            _mark(merged, state.arena, marks, state.ahead, state.runs.node[run], state.key_oldest[key])
             run = state.runs.next[run]
-    return marks
 
 
 @njit(cache=True, nogil=True)
@@ -107,12 +106,15 @@ def _mark(merged, arena, marks, waiting, node, oldest):
     """Mark a node and all that lies on a way from it to a start within the window."""
     if marks[node] == _VISITED:
         return
-    count = 1
-    waiting[0] = node
-    marks[node] = _VISITED
-    while count > 0:
-        count -= 1
-        here = waiting[count]
+    count = 0
+    here = np.int64(node)
+    marks[here] = _VISITED
+    while here >= 0:
+        ahead = np.int64(-1)
+        # A test may ask for the first event of the place even where the way to it has left the window.
+        first = arena.first[here]
+        if first >= 0 and marks[first] != _VISITED:
+            marks[first] = _KEPT
         last_kept = here
         entry = here
         while entry >= 0:
@@ -125,14 +127,17 @@ def _mark(merged, arena, marks, waiting, node, oldest):
                 parent = arena.parent[entry]
                 if parent >= 0 and marks[parent] != _VISITED:
                     marks[parent] = _VISITED
-                    waiting[count] = parent
-                    count += 1
-            entry = following
+                    # Most nodes have one way on, which is gone at once; others wait.
+                    if ahead >= 0:
+                        waiting[count] = ahead
+                        count += 1
+                    ahead = np.int64(parent)
+            entry = np.int64(following)
         arena.others[last_kept] = -1
-        # A test may ask for the first event of the place even where the way to it has left the window.
-        first = arena.first[here]
-        if first >= 0 and marks[first] != _VISITED:
-            marks[first] = _KEPT
+        if ahead < 0 and count > 0:
+            count -= 1
+            ahead = np.int64(waiting[count])
+        here = ahead
 
 
 @njit(cache=True, nogil=True)

@@ -25,6 +25,7 @@ from ouzel.kernels.run_edges import (
     set_guard,
 )
 from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
+from ouzel.kernels.run_plain import scan_plain
 from ouzel.kernels.run_state import (
     START,
     Counter,
@@ -105,8 +106,9 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     [1, 2, 1, 3]
     """
     position = first
+    read = scan_plain if len(tables.plain) else _scan
     while True:
-        status, position = _scan(tables, state, events, position, last, output)
+        status, position = read(tables, state, events, position, last, output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
         if status == Status.NODES_FULL:
             state = room_for_nodes(tables, state, output, need)
@@ -129,8 +131,8 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
     """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive."""
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
-    if live + need > capacity // 8:
-        state = reserve_nodes(state, 4 * (capacity + need))
+    if live + need > capacity // 4:
+        state = reserve_nodes(state, 4 * (live + need))
     return state
 
 
