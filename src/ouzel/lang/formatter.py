@@ -10,7 +10,7 @@ from decimal import Decimal
 from ouzel.lang import syntax
 from ouzel.lang.limits import check_depth
 from ouzel.lang.syntax import Component, Expr, Index, IndexKind, Notation, Query, Script
-from ouzel.lang.vocabulary import NAME, QUOTED_WORDS, TYPE_NAME
+from ouzel.lang.vocabulary import AGGREGATE_WORDS, NAME, QUOTED_WORDS, TYPE_NAME
 
 LINE_LENGTH = 100
 _INDENT = " " * 8
@@ -180,7 +180,8 @@ def _aggregate(aggregate: syntax.Aggregate) -> str:
 def _returns(returns: syntax.Return) -> str:
     items = ", ".join(_item(item) for item in returns.items)
     if returns.name is not None:
-        return f"{_name(returns.name)}({items})"
+        name = _quoted(returns.name) if returns.name in AGGREGATE_WORDS else _name(returns.name)
+        return f"{name}({items})"
     match returns.items:
         case (syntax.Item(expression=syntax.Call(), alias=None),):
             return f"({items})"  # Else the function would be read as the name of the event.

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -19,6 +19,7 @@ from ouzel.errors import QueryError
 from ouzel.lang.limits import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from ouzel.lang.syntax import Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
+    AGGREGATE_WORDS,
     CASE_KEYWORDS,
     CLAUSE_KEYWORDS,
     NAME,
@@ -75,15 +76,25 @@ def tokenize(text: str, *, queries: bool = True) -> Iterator[Token]:
 
 
 def _mark_event_names(tokens: Iterator[Token]) -> Iterator[Token]:
-    """`RETURN Name(…)` with nothing after it names the event; anything after it makes it a function call."""
+    """`RETURN Name(…)` with nothing after it names the event; anything after it makes it a function call. An
+    aggregate is called, too, where no column in the parentheses is named by AS."""
     for token in tokens:
         yield token
         if token.type == "RETURN":
             held = list(_possible_event(tokens))
             named = len(held) > 2 and (held[0].quoted or held[-1].type in _CLAUSE_TYPES | {END_OF_TEXT, "SEMICOLON"})
-            if named:
+            if named and (held[0].quoted or held[0].value not in AGGREGATE_WORDS or _names_a_column(held)):
                 held[0].type = "EVENT_NAME"
             yield from held
+
+
+def _names_a_column(held: Sequence[Token]) -> bool:
+    depth = 0
+    for token in held:
+        depth += {"LPAR": 1, "RPAR": -1}.get(token.type, 0)
+        if token.type == "AS" and depth == 1:
+            return True
+    return False
 
 
 def _possible_event(tokens: Iterator[Token]) -> Iterator[Token]:

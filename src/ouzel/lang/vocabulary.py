@@ -30,6 +30,9 @@ PATTERN_KEYWORDS = frozenset({"SEQ", "ANY"})
 # Names that the formatter quotes, unless a dot, an AS or a `[` before them makes every word a name.
 QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
 
+# A name that RETURN and parentheses follow is that of an event, but for these: they are what they are everywhere else.
+AGGREGATE_WORDS = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
+
 UNIT_OF_WORD = {
     word: unit
     for unit, words in {
