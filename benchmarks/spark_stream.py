@@ -7,6 +7,9 @@ comes one with what a window holds, so that state is as large in the first batch
 stateful way are compared with a count that shares no code with the engine.
 
     python -m benchmarks.spark_stream [--rows 500000] [--batches 8] [--warm 3] [--only ways,keys,state] [--quick]
+
+`--page` writes docs/benchmarks-spark-stream.md. With `--json FILE` parts that an earlier run left in the file are told
+too, so that each part can be measured when the machine is quiet.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import ouzel.spark
-from benchmarks.measure import Bar, machine, markdown
+from benchmarks.measure import machine
+from benchmarks.spark_stream_page import PAGE, PARTS, bars_of, page, told
 from ouzel.prepared import as_queries
 from ouzel.spark.events import bind_events, quoted, watermarked
 from ouzel.spark.schema import spark_schema
@@ -287,6 +291,8 @@ class Contestant:
         result = {
             "open_events": self.world.open_events if self._stateful else 0,
             "cpu_seconds": round(statistics.median(self._cpu[measured]), 3),
+            # Now and then a batch writes a snapshot; the mean has its part of that.
+            "cpu_seconds_mean": round(statistics.mean(self._cpu[measured]), 3),
             "cpu_seconds_each": [round(value, 2) for value in self._cpu],
             "wall_seconds": round(statistics.median(self._wall[measured]), 3),
             "checkpoint_bytes": int(statistics.median(self._bytes[measured])),
@@ -334,8 +340,10 @@ def main() -> None:
     arguments.add_argument("--batches", type=int, default=8)
     arguments.add_argument("--warm", type=int, default=3)
     arguments.add_argument("--buckets", type=int, default=2)
-    arguments.add_argument("--only", default="ways,keys,state")
+    arguments.add_argument("--only", default=",".join(PARTS))
     arguments.add_argument("--quick", action="store_true", help="a small world, to see that everything runs")
+    arguments.add_argument("--page", action="store_true", help="write the page of the documentation")
+    arguments.add_argument("--json", type=Path, help="where results are kept, and those of other parts are found")
     chosen = arguments.parse_args()
     if chosen.quick:
         chosen.rows, chosen.batches, chosen.warm = 5_000, 2, 0
@@ -361,54 +369,29 @@ def main() -> None:
     contests: dict[str, dict[str, tuple[Way, World]]] = {
         "ways": {"stateless": (stateless, usual), "packed": (packed, usual), "rows": (rows, usual)},
         "keys": {
-            "packed": (packed, world(100_000, 2)),
-            "by key": (by_key, world(100_000, 2)),
+            "packed": (packed, world(100_000, 6)),
+            "by key": (by_key, world(100_000, 6)),
         },
         "state": {f"{count:,} open": (packed, world(count)) for count in (10_000, 100_000, 1_000_000)},
     }
     folder = Path(tempfile.mkdtemp(prefix="ouzel-spark-stream-"))
     results: dict[str, Any] = {}
+    if chosen.json and chosen.json.exists():
+        results = json.loads(chosen.json.read_text(encoding="utf-8"))["results"]
     try:
         for part in chosen.only.split(","):
-            warm = min(chosen.warm, 1) if part == "keys" else chosen.warm
-            results[part] = compare(spark, contests[part], warm, folder / part)
+            results[part] = compare(spark, contests[part], chosen.warm, folder / part)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    report(results, chosen.rows)
-
-
-def report(results: dict[str, dict[str, dict[str, Any]]], rows: int) -> None:
-    """The bars, a table for reading, and everything as JSON."""
-    bars = []
-    if "ways" in results:
-        ways = results["ways"]
-        stateless, packed, unpacked = (ways[name]["cpu_seconds"] for name in ("stateless", "packed", "rows"))
-        bars.append(Bar("CPU of a stateless pass", packed / stateless, 2.0, at_least=False))
-        bars.append(Bar("unpacked rows by bucket, times ours", unpacked / packed, 2.0, at_least=True))
-    if "keys" in results:
-        ways = results["keys"]
-        ratio = ways["by key"]["cpu_seconds"] / ways["packed"]["cpu_seconds"]
-        bars.append(Bar("transformWithStateInPandas by key, times ours", ratio, 10.0, at_least=True))
-    if "state" in results:
-        seconds = [result["cpu_seconds"] for result in results["state"].values()]
-        bars.append(Bar("CPU at 1 M open events, times that at 10 K", seconds[-1] / seconds[0], 1.2, at_least=False))
-    lines = [
-        [
-            part,
-            name,
-            f"{result['open_events']:,}",
-            f"{result['cpu_seconds'] / rows * 1e6:.2f}",
-            f"{result['wall_seconds']:.2f}",
-            f"{result['checkpoint_bytes'] / 1e6:.1f}",
-        ]
-        for part, ways in results.items()
-        for name, result in ways.items()
-    ]
-    print(markdown(["part", "way", "open events", "CPU us/row", "seconds/batch", "checkpoint MB/batch"], lines))
-    print(markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bars]))
-    told = {"benchmark": "spark_stream", "machine": machine(), "rows": rows, "results": results}
-    print(json.dumps({**told, "bars": [bar.as_json() for bar in bars]}, indent=2))
+    print(told(results, chosen.rows))
+    content = {"benchmark": "spark_stream", "machine": machine(), "rows": chosen.rows, "results": results}
+    text = json.dumps({**content, "bars": [bar.as_json() for bar in bars_of(results)]}, indent=2)
+    print(text)
+    if chosen.json:
+        chosen.json.write_text(text + "\n", encoding="utf-8")
+    if chosen.page:
+        PAGE.write_text(page(results, chosen.rows, KEYS, usual.query), encoding="utf-8")
 
 
 if __name__ == "__main__":
