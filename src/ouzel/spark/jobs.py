@@ -61,3 +61,14 @@ class Share:
         for number, name in enumerate(self.queries, start=self.first_query):
             if name in answer and answer[name].num_rows:
                 yield number, answer[name]
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsJob:
+    """How the totals over all keys are made of what each part of the keys tells."""
+
+    program: bytes  # the queries as users wrote them, where those of the share tell changes
+    first_query: int
+    # Time is cut into stretches of so many ticks, which are added up apart; None: no window ever forgets.
+    stretch_ticks: int | None
+    tasks: int

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ouzel.bind.model import At, Attribute, BoundQuery, EventWindow
 from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
@@ -20,6 +22,13 @@ def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
     if made is not None:
         paths &= {path for attribute in made for path in _columns_of(plan.query, attribute, layout)}
     return tuple(sorted(path for path in paths if path is not None))
+
+
+def total_keys_of(plan: AggregatePlan, layout: Layout) -> tuple[KeyPath, ...]:
+    """The columns that are equal in all events of one match, though a total goes over all their values."""
+    if plan.way is None:
+        return ()
+    return keys_of(replace(plan, query=replace(plan.query, aggregates=(), group_by=())), layout)
 
 
 def _partitioning(query: BoundQuery) -> set[KeyPath] | None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ouzel.bind.model import BoundQuery
+from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.program import Program, describe, dump
 from ouzel.spark.jobs import Clock, Share
-from ouzel.spark.keys import KeyPath, counts_every_event, families, family_keys, keys_of
+from ouzel.spark.keys import KeyPath, counts_every_event, families, family_keys, keys_of, total_keys_of
 
 
 @dataclass(frozen=True)
@@ -28,29 +29,41 @@ class SharePlan:
     plans: tuple[Plan, ...] | None = None
     # Some of its queries read what others find.
     composed: bool = False
+    # The queries are aggregates over all keys: the share tells changes, of which this program makes the totals.
+    totals: Program | None = None
 
 
 def plan_shares(
-    program: Program, clock: Clock, apart: Callable[[Plan], Hashable] = lambda plan: None
+    program: Program,
+    clock: Clock,
+    apart: Callable[[Plan], Hashable] = lambda plan: None,
+    *,
+    spread_totals: bool = False,
 ) -> list[SharePlan]:
     """Split a program so that each part can be spread by its own key.
 
-    Queries for which `apart` gives different values are never put together.
+    Queries for which `apart` gives different values are never put together. With `spread_totals` aggregates over all
+    keys are spread by key, too, and somebody has to add up what the parts tell.
     """
     if program.algebra:
         # What one expression finds another reads, wherever in the stream that was.
         return [_share(program, clock, keys=(), types=None)]
     plans = program.plans()
-    groups: dict[tuple[tuple[KeyPath, ...], Hashable], list[BoundQuery]] = {}
+    groups: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
     for family in families(program.queries):
         if len(family) > 1:
-            groups[family_keys(family, plans, program.layout), family[0].name] = family
+            groups[family_keys(family, plans, program.layout), family[0].name, False] = family
         else:
             plan = plans[family[0].name]
-            groups.setdefault((keys_of(plan, program.layout), apart(plan)), []).append(plan.query)
+            keys = keys_of(plan, program.layout)
+            total_keys: tuple[KeyPath, ...] = ()
+            if spread_totals and not keys and isinstance(plan, AggregatePlan) and not is_composed(plan.query):
+                total_keys = total_keys_of(plan, program.layout)
+            group = (total_keys or keys, apart(plan), bool(total_keys))
+            groups.setdefault(group, []).append(plan.query)
     shares = []
     first_query = 0
-    for (keys, _), queries in groups.items():
+    for (keys, _, has_totals), queries in groups.items():
         part = replace(program, queries=tuple(queries))
         needed = describe(part).needed_columns
         narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
@@ -58,8 +71,12 @@ def plan_shares(
         composed = [query for query in queries if is_composed(query)]
         mixed = any(reads_input(query) for query in composed)
         primary = [query for query in queries if not is_composed(query)]
-        share = _share(part, clock, keys=keys, types=None if mixed else _types(primary), first_query=first_query)
+        types = None if mixed else _types(primary)
+        made = replace(part, partial=True) if has_totals else part
+        share = _share(made, clock, keys=keys, types=types, first_query=first_query)
         own_plans = None if mixed else tuple(plans[query.name] for query in primary)
+        if has_totals:
+            share = replace(share, totals=part, outputs=dict(describe(part).output_schemas))
         shares.append(replace(share, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
     return shares

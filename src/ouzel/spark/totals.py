@@ -1,0 +1,86 @@
+"""Totals of aggregates over all keys, where the keys are spread. Runs on Spark's workers, and in tests without Spark.
+
+Each task counts the keys that it has and tells every change of its own total. Changes are dealt out by stretches of
+time, ten windows each, with what a stretch has to know of the one before it; there they are added up in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.plan.aggregate import AggregatePlan
+from ouzel.runtime.aggregate_changes import (
+    PART,
+    STRETCH,
+    in_stretches,
+    joined,
+    totals_of,
+    with_carried,
+)
+from ouzel.runtime.program import load
+from ouzel.runtime.transform import output_schema
+from ouzel.spark.jobs import TotalsJob
+from ouzel.spark.packing import from_payload, payloads_of, split_by
+
+CHANGES_TASK = "task"
+CHANGES = f"query INT, {CHANGES_TASK} INT, payload BINARY"
+
+
+def packed_changes(totals: TotalsJob, part: int, told: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """What one part tells, in order of time, as (number of the query, task that adds it up, payload)."""
+    # The changes of the newest stretch: what it carries on is known when it is over.
+    pending: dict[int, pa.Table] = {}
+    for number, changes in told:
+        placed = in_stretches(changes, totals.stretch_ticks)
+        if number in pending:
+            placed = joined([pending[number], placed])
+        newest = int(placed[STRETCH].to_numpy().max())
+        over = placed[STRETCH].to_numpy() < newest
+        pending[number] = placed.filter(pa.array(~over))
+        if over.any():
+            yield from _dealt_out(totals, number, part, placed.filter(pa.array(over)))
+    for number, placed in pending.items():
+        yield from _dealt_out(totals, number, part, placed)
+
+
+def _dealt_out(totals: TotalsJob, number: int, part: int, changes: pa.Table) -> Iterator[pa.RecordBatch]:
+    if totals.stretch_ticks is not None:
+        changes = with_carried(changes)
+    task = (changes[STRETCH].to_numpy() % totals.tasks).astype(np.int32)
+    whole = of_part(changes, part)
+    for chosen, rows in split_by(whole.append_column(CHANGES_TASK, pa.array(task)), CHANGES_TASK):
+        for payload in payloads_of(rows):
+            columns = [pa.array([number], pa.int32()), pa.array([chosen], pa.int32()), pa.array([payload], pa.binary())]
+            yield pa.record_batch(columns, names=["query", CHANGES_TASK, "payload"])
+
+
+def of_part(changes: pa.Table, part: int) -> pa.Table:
+    """Changes with the part that tells them."""
+    return changes.append_column(PART, pa.array(np.full(changes.num_rows, part, np.int64)))
+
+
+def added_up(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The answers of the queries out of the changes that one task was dealt."""
+    told: dict[int, list[pa.Table]] = {}
+    for batch in batches:
+        for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
+            told.setdefault(number, []).append(from_payload(payload.as_buffer()))
+    for number, changes in told.items():
+        plan, shown = _plans(totals.program)[number - totals.first_query]
+        answer = totals_of(plan, shown, changes)
+        if answer.num_rows:
+            yield number, answer
+
+
+@lru_cache(maxsize=16)
+def _plans(program: bytes) -> list[tuple[AggregatePlan, pa.Schema]]:
+    loaded = load(program)
+    found = []
+    for name, plan in loaded.plans().items():
+        assert isinstance(plan, AggregatePlan), name
+        found.append((plan, output_schema(plan.query, loaded.layout)))
+    return found
