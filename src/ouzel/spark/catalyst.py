@@ -63,11 +63,19 @@ def thinned(plans: Sequence[Plan] | None, layout: Layout, columns: Sequence[str]
     kept = {layout.time, layout.start, *layout.order, *named}
     if layout.type is None or layout.type in kept or layout.physical or _types(plans) is None:
         return plain  # Without a type of its own, an event of nulls might play a part after all.
+    if any(_is_lacking(plan.query) for plan in plans):
+        return plain  # Its type says whether an event has a key at all.
     plays = reduce(and_, _playing(plans, layout, F.lit(False)))
     return [
         column if name in kept else F.when(plays, column).alias(name)
         for name, column in zip(columns, plain, strict=True)
     ]
+
+
+def _is_lacking(query: BoundQuery) -> bool:
+    """Whether some type is declared without what an equivalence test names."""
+    declared = (query.catalog.declared or {}).values()
+    return any(test.path[0] not in attributes for test in query.equivalences for attributes in declared)
 
 
 def _playing(plans: Sequence[Plan], layout: Layout, passing: Column) -> list[Column]:
