@@ -77,21 +77,23 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
     except ImportError as error:
         raise OuzelError("PySpark is not installed; install it with: pip install 'ouzel[spark]'") from error
 
+    # A remote that is local is a server of Spark Connect, started here.
     remote = os.environ.get("SPARK_REMOTE") or conf.get("spark.remote")
     chosen_master = master or conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     settings: dict[str, object] = dict(DEFAULTS)
     if not remote:
         settings["spark.master"] = chosen_master
-        if str(chosen_master).startswith("local"):
-            settings |= LOCAL_DEFAULTS
-            settings["spark.executorEnv.PYTHONPATH"] = _python_path()
+    starts_here = str(remote or chosen_master).startswith("local")
+    if starts_here:
+        settings |= LOCAL_DEFAULTS
+        settings["spark.executorEnv.PYTHONPATH"] = _python_path()
     settings |= conf
 
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         if value is not None:
             builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
-    if remote or SparkSession.getActiveSession() is not None:
+    if (remote and not starts_here) or SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
     # Spark would otherwise start whatever python3 is first on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
