@@ -225,6 +225,13 @@ def database(events: int, runs: int) -> Found:
     return bars, lines
 
 
+def on_spark(events: int, runs: int) -> Found:
+    """W4 on Spark, which is loaded only for this."""
+    from benchmarks.aggregate_spark import spark
+
+    return spark(events, runs)
+
+
 PARTS: dict[str, Callable[[int, int], Found]] = {
     "length": growth_with_length,
     "starts": growth_with_starts,
@@ -233,6 +240,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "duckdb": database,
     "sharing": sharing,
     "never_worse": never_worse,
+    "spark": on_spark,
 }
 NAMED_FIGURES = {figure.title.split(":")[0].lower().replace(" ", "-"): figure for figure in FIGURES}
 
