@@ -28,7 +28,7 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
     stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
     keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
     stored; and for the bucket that the key lives in `bucket`, `bucket_runs` (runs and matches that wait for their end),
-    `bucket_matches` and `bucket_late` (counted since the stream began).
+    `bucket_matches`, `bucket_late` and `bucket_dropped` (counted since the stream began).
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """
@@ -71,6 +71,7 @@ def state_schema(time: pa.DataType) -> pa.Schema:
             "bucket_runs": pa.int64(),
             "bucket_matches": pa.int64(),
             "bucket_late": pa.int64(),
+            "bucket_dropped": pa.int64(),
         }
     )
 

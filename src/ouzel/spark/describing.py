@@ -68,6 +68,7 @@ def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
             "bucket_runs": told["open_runs"],
             "bucket_matches": told["matches"],
             "bucket_late": told["late"],
+            "bucket_dropped": told["dropped"],
         }
         for key, events, oldest in _keys(session, query, told["open_events"]):
             share = told["state_bytes"] * events // max(1, told["open_events"])
