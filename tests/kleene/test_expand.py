@@ -62,3 +62,77 @@ def test_samples_are_uniform_and_repeatable() -> None:
 def test_more_than_there_are_is_all_of_them() -> None:
     rows = ouzel.match(EVENTS, TEXT)
     assert sorted(listed(ouzel.expand(rows, TEXT, sample=1_000, seed=1))) == sorted(choices())
+
+
+def written(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def test_conditions_and_their_parameters_are_not_asked_again() -> None:
+    text = (
+        "PATTERN SEQ(A+ a[], B b) WHERE a[i].x > a[i-1].x AND b.x < :most WITHIN 20 "
+        "OUTPUT {} RETURN R(a.ts AS a, b.ts AS b)"
+    )
+    events = pa.table({"type": ["A", "A", "A", "B"], "ts": [1, 2, 3, 4], "x": [1, 3, 2, 0]})
+    compressed = ouzel.query(text.format("COMPRESSED"), params={"most": 9})
+    rows = ouzel.match(events, compressed)
+    assert listed(ouzel.expand(rows, compressed)) == [([1, 2], 4), ([1, 3], 4), ([1], 4), ([2], 4), ([3], 4)]
+
+
+@pytest.mark.parametrize("returned", ["", "RETURN R(a.x AS a, b.y AS b)"])
+def test_several_inputs_need_their_schemas(returned: str) -> None:
+    inputs = {"A": pa.table({"ts": [1, 2, 3], "x": [7, 8, 9]}), "B": pa.table({"ts": [4], "y": ["u"]})}
+    text = f"PATTERN SEQ(A+ a[], B b) WITHIN 20 OUTPUT {{}} {returned}"
+    rows = ouzel.match(inputs, text.format("COMPRESSED"))
+    schemas = {name: table.schema for name, table in inputs.items()}
+    found = ouzel.expand(rows, text.format("COMPRESSED"), schema=schemas)
+    assert written(found) == written(ouzel.match(inputs, text.format("ALL")))
+    with pytest.raises(ouzel.InputError, match="say with schema= which columns"):
+        ouzel.expand(rows, text.format("COMPRESSED"))
+
+
+@pytest.mark.parametrize("returned", ["", "RETURN R(p.n AS n, q.ts AS last)"])
+def test_what_a_query_found_among_matches_is_listed(returned: str) -> None:
+    """Composite events last, and a row's matches come in the order of their start."""
+    script = (
+        "pairs: PATTERN SEQ(A a, B b) WHERE skip_till_next_match {{ [k] }} WITHIN 9 RETURN Pair(a.n AS n) INTO pairs; "
+        f"sets: PATTERN SEQ(Pair+ p[], C q) WITHIN 50 OUTPUT {{}} {returned} FROM pairs, input;"
+    )
+    events = pa.table(
+        {"type": ["A", "A", "B", "B", "A", "B", "C"], "ts": range(1, 8), "k": [1, 2, 2, 1, 1, 1, 0], "n": range(7)}
+    )
+    queries = ouzel.queries(script.format("COMPRESSED"))
+    rows = ouzel.match(events, queries)["sets"]
+    found = ouzel.expand(rows, queries, schema=events.schema)
+    assert written(found) == written(ouzel.match(events, ouzel.queries(script.format("ALL")))["sets"])
+    assert found.num_rows == int(rows["count"][0].as_py()) == 5
+    assert found["start"].to_pylist() == sorted(found["start"].to_pylist())
+
+
+def test_of_several_queries_one_must_be_compressed() -> None:
+    rows = ouzel.match(EVENTS, TEXT)
+    with pytest.raises(ouzel.InputError, match="2 of these queries say OUTPUT COMPRESSED: x, y"):
+        ouzel.expand(rows, {"x": TEXT, "y": TEXT})
+    with pytest.raises(ouzel.InputError, match="none of these queries says OUTPUT COMPRESSED"):
+        ouzel.expand(rows, "PATTERN SEQ(A a, B b) WITHIN 5")
+
+
+def test_more_matches_than_can_be_listed_are_refused_with_advice() -> None:
+    events = pa.table({"type": ["A"] * 200 + ["B"], "ts": range(201)})
+    text = "PATTERN SEQ(A+ a[], B b) WITHIN 1000 OUTPUT COMPRESSED"
+    rows = ouzel.match(events, text)
+    with pytest.raises(ouzel.LimitError, match=r"about 10\^60 matches.*first=.*sample="):
+        ouzel.expand(rows, text)
+    assert ouzel.expand(rows, text, first=3).num_rows == 3
+    assert ouzel.expand(rows, text, sample=3, seed=1).num_rows == 3
+
+
+def test_counts_have_any_number_of_digits() -> None:
+    """Python refuses to write integers of more than 4,300 digits by itself."""
+    length = 15_000
+    events = pa.table({"type": ["A"] * length + ["B"], "ts": range(length + 1)})
+    rows = ouzel.match(events, f"PATTERN SEQ(A+ a[], B b) WITHIN {2 * length} OUTPUT COMPRESSED")
+    digits = rows["count"][0].as_py()
+    assert len(digits) == 4516 and digits.isdigit()
+    expected = 2**length - 1
+    assert int(digits[-30:]) == expected % 10**30 and int(digits[:4000]) == expected // 10**516

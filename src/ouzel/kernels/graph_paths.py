@@ -109,17 +109,25 @@ class Listed(NamedTuple):
     cells: NDArray[np.int32]
 
 
-def list_paths(row: Row, starts: NDArray[np.int64], limit: int) -> Listed:
+class ListedEvents(NamedTuple):
+    """Matches as events: how many each has at each place, and all of them, match by match."""
+
+    bounds: NDArray[np.int64]
+    lengths: NDArray[np.int32]  # [match, place]
+    rows: NDArray[np.int32]
+
+
+def list_paths(row: Row, starts: NDArray[np.int64], limit: int, places: int, base: int) -> ListedEvents:
     """The first matches of a row, ordered by the start of their first event (`starts`, by event), then by their
-    events from the first to the last."""
+    events from the first to the last. Events are counted from `base`."""
     begins = np.flatnonzero(row.cell_begin == STARTS).astype(np.int32)
     order = np.lexsort((begins, starts[row.cell_event[begins]]))
     # Room for all of them at once, within reason: a walk that finds too little of it starts again.
     capacity = max(1, min(limit, count_matches(row), 1 << 18))
     while True:
-        bounds, cells, complete = _list(row, begins[order], limit, capacity)
+        bounds, lengths, rows, complete = _list(row, begins[order], limit, capacity, places, base)
         if complete:
-            return Listed(bounds, cells)
+            return ListedEvents(bounds, lengths, rows)
         capacity *= 4
 
 
@@ -143,46 +151,57 @@ def events_of(row, bounds, cells, places, base):
 
 
 @njit(cache=True, nogil=True)
-def _list(row, begins, limit, capacity):
-    """(bounds, cells, whether the room was enough): a walk forward, along which every step leads to a root."""
+def _list(row, begins, limit, capacity, places, base):
+    """(bounds, lengths, rows, whether the room was enough): a walk forward, along which every step leads to a root."""
     first_follower, followers = _followers(row)
     count = row.cell_begin.size
     is_root = np.zeros(count, np.bool_)
     for root in row.root_cell:
         is_root[root] = True
     bounds = np.zeros(capacity + 1, np.int64)
-    cells = np.empty(16 * capacity, np.int32)
+    lengths = np.empty((capacity, places), np.int32)
+    rows = np.empty(16 * capacity, np.int32)
     path = np.empty(count, np.int32)
+    path_rows = np.empty(count, np.int32)
+    at_place = np.zeros(places, np.int32)
     cursor = np.empty(count, np.int64)
     found = 0
     used = 0
     for begin in begins:
-        depth = 0
-        path[0] = begin
-        cursor[0] = -1
-        while depth >= 0:
-            cell = path[depth]
-            if cursor[depth] < 0:
-                cursor[depth] = first_follower[cell]
-                if is_root[cell]:
+        depth = np.int64(-1)
+        following = begin
+        while True:
+            if following >= 0:
+                depth += 1
+                path[depth] = following
+                path_rows[depth] = base + row.cell_event[following]
+                at_place[row.cell_place[following]] += 1
+                cursor[depth] = first_follower[following]
+                if is_root[following]:
                     if found == limit:
-                        return bounds[: found + 1], cells[:used], True
-                    if found == capacity or used + depth + 1 > cells.size:
-                        return bounds, cells, False
-                    for place in range(depth + 1):
-                        cells[used + place] = path[place]
+                        return bounds[: found + 1], lengths[:found], rows[:used], True
+                    if found == capacity or used + depth + 1 > rows.size:
+                        return bounds, lengths, rows, False
+                    # Unsigned, since numba asks of signed numbers at every access whether they count from the end.
+                    behind = np.uint64(used)
+                    for step in range(np.uint64(depth + 1)):
+                        rows[behind + step] = path_rows[step]
+                    for place in range(places):
+                        lengths[found, place] = at_place[place]
                     used += depth + 1
                     found += 1
                     bounds[found] = used
+            cell = path[depth]
             if cursor[depth] < first_follower[cell + 1]:
                 following = followers[cursor[depth]]
                 cursor[depth] += 1
-                depth += 1
-                path[depth] = following
-                cursor[depth] = -1
             else:
+                at_place[row.cell_place[cell]] -= 1
                 depth -= 1
-    return bounds[: found + 1], cells[:used], True
+                following = np.int32(-1)
+                if depth < 0:
+                    break
+    return bounds[: found + 1], lengths[:found], rows[:used], True
 
 
 @njit(cache=True, nogil=True)

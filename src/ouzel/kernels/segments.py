@@ -10,6 +10,31 @@ _INT_MIN = np.int64(-(2**63))
 
 
 @njit(cache=True, nogil=True)
+def of_place(values, lengths, place):
+    """The values of one place, match by match, where those of all places lie side by side.
+
+    >>> of_place(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]]), 0).tolist()
+    [1, 2, 4]
+    """
+    total = 0
+    for match in range(lengths.shape[0]):
+        total += lengths[match, place]
+    found = np.empty(total, values.dtype)
+    # Unsigned, since numba asks of signed numbers at every access whether they count from the end.
+    source = np.uint64(0)
+    target = np.uint64(0)
+    for match in range(lengths.shape[0]):
+        for other in range(lengths.shape[1]):
+            length = np.uint64(lengths[match, other])
+            if other == place:
+                for step in range(length):
+                    found[target + step] = values[source + step]
+                target += length
+            source += length
+    return found
+
+
+@njit(cache=True, nogil=True)
 def count_valid(offsets, valid):
     """How many values of each segment are not null."""
     counts = np.zeros(offsets.size - 1, np.int64)

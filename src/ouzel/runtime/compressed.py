@@ -19,6 +19,8 @@ from ouzel.runtime.run_kernels import FoundCompressed
 from ouzel.runtime.values import one_array
 
 GRAPH = "graph"
+_PART_DIGITS = 4_000
+_TEN_TO_THE_PART = 10**_PART_DIGITS
 _CELLS = pa.struct([("event", pa.int32()), ("place", pa.int32()), ("begin", pa.int32()), ("take", pa.int32())])
 _LINKS = pa.struct([("cell", pa.int32()), ("next", pa.int32())])
 
@@ -66,7 +68,7 @@ def compressed_table(
     first_rows = rows[graph.event_bounds[:-1]]
     for number, test in enumerate(plan.query.equivalences):
         columns.append(_tested_column(table, layout, test.path, first_rows).cast(schema.field(1 + number).type))
-    columns.append(pa.array([str(count_matches(row)) for row in rows_of(graph)], pa.string()))
+    columns.append(pa.array([digits(count_matches(row)) for row in rows_of(graph)], pa.string()))
     fields = schema.field(GRAPH).type
     events = pa.StructArray.from_arrays(
         [take(one_array(table.column(name)), rows) for name in event_columns(plan, layout)],
@@ -85,6 +87,19 @@ def compressed_table(
     ]
     columns.append(pa.StructArray.from_arrays(children, fields=list(fields)))
     return pa.table(columns, schema=schema)
+
+
+def digits(number: int) -> str:
+    """A number of matches as text. Python alone refuses to write one of more than 4,300 digits.
+
+    >>> digits(10**5000 + 7)[-3:], len(digits(10**5000))
+    ('007', 5001)
+    """
+    parts = []
+    while number >= _TEN_TO_THE_PART:
+        number, rest = divmod(number, _TEN_TO_THE_PART)
+        parts.append(str(rest).zfill(_PART_DIGITS))
+    return str(number) + "".join(reversed(parts))
 
 
 def _tested_column(table: pa.Table, layout: Layout, path: tuple[str, ...], rows: np.ndarray) -> pa.Array:

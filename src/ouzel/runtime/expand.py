@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import InputError
-from ouzel.kernels.graph_paths import Listed, Row, events_of, list_paths, paths_to_cells
+from ouzel.bind import parameter_names
+from ouzel.bind.model import BoundQuery
+from ouzel.errors import InputError, LimitError
+from ouzel.kernels.graph_paths import Listed, ListedEvents, Row, count_matches, events_of, list_paths, paths_to_cells
 from ouzel.kernels.graph_state import STARTS
 from ouzel.lang.syntax import OutputForm
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.composition import layouts
 from ouzel.runtime.compressed import GRAPH, graph_of, rows_of
 from ouzel.runtime.inputs import as_table
-from ouzel.runtime.layout import ticks_of
+from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, ticks_of
 from ouzel.runtime.match_transform import Matches, transform_matches
 from ouzel.runtime.program import make_program
 from ouzel.runtime.transform import output_schema
 from ouzel.runtime.values import one_array
 
 _NO_LIMIT = 2**62
+# So many matches are listed at once, unless the user says otherwise.
+MATCHES_MAX = 50_000_000
 
 
 def expand(
     table: Any,
-    query: Query | str,
+    query: Query | str | Mapping[str, Query | str],
     *,
     first: int | None = None,
     sample: int | None = None,
     seed: int | None = None,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+    max_matches: int = MATCHES_MAX,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
@@ -39,9 +48,13 @@ def expand(
 ) -> pa.Table:
     """The matches that rows of OUTPUT COMPRESSED stand for: all, the first few, or a uniform sample of them.
 
-    `table` is what the query answered, or some rows of it, perhaps stored and read back. The other arguments are those
-    of `match`. Matches come row by row, within a row by the start of their first event and then by their events in
-    stream order. A sample holds each match at most once.
+    `table` is what the query answered, or some rows of it, perhaps stored and read back. Of several queries, the one
+    that says OUTPUT COMPRESSED is meant. `schema` tells the columns of the input, where the query read several inputs
+    (a schema for each) or what other queries wrote; otherwise the rows tell enough. More than `max_matches` are not
+    listed at once. The other arguments are those of `match`.
+
+    Matches come row by row, within a row by the start of their first event and then by their events in stream order.
+    A sample holds each match at most once.
 
     >>> import ouzel
     >>> text = "PATTERN SEQ(A+ a[], B b) WITHIN 9 OUTPUT COMPRESSED RETURN R(a.ts AS a, b.ts AS b)"
@@ -52,58 +65,129 @@ def expand(
     >>> [match["a"] for match in expand(rows, text).to_pylist()]
     [[1, 2], [1], [2]]
     """
+    check_numbers(first, sample)
+    compressed = as_table(table.toArrow() if hasattr(table, "toArrow") else table)
+    if GRAPH not in compressed.column_names:
+        raise InputError("this table has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
+    options = {"time": time, "type": type, "order": order, "time_unit": time_unit}
+    bound, layout = reading(query, compressed.schema, schema, options)
+    return listed(bound, layout, compressed, first=first, sample=sample, seed=seed, max_matches=max_matches)
+
+
+def listed(
+    bound: BoundQuery,
+    layout: Layout,
+    compressed: pa.Table,
+    *,
+    first: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    max_matches: int = MATCHES_MAX,
+) -> pa.Table:
+    """`expand` for a query that is bound."""
+    events, graph = graph_of(one_array(compressed.column(GRAPH)))
+    columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
+    event_table = pa.table(
+        [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(events), field.type)
+            for field in layout.schema
+        ],
+        schema=layout.schema,
+    )
+    ticks = ticks_of(event_table, layout)
+    event_starts = ticks if layout.start is None else event_table.column(layout.start).to_numpy()
+    end = compressed.column("end").cast(end_type(layout, bound))
+    ends = ticks_of(pa.table({layout.time: end}), layout)
+    rows = rows_of(graph)
+    wanted = _sampled(rows, sample, seed) if sample is not None else None
+    if first is None and sample is None:
+        _check_total(rows, max_matches)
+    left = _NO_LIMIT if first is None else first
+    lengths, event_rows, starts, match_ends = [], [], [], []
+    places = len(bound.positives)
+    for number, row in enumerate(rows):
+        base = int(graph.event_bounds[number])
+        if wanted is None:
+            found = list_paths(row, event_starts[base : graph.event_bounds[number + 1]], left, places, base)
+        else:
+            paths = _unranked(row, wanted[number])
+            found = ListedEvents(paths.bounds, *events_of(row, paths.bounds, paths.cells, places, base))
+        count = len(found.bounds) - 1
+        if not count:
+            continue
+        left -= count
+        lengths.append(found.lengths)
+        event_rows.append(found.rows)
+        starts.append(event_starts[found.rows[found.bounds[:-1]]])
+        match_ends.append(np.full(count, ends[number]))
+    if not lengths:
+        return output_schema(bound, layout).empty_table()
+    matches = Matches(
+        event_table,
+        ticks,
+        *(part[0] if len(part) == 1 else np.concatenate(part) for part in (lengths, event_rows, starts, match_ends)),
+    )
+    return transform_matches(bound, layout, matches)
+
+
+def check_numbers(first: int | None, sample: int | None) -> None:
+    """Refuse what cannot be listed."""
     if first is not None and sample is not None:
         raise InputError("expand() takes first= or sample=, not both")
     for name, given in (("first", first), ("sample", sample)):
         if given is not None and given < 0:
             raise InputError(f"{name}={given} is negative")
-    compressed = as_table(table)
-    if GRAPH not in compressed.column_names:
-        raise InputError("this table has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
-    column = one_array(compressed.column(GRAPH))
-    events, graph = graph_of(column)
-    prepared = as_queries(query)
-    program = make_program(
-        prepared, pa.schema(list(events.type)), time=time, type=type, order=order, time_unit=time_unit
-    )
-    (bound,) = program.queries
-    if bound.output.form is not OutputForm.COMPRESSED:
-        raise InputError(f"the query '{bound.name}' does not say OUTPUT COMPRESSED; this is not its answer")
-    event_table = pa.table(events.flatten(), schema=program.layout.schema)
-    ticks = ticks_of(event_table, program.layout)
-    ends = ticks_of(compressed.select(["end"]).rename_columns([program.layout.time]), program.layout)
-    rows = rows_of(graph)
-    wanted = _sampled(rows, sample, seed) if sample is not None else None
-    left = _NO_LIMIT if first is None else first
-    lengths, event_rows, starts, match_ends = [], [], [], []
-    places = len(bound.positives)
-    for number, row in enumerate(rows):
-        base = graph.event_bounds[number]
-        listed = (
-            list_paths(row, ticks[base : graph.event_bounds[number + 1]], left)
-            if wanted is None
-            else _unranked(row, wanted[number])
+
+
+def reading(
+    query: Query | str | Mapping[str, Query | str],
+    compressed: pa.Schema,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None,
+    options: Mapping[str, Any],
+) -> tuple[BoundQuery, Layout]:
+    """(query, layout): the query that compressed rows answer, and where the events that they carry lie."""
+    events = pa.schema(list(compressed.field(GRAPH).type.field("events").type.value_type))
+    given = as_queries(query)
+    names = [name for name, one in given.items() if _is_compressed(one)]
+    if len(names) != 1:
+        asked = ", ".join(map(repr, given))
+        if not names:
+            raise InputError(f"none of these queries says OUTPUT COMPRESSED, so the rows are not their answer: {asked}")
+        raise InputError(
+            f"{len(names)} of these queries say OUTPUT COMPRESSED: {', '.join(names)}; "
+            "give the one whose rows these are, and those that it reads"
         )
-        count = len(listed.bounds) - 1
-        if not count:
-            continue
-        left -= count
-        counted, chosen = events_of(row, listed.bounds, listed.cells, places, int(base))
-        lengths.append(counted)
-        event_rows.append(chosen)
-        starts.append(ticks[event_rows[-1][listed.bounds[:-1]]])
-        match_ends.append(np.full(count, ends[number]))
-    if not lengths:
-        return output_schema(bound, program.layout).empty_table()
-    matches = Matches(
-        event_table,
-        ticks,
-        np.concatenate(lengths),
-        np.concatenate(event_rows),
-        np.concatenate(starts),
-        np.concatenate(match_ends),
+    if schema is not None:
+        program = make_program(given, schema, **options)
+        (bound,) = (one for one in program.queries if one.name == names[0])
+        return bound, layouts(program.queries, program.layout)[bound.name]
+    if INPUT_TYPE in events.names:
+        raise InputError(
+            "these rows are of several inputs, or of what other queries wrote; say with schema= which columns the "
+            "input has: expand(rows, queries, schema=events.schema), or a schema for each of several inputs"
+        )
+    # Matches are there already: what they were chosen by is not asked for again, nor are the columns of that.
+    tree = replace(given[names[0]].tree, where=None, selection=None, sources=(), into=None)
+    used = parameter_names(tree)
+    params = {name: value for name, value in given[names[0]].params.items() if name in used}
+    program = make_program({names[0]: replace(given[names[0]], tree=tree, params=params)}, events, **options)
+    return program.queries[0], program.layout
+
+
+def _check_total(rows: list[Row], max_matches: int) -> None:
+    total = sum(count_matches(row) for row in rows)
+    if total > max_matches:
+        told = f"{total:,}" if total < 10**18 else f"about 10^{math.floor(math.log10(total))}"
+        raise LimitError(
+            f"these rows stand for {told} matches, more than max_matches={max_matches:,}; list the first ones with "
+            "first=, a sample of them with sample=, or some of the rows, or raise the limit"
+        )
+
+
+def _is_compressed(query: Any) -> bool:
+    return (
+        isinstance(query, Query) and query.tree.output is not None and query.tree.output.form is OutputForm.COMPRESSED
     )
-    return transform_matches(bound, program.layout, matches)
 
 
 def _sampled(rows: list[Row], sample: int, seed: int | None) -> list[list[int]]:

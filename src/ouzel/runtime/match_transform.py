@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import Aggregation, At, Attribute, Bound, BoundQuery, Intrinsic, Kind, Length
-from ouzel.kernels.segments import count_valid, pick, sum_floats, sum_integers
+from ouzel.kernels.segments import count_valid, of_place, pick, sum_floats, sum_integers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.stream_order import ranks
@@ -46,12 +46,10 @@ class Matches:
 
     def all_rows(self, place: int) -> np.ndarray:
         """The rows of all events of a place, match by match."""
-        places = self.lengths.shape[1]
-        if places == 1:
+        if self.lengths.shape[1] == 1:
             return self.rows
-        is_there = np.tile(np.arange(places) == place, self.count)
-        chosen: np.ndarray = self.rows[np.repeat(is_there, self.lengths.reshape(-1))]
-        return chosen
+        found: np.ndarray = of_place(self.rows, self.lengths, place)
+        return found
 
     def first_rows(self, place: int) -> np.ndarray:
         first: np.ndarray = self.rows[self._firsts[place :: self.lengths.shape[1]][: self.count]]

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
     from ouzel.spark.listener import Listener
+    from ouzel.spark.listing import expand
     from ouzel.spark.sql import register
 
 _HOMES = {
     "Listener": "ouzel.spark.listener",
     "Matches": "ouzel.spark.batch",
     "clear_errors": "ouzel.spark.failures",
+    "expand": "ouzel.spark.listing",
     "explain": "ouzel.spark.dataframes",
     "match": "ouzel.spark.dataframes",
     "matching": "ouzel.spark.dataframes",
@@ -30,7 +32,18 @@ _HOMES = {
     "state": "ouzel.spark.checkpoint",
 }
 
-__all__ = ["Listener", "Matches", "clear_errors", "explain", "match", "matching", "register", "session", "state"]
+__all__ = [
+    "Listener",
+    "Matches",
+    "clear_errors",
+    "expand",
+    "explain",
+    "match",
+    "matching",
+    "register",
+    "session",
+    "state",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,88 @@
+"""`ouzel.spark.expand`: matches listed out of the rows of OUTPUT COMPRESSED, where those rows lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ouzel.errors import InputError
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.compressed import GRAPH
+from ouzel.runtime.expand import MATCHES_MAX, check_numbers, listed, reading
+from ouzel.runtime.transform import output_schema
+from ouzel.spark.schema import arrow_schema, spark_schema
+from ouzel.spark.shipping import ArrowFunction, _loader
+
+SparkSchema = StructType | DataFrame
+
+
+def expand(
+    frame: DataFrame,
+    query: Query | str | Mapping[str, Query | str],
+    *,
+    first: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    schema: SparkSchema | Mapping[str, SparkSchema] | None = None,
+    max_matches: int = MATCHES_MAX,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+) -> DataFrame:
+    """The matches that the rows of a DataFrame of OUTPUT COMPRESSED stand for, as `ouzel.expand` lists them.
+
+    All matches are listed by the workers, where the rows are; `max_matches` is asked of each row. The first ones, by
+    the end of their rows, and samples are chosen on the driver, to which the compressed rows are brought: as many as
+    there are matches to list, or, for a sample, all of them.
+
+        rows = ouzel.spark.match(events, text)          # … OUTPUT COMPRESSED …
+        ouzel.spark.expand(rows, text).write.parquet("matches")
+        ouzel.spark.expand(rows, text, sample=10, seed=1).show()
+    """
+    check_numbers(first, sample)
+    if GRAPH not in frame.columns:
+        raise InputError("this DataFrame has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
+    queries = as_queries(query)
+    options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
+    inputs: pa.Schema | dict[str, pa.Schema] | None
+    if isinstance(schema, Mapping):
+        inputs = {name: _arrow(one) for name, one in schema.items()}
+    else:
+        inputs = None if schema is None else _arrow(schema)
+    compressed = arrow_schema(frame.schema)
+    bound, layout = reading(queries, compressed, inputs, options)
+    answer = spark_schema(output_schema(bound, layout))
+    if first is None and sample is None:
+        return frame.mapInArrow(_on_workers(queries, compressed, inputs, options, max_matches), answer)
+    if first is not None:
+        # Each row holds a match at least.
+        others = [name for name in frame.columns if name not in ("end", GRAPH)]
+        frame = frame.orderBy("end", *others).limit(first)
+    rows = frame.toArrow().cast(compressed)
+    table = listed(bound, layout, rows, first=first, sample=sample, seed=seed)
+    return frame.sparkSession.createDataFrame(table, answer)
+
+
+def _arrow(schema: SparkSchema) -> pa.Schema:
+    return arrow_schema(schema.schema if isinstance(schema, DataFrame) else schema)
+
+
+def _on_workers(*arguments: Any) -> ArrowFunction:
+    """`expand_rows(*arguments, batches)`, for mapInArrow; it travels as the functions of `shipping` do."""
+    load = _loader(arguments)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker, thawed = load()
+        from ouzel.spark.listing_rows import expand_rows
+
+        queries, compressed, inputs, options, max_matches = thawed
+        with worker.message_alone():
+            yield from expand_rows(queries, compressed, inputs, options, max_matches, batches)
+        worker.settle()
+
+    return run
