@@ -89,3 +89,14 @@ def test_a_template_answers_as_its_queries_one_by_one() -> None:
         alone = ouzel.match(quotes, ouzel.algebra.query.AlgebraQuery("one", TEMPLATE, values)).to_pylist()
         mine = [{n: v for n, v in row.items() if n != "query"} for row in rows if row["query"] == given["id"]]
         assert counted(mine) == counted(alone), given
+
+
+def test_a_bound_on_time_is_seen_beside_many_alternatives() -> None:
+    """The alternatives of the operand's test and of theta are too many together; DUR <= 4 must not be lost in theta."""
+    operand = stream().select("DUR = 5 OR price IN (1, 2) OR price < price OR NOT (price NOT IN (0, 3))")
+    theta = "((price = 2 OR name IS NOT NULL) AND name <= 'x' OR (DUR < 1 OR 1 = price.last OR DUR >= 1) AND DUR <= 2)"
+    held = ouzel.QuerySet(time="ts")
+    held.add("q", S.next(operand, f"{theta} AND DUR <= 4"))
+    rows = random_quotes(random.Random(1), 40)
+    held.push(rows)
+    assert held.finish()["q"].num_rows > 0

@@ -7,7 +7,7 @@ instance too is a program; bounds on DUR are kept as numbers, since they say how
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -380,12 +380,21 @@ def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
     4
     """
     found: list[list[Bound]] = [[]]
-    for condition in conditions:
-        alternatives = _alternatives(with_not_pushed_in(condition))
+    for condition in (one for given in conditions for one in _conjuncts(with_not_pushed_in(given))):
+        alternatives = _alternatives(condition)
         if len(found) * len(alternatives) > CONJUNCTS_MAX:
             alternatives = [[condition]]
         found = [[*left, *right] for left in found for right in alternatives]
     return [list(dict.fromkeys(alternative)) for alternative in found]
+
+
+def _conjuncts(condition: Bound) -> Iterator[Bound]:
+    """Each by itself: where one gives too many alternatives, the others must not be lost in it."""
+    if isinstance(condition, Operation) and condition.operator == "and" and _optional(condition) is None:
+        for operand in condition.operands:
+            yield from _conjuncts(operand)
+    else:
+        yield condition
 
 
 def _alternatives(condition: Bound) -> list[list[Bound]]:
