@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import ouzel
@@ -19,7 +20,8 @@ from ouzel.spark.jobs import Clock
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.slices import cannot_be_cut, cut
-from ouzel.spark.worker import PART_COLUMN, BatchJob, Slices, match_partition
+from ouzel.spark.spreading import Slices, narrowed, spread
+from ouzel.spark.worker import BatchJob, match_partition
 from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
 from tests.oracle.random_cases import RandomCase, random_case
 
@@ -58,22 +60,53 @@ def plan_of(text: str, table: pa.Table) -> tuple:
 
 
 def matched_in_slices(query: object, table: pa.Table, options: dict, parts: int, length: int | None) -> list:
-    """What the workers would find, event copies dealt out by plain arithmetic."""
+    """What the workers find, task by task."""
     program = make_program(as_queries(query), table.schema, **options)
     (plan,) = program.plans().values()
     (share,) = plan_shares(program, Clock(1))
-    made = cut([plan], parts, length)
-    ticks = table[program.layout.time].to_numpy()
-    slices = made.slices
-    low = (ticks - made.ahead_ticks) // slices.ticks % slices.parts
-    high = (ticks + made.behind_ticks) // slices.ticks % slices.parts
+    slices = cut([plan], parts, length)
+    pieces = table.select(list(share.columns)).to_batches(max_chunksize=100)
+    dealt = pa.Table.from_batches([packets for piece in pieces for packets in spread(share.share, slices, [piece])])
     found = []
     for part in range(slices.parts):
-        own = table.filter(pa.array((low == part) | (high == part))).select(list(share.columns))
-        own = own.append_column(PART_COLUMN, pa.array(np.full(own.num_rows, part, np.int32)))
-        for batch in match_partition(share.share, BatchJob(slices), own.to_batches()):
+        own = dealt.filter(pc.equal(dealt["query"], part)).to_batches()
+        for batch in match_partition(share.share, BatchJob(slices, packed=True), own):
             found += batch.to_pylist()
     return found
+
+
+def test_events_reach_the_parts_that_arithmetic_says() -> None:
+    rng = random.Random(5)
+    for _ in range(200):
+        ahead, behind = rng.randrange(4), rng.randrange(4)
+        slices = Slices(max(1, ahead + behind) + rng.randrange(5), rng.randrange(1, 5), ahead, behind)
+        ticks = [rng.choice([rng.randrange(-40, 40), (1 << 63) - 1, -(1 << 63)]) for _ in range(20)]
+        rows, parts = slices.needed(pa.chunked_array([ticks]))
+        wanted = {
+            (row, reached // slices.ticks % slices.parts)
+            for row, tick in enumerate(ticks)
+            for reached in (tick, tick - ahead, tick + behind)
+        }
+        assert sorted(zip(rows.tolist(), parts.tolist(), strict=True)) == sorted(wanted)
+
+
+def test_packets_are_narrow_and_give_back_what_they_held() -> None:
+    table = pa.table(
+        {
+            "small": pa.array([1, None, -128] * 5_000, pa.int64()),
+            "large": pa.array([1 << 40, 2, 3] * 5_000, pa.int64()),
+            "short": pa.array([3, 2, 1] * 5_000, pa.int8()),
+            "repeated": ["view", None, "cart"] * 5_000,
+            "unique": [str(number) for number in range(15_000)],
+            "nothing": pa.nulls(15_000, pa.int32()),
+            "moment": pa.array(range(15_000), pa.timestamp("us", "UTC")),
+        }
+    )
+    packed = narrowed(table)
+    assert packed.cast(table.schema).equals(table)
+    kinds = {name: str(packed.schema.field(name).type) for name in ("small", "large", "short", "repeated", "unique")}
+    assert kinds.pop("repeated").startswith("dictionary<values=string, indices=int8")
+    assert kinds == {"small": "int8", "large": "int64", "short": "int8", "unique": "string"}
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -125,8 +158,8 @@ def test_slices_shorter_than_a_match_are_refused() -> None:
     _, plan = plan_of(QUERIES["not before"], events())
     with pytest.raises(InputError, match="slices of 9 ticks are shorter than the 10 that a match may reach"):
         cut([plan], 4, 9)
-    assert cut([plan], 7, 10).slices == Slices(10, 7)
-    assert cut([plan], 7, 1 << 61).slices.parts == 3, "a round of all parts fits 64 bits"
+    assert cut([plan], 7, 10) == Slices(10, 7, 5, 5)
+    assert cut([plan], 7, 1 << 61).parts == 3, "a round of all parts fits 64 bits"
 
 
 # ── With Spark ─────────────────────────────────────────────────────────────────────────────────────

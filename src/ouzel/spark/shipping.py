@@ -16,7 +16,9 @@ from ouzel import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import StructType
 
     from ouzel.spark.steps import StreamJob
 
@@ -34,6 +36,16 @@ def on_workers(function: str, *arguments: Any) -> ArrowFunction:
         worker.settle()
 
     return run
+
+
+def in_arrow(frame: DataFrame, schema: StructType | str, function: str, *arguments: Any) -> DataFrame:
+    """A frame's rows through `on_workers(function, *arguments)`, whatever their columns are called."""
+    names = tuple(frame.columns)
+    if not any("." in name or "`" in name for name in names):
+        return frame.mapInArrow(on_workers(function, *arguments), schema)
+    # PySpark's mapInArrow would take a dot for the way into a struct.
+    plain = frame.toDF(*(f"column{number}" for number in range(len(names))))
+    return plain.mapInArrow(on_workers("renamed", names, function, *arguments), schema)
 
 
 def bucket_processor(job: StreamJob) -> StatefulProcessor:

@@ -1,6 +1,6 @@
 """What runs inside Spark's Python workers: the same session as the embedded engine, fed with Arrow tables.
 
-Nothing here imports PySpark; every function can be called, and is tested, without it.
+Nothing here imports PySpark but to ask which partition it is in; functions can be called, and are tested, without it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,8 +19,15 @@ from ouzel.errors import LimitError, OuzelError
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.session import Session
 from ouzel.spark import steps
-from ouzel.spark.jobs import Share
-from ouzel.spark.packing import from_payload, gather, payloads_of, split_by
+from ouzel.spark.jobs import Share, TotalsJob
+from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
+from ouzel.spark.seams import Edges, Ranges, joined, ranged, watched
+from ouzel.spark.spreading import PART_COLUMN, Slices, gathered
+
+# Spark's functions find these here by name.
+from ouzel.spark.spreading import mark as mark
+from ouzel.spark.spreading import spread as spread
+from ouzel.spark.totals import added_up, packed_changes
 
 
 @contextmanager
@@ -31,6 +39,12 @@ def message_alone() -> Iterator[None]:
         # Spark's worker reads this when it reports the error, and then ends.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+def renamed(columns: Sequence[str], function: str, *arguments: Any) -> Iterator[pa.RecordBatch]:
+    """A function of this module on rows whose columns Spark could not hand over by their names."""
+    *first, batches = arguments
+    yield from globals()[function](*first, (batch.rename_columns(columns) for batch in batches))
 
 
 @cache
@@ -46,32 +60,8 @@ def settle() -> None:
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
 
 
-PART_COLUMN = "ouzel part"
-
 # Events of one partition that are held in memory whole, unless Spark is asked to sort them.
 PARTITION_BYTES_MAX = 4 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """Time cut into slices of `ticks`, at which `parts` take turns: slice k is the matter of part k mod parts.
-
-    A part has every event that a match starting in one of its slices can depend on, so those matches are right; others
-    that it finds may be wrong, and belong to another part.
-    """
-
-    ticks: int
-    parts: int
-
-    def owned(self, matches: pa.Table, part: int) -> pa.Table:
-        """The matches that start in a slice of the part.
-
-        >>> Slices(10, 2).owned(pa.table({"start": [-1, 5, 12, 25]}), part=0)["start"].to_pylist()
-        [5, 25]
-        """
-        start = matches.column("start").combine_chunks()
-        ticks = start.view(pa.int64()) if pa.types.is_timestamp(start.type) else start.cast(pa.int64())
-        return matches.filter(pa.array(ticks.to_numpy() // self.ticks % self.parts == part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +71,26 @@ class BatchJob:
     slices: Slices | None = None
     # How many bytes of events to hold at a time; Spark has then sorted them. None: all of them, in any order.
     memory_limit: int | None = None
-    # The columns as the queries know them, where Spark could not hand them over by those names.
-    columns: tuple[str, ...] | None = None
+    # The events come as packets, by the parts of time that need them.
+    packed: bool = False
 
 
 def match_partition(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All matches of the one query of `share` in a partition."""
-    for _, table in _answers(share, job, batches):
+    for _, table in answers(share, job, batches):
         yield from table.to_batches()
 
 
 def match_partition_packed(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of several queries in a partition, as (number of the query, payload)."""
-    for number, table in _answers(share, job, batches):
+    for number, table in answers(share, job, batches):
         for payload in payloads_of(table):
             yield packed_batch([number], [payload])
 
 
-def _answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    if job.columns is not None:
-        batches = (batch.rename_columns(job.columns) for batch in batches)
+def answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    if job.packed:
+        batches = gathered(share, batches)
     found = (
         _answers_of_whole(share, job, batches) if job.memory_limit is None else _answers_in_order(share, job, batches)
     )
@@ -163,11 +153,63 @@ def _parts(share: Share, job: BatchJob, table: pa.Table) -> Iterator[tuple[int, 
     yield from split_by(events.append_column(PART_COLUMN, table[PART_COLUMN]), PART_COLUMN)
 
 
+# ── Totals over all keys ───────────────────────────────────────────────────────────────────────────
+
+
+def tell_changes(
+    totals: TotalsJob, share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What the keys of a partition come to, as changes for those who add up."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "Spark runs this"
+    yield from packed_changes(totals, context.partitionId(), answers(share, job, batches))
+
+
+def total_partition(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The totals of the one query of a job."""
+    for _, table in added_up(totals, batches):
+        yield from table.to_batches()
+
+
+def total_partition_packed(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The totals of several queries, as (number of the query, payload)."""
+    for number, table in added_up(totals, batches):
+        for payload in payloads_of(table):
+            yield packed_batch([number], [payload])
+
+
+# ── Ranges of time, for matches that reach so many events ──────────────────────────────────────────
+
+
+def match_range(
+    ranges: Ranges, share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The matches inside a range, and its edges."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    edges = Edges(share.time, ranges.reach)
+    found = answers(share, job, watched(edges, batches))
+    yield from ranged(ranges, share, context.partitionId() if context else 0, edges, found)
+
+
+def match_seams(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The matches of the one query of `share`, inside ranges and over their seams."""
+    for _, table in joined(ranges, share, batches):
+        yield from table.to_batches()
+
+
+def match_seams_packed(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The matches of several queries, as (number of the query, payload)."""
+    for number, table in joined(ranges, share, batches):
+        for payload in payloads_of(table):
+            yield packed_batch([number], [payload])
+
+
 # ── Payloads ───────────────────────────────────────────────────────────────────────────────────────
 
-PACKED_NUMBER = "query"
-PACKED_PAYLOAD = "payload"
-PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
 # Each call of a bucket also gives a row without a payload that tells how the bucket stands.
 STEPPED_REPORT = "report"
 STEPPED = f"{PACKED}, {STEPPED_REPORT} STRING"
