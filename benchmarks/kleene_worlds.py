@@ -172,32 +172,40 @@ def matching(text: str, table: pa.Table, *, merge: bool = True) -> Matching:
 
 # ── Compressed answers ─────────────────────────────────────────────────────────────────────────────
 
-# A completing event comes so rarely that what a row costs, which grows with its graph, is no more than its share.
+# Where graphs are made of all rows, a completing event comes so rarely that what a row costs, which grows with its
+# graph, is no more than its share.
 COMPLETED_EVERY = 2_000
+# Where only the shared graph is kept up to date, every third event completes matches.
+COMPLETING = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class CompressedWorld:
-    """A stream of A with a B every 2,000 events, and a query for all choices of A before each B."""
+    """A stream of A and B, and a query for all choices of A before each B."""
 
     table: pa.Table
     text: str
     window: int
 
-    def update(self) -> int:
-        """The graph kernel from an Arrow table to the graphs of all rows, without their counts."""
+    def prepared(self) -> tuple[RunTables, int, RunEvents]:
+        """(tables, references, events): what the graph kernel is made of, and what it reads."""
         program = make_program(as_queries(self.text), self.table.schema, time="ts", type="type", limits=NO_LIMITS)
         (plan,) = program.plans().values()
         assert isinstance(plan, RunPlan) and plan.kernel is RunKernel.GRAPH
         lowered = lower_runs(plan)
         tables = run_tables(plan, lowered, NO_LIMITS)
-        kernel = GraphKernel(tables, len(lowered.number_slots), listed=False)
         stager = RunStager(plan, lowered, program.layout)
         _, block = stager.stage_runs(self.table, self.table.column("ts").to_numpy())
         events = new_events(tables, tables.reserved + block.count)
         events.end[tables.reserved :] = block.events.end
         events.key[tables.reserved :] = block.events.key
         events.roles[tables.reserved :] = block.events.roles
+        return tables, len(lowered.number_slots), events
+
+    def update(self) -> int:
+        """From an Arrow table to the graphs of all rows, without their counts; how many rows."""
+        tables, references, events = self.prepared()
+        kernel = GraphKernel(tables, references, listed=False)
         rows = 0
         for first in range(tables.reserved, len(events.end), BATCH):
             kernel.read(events, first, min(first + BATCH, len(events.end)), 1)
@@ -206,18 +214,31 @@ class CompressedWorld:
         return rows
 
 
-def compressed_world(events: int, window: int) -> CompressedWorld:
+def shared_graph(tables: RunTables, references: int, events: RunEvents) -> int:
+    """The graph that all rows share, each row being a root of it, from events that are ready; how many cells."""
+    kernel = GraphKernel(tables, references, listed=False)
+    kernel.read(events, tables.reserved, len(events.end), 1)
+    return kernel.statistics["cells"]
+
+
+def compressed_world(events: int, window: int, *, dense: bool = False) -> CompressedWorld:
+    """Every event is an A or a B: with `dense` a third of them, by chance, complete matches."""
     number = np.arange(events, dtype=np.int64)
     completes = number % COMPLETED_EVERY == COMPLETED_EVERY - 1
+    if dense:
+        completes = np.random.default_rng(3).random(events) < COMPLETING
     types = pa.DictionaryArray.from_arrays(completes.astype(np.int32), ["A", "B"]).cast(pa.string())
     table = pa.table({"type": types, "ts": number})
     return CompressedWorld(table, f"PATTERN SEQ(A+ a[], B b) WITHIN {window} OUTPUT COMPRESSED", window)
 
 
 def expected_counts(world: CompressedWorld) -> list[int]:
-    """Any choice of at least one of the events of A in the window before each B."""
-    before = min(world.window, COMPLETED_EVERY) - 1
-    return [2**before - 1] * (world.table.num_rows // COMPLETED_EVERY)
+    """Any choice of at least one of the events of A in the window before each B, where there is one."""
+    is_a = np.array(world.table.column("type").to_pylist()) == "A"
+    before = np.concatenate([[0], np.cumsum(is_a)])
+    rows = np.flatnonzero(~is_a)
+    counts = before[rows] - before[np.maximum(rows - world.window + 1, 0)]
+    return [2 ** int(count) - 1 for count in counts if count]
 
 
 # ── Answers ────────────────────────────────────────────────────────────────────────────────────────

@@ -136,7 +136,7 @@ def _scan(tables, state, events, first, last, output, listed):
     return _DONE, last
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure):
     """A cell for an event at a place, if some run within the window ends with it; else -1."""
     cells = state.cells
@@ -148,7 +148,7 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
     if begins and place == 0:
         since = measure if tables.in_events else events.start[slot]
         state.bound[edges[0, _PLACE_FIRST]] = slot
-        if since >= oldest and _tests_hold(tables, state, events, edges[0, _BEGIN]):
+        if since >= oldest and _edge_holds(tables, state, events, edges[0, _BEGIN]):
             begin = _STARTS
             newest = since
     elif begins:
@@ -180,11 +180,11 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
     if edges[place, _KLEENE]:
         edge = edges[place, _PROCEED]
         _bind_all(tables, state, edge, slot)
-        cells.proceeds[made] = _tests_hold(tables, state, events, edge)
+        cells.proceeds[made] = _edge_holds(tables, state, events, edge)
     return made
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _before(cells, events, cell, slot):
     """The newest cell from one down whose event ends before an event starts."""
     while cell >= 0 and events.end[cells.event[cell]] >= events.start[slot]:
@@ -192,12 +192,23 @@ def _before(cells, events, cell, slot):
     return cell
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _newest_of(tables, state, events, top, slot, place, begins, oldest):
-    """The youngest run that an event may follow, from a cell down its chain."""
+    """The youngest run that an event may follow, from a cell down its chain.
+
+    What is called for every event is inlined: handing over all arrays costs more than the work itself.
+    """
+    if top < 0:
+        return NEVER
+    if not is_tested(tables, place, begins):
+        return state.cells.reach[top]
+    return _newest_tested(tables, state, events, top, slot, place, begins, oldest)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
+    """The same where each event before must pass a test."""
     cells = state.cells
-    if top < 0 or not is_tested(tables, place, begins):
-        return cells.reach[top] if top >= 0 else NEVER
     newest = NEVER
     while top >= 0 and cells.reach[top] >= oldest and newest < cells.reach[top]:
         if cells.newest[top] > newest and may_follow(tables, state, events, top, slot, place, begins):
@@ -206,7 +217,7 @@ def _newest_of(tables, state, events, top, slot, place, begins, oldest):
     return newest
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def is_tested(tables, place, begins):
     """Whether an edge into a place asks anything of the event before."""
     by_edge = tables.by_edge
@@ -233,10 +244,17 @@ def may_follow(tables, state, events, cell, slot, place, begins):
     return _tests_hold(tables, state, events, edge)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _bind_all(tables, state, edge, slot):
     for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
         state.bound[tables.loads[load, _TARGET]] = slot
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _edge_holds(tables, state, events, edge):
+    if tables.by_edge[edge, _EDGE_TESTS] == tables.by_edge[edge + 1, _EDGE_TESTS]:
+        return True
+    return _tests_hold(tables, state, events, edge)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -247,7 +265,7 @@ def _tests_hold(tables, state, events, edge):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _give_out(tables, state, events, root, slot, oldest, output, listed):
     """Append a root, or all matches that it completes. The status; where it is not DONE, nothing was appended."""
     rows = output.found[0]

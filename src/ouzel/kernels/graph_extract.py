@@ -189,10 +189,19 @@ def _reachable(tables, state, events, roots, oldest):
                     waiting[count] = link
                     count += 1
                 link = cells.below[link]
-    return np.sort(waiting[:count])
+    # In stream order, which is the order of their numbers.
+    lowest = highest
+    for place in range(count):
+        lowest = min(lowest, waiting[place])
+    count = 0
+    for cell in range(lowest, highest + 1):
+        if is_in[cell]:
+            waiting[count] = cell
+            count += 1
+    return waiting[:count]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def _next_live(cells, number, lowest, link, oldest):
     """The first cell from one down its chain that is in the row, by its number there; -1 if there is none."""
     while link >= lowest and cells.reach[link] >= oldest:
