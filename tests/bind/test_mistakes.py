@@ -358,6 +358,7 @@ CLAUSES = [
     (AB + "AGG COUNT, «SUM(a.n) AS count»", "two columns are named 'count'", "write AS and another name"),
     (AB + "AGG «SPREAD(a.n)»", "there is no aggregate 'SPREAD' over matches", "there are COUNT, SUM, AVG, MIN or MAX"),
     (AB + "AGG «SUMM(a.n)»", "there is no aggregate 'SUMM' over matches", "did you mean 'sum'?"),
+    (AB + "AGG «COUNTT»", "there is no aggregate 'COUNTT' over matches", "did you mean 'count'?"),
     (
         KLEENE + "AGG «SUM(a.n + b.n)»",
         "an aggregate may range over the events of one component with +",

@@ -17,6 +17,7 @@ from ouzel.errors import QueryError
 from ouzel.lang import syntax
 from ouzel.lang.lexer import Token, shorten
 from ouzel.lang.syntax import Component, Expr, Index, IndexKind, Item, Literal, Logical, Node, Reference, Span
+from ouzel.lang.vocabulary import AGGREGATE_WORDS
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -148,7 +149,8 @@ class Builder(Transformer[Token, Any]):
         span = _span(children)
         function = _function(children[0])
         argument = next(_nodes(children, Expr), None)
-        if argument is None and function != "count":
+        # A word that is no aggregate at all is told as such when the query is bound.
+        if argument is None and function in AGGREGATE_WORDS - {"count"}:
             raise _refusal(f"{function.upper()} needs an attribute", span, f"write {function.upper()}(v.attribute)")
         names = [child for child in children[1:] if isinstance(child, Token) and child.type == "NAME"]
         as_decimal = bool(names) and not names[0].quoted and names[0].value.upper() == "DECIMAL"
