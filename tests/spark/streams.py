@@ -36,10 +36,13 @@ class FileStream:
             os.utime(path, (FIRST_FILE_SECONDS + self._files,) * 2)
             self._files += 1
 
+    def events(self) -> DataFrame:
+        """The tables as a stream."""
+        return self._spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
+
     def run(self, step: Callable[[DataFrame], DataFrame]) -> None:
         """Start the query, or start it again from its checkpoint, and run until all files are read."""
-        events = self._spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1).parquet(str(self._source))
-        writer = step(events).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+        writer = step(self.events()).writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
         writer = writer.option("path", str(self._answers)).option("checkpointLocation", str(self.checkpoint))
         query = writer.start()
         try:
@@ -48,4 +51,7 @@ class FileStream:
             query.stop()
 
     def answers(self) -> list[dict[str, Any]]:
-        return self._spark.read.parquet(str(self._answers)).toArrow().to_pylist()
+        return self.answer_table().to_pylist()
+
+    def answer_table(self) -> pa.Table:
+        return self._spark.read.parquet(str(self._answers)).toArrow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.golden.answers import disagreement
 from tests.golden.format import Case, read_all
 from tests.golden.ways import Way
+from tests.spark.alone import SparkAlone
 from tests.spark.ways import SparkBatch, SparkStream, gap
 
 if TYPE_CHECKING:
@@ -42,6 +44,50 @@ def test_case(ways: object, name: str, case: Case) -> None:
     if way.gap(case) is None:
         found = disagreement(case, way.run(case))
         assert found is None, f"{case.file}.case, line {case.line_number}, {way.name}: {found}"
+
+
+# One of each idea; all of them in long runs.
+ALONE = {
+    "a_seq_figures: example 1: stacks, a window of 5 seconds",
+    "absent_and_null: a null in a comparison between events",
+    "aggregates: EMIT ON CHANGE says nothing where the value stays",
+    "arithmetic: NaN equals itself and is greater than every number",
+    "composition: a sequence of composite events",
+    "conditions: BETWEEN includes both ends",
+    "equivalence: ANY over a type with and a type without the attribute",
+    "incomplete: nothing is lost: the answers are those of an exact query",
+    "inputs: two tables",
+    "kleene_predicates: a running sum as a budget",
+    "negation: a negative against the last event of a closure",
+    "notation: nor every positive one",
+    "output_forms: COMPRESSED: without closure",
+    "return: a Kleene variable gives an array",
+    "sase_plus_figures: figure 5: the computation state of the runs after e4",
+    "sase_queries: Q2: taken from the shelf again after it was paid for",
+    "simultaneous: negatives at the instants of their neighbours forbid nothing",
+    "strategies_kleene: two closures, skip_till_next_match",
+    "values: dates",
+    "windows_in_events: negation between two events of the window",
+}
+
+
+def alone() -> list:
+    assert {case.identity for case in RUNNABLE} >= ALONE
+    return [
+        pytest.param(case, id=case.identity, marks=() if case.identity in ALONE else pytest.mark.long)
+        for case in RUNNABLE
+    ]
+
+
+@pytest.mark.parametrize("case", alone())
+def test_case_alone(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    """The case in a stream of its own."""
+    way = SparkAlone(spark, tmp_path)
+    reason = way.gap(case)
+    assert reason is None or case.identity not in ALONE, reason
+    if reason is None:
+        found = disagreement(case, way.run(case))
+        assert found is None, f"{case.file}.case, line {case.line_number}, alone: {found}"
 
 
 def test_gaps_are_declared(capsys: pytest.CaptureFixture[str]) -> None:
