@@ -263,11 +263,14 @@ def build_run_tables(
     form: Form = Form.ALL,
     form_place: int = 0,
     merge: bool = False,
+    plain: bool = True,
     renumbered_lanes: Collection[int] = (),
     max_matches_per_moment: int = NO_LIMIT,
     max_runs: int = NO_LIMIT,
 ) -> RunTables:
     """The tables of a query. In `renumbered_lanes`, of int64, stand codes that the caller may change between calls.
+
+    With `plain` the plain reader is taken where it will do; its runs and those of the other cannot be told apart.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -276,10 +279,10 @@ def build_run_tables(
     assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
     assert window is None or 0 < window < NO_WINDOW
     assert window is not None or not any(n.after in (0, length) for n in negatives)
-    plain: list[tuple[int, ...]] = []
-    if not negatives and codes == 0 and form == Form.ALL:
-        plain = _plain_rows(places, frozenset(renumbered_lanes))
-    if plain:
+    plain_rows: list[tuple[int, ...]] = []
+    if plain and not negatives and codes == 0 and form == Form.ALL:
+        plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
+    if plain_rows:
         # The plain reader keeps what it compares with beside its runs.
         places = [place._replace(registers=()) for place in places]
     # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
@@ -331,7 +334,7 @@ def build_run_tables(
         by_place=by_place,
         by_edge=edges.by_edge(),
         by_guard=_rows(edges.guards, ByGuard),
-        plain=np.array(plain, np.int32).reshape(len(plain), ByPlain.LOOPS + 1),
+        plain=np.array(plain_rows, np.int32).reshape(len(plain_rows), ByPlain.LOOPS + 1),
         by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
         loads=_rows(edges.loads, ByLoad),
         iterated_loads=_rows(edges.iterated_loads, ByLoad),

@@ -110,6 +110,11 @@ class RunsKernel:
         self._output = new_run_output()
 
     @property
+    def is_plain(self) -> bool:
+        """Whether runs keep what they compare with."""
+        return bool(len(self._tables.plain))
+
+    @property
     def deadline(self) -> int | None:
         return int(self._state.waiting.deadline[0]) if self._state.counters[Counter.WAITING] else None
 
@@ -194,6 +199,7 @@ class RunsKernel:
         nodes = reclaim_nodes(self._tables, self._state, self._output)
         waiting = int(self._state.counters[Counter.WAITING])
         return {
+            "is_plain": self.is_plain,
             "plain": {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN},
             "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
             "runs": [writer.add_array(array) for array in self._state.runs],

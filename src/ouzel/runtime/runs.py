@@ -353,6 +353,10 @@ class RunsRunner:
         self._pending = [load_block(block, reader) for block in head["pending"]]
         self._counts, self._total = reader.arrays(head["counts"])
         self._stager.load_all_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+        if isinstance(self._kernel, RunsKernel) and self._kernel.is_plain and not head["kernel"].get("is_plain"):
+            # Stored before there was a plain reader, or by one that went on from there.
+            self._tables = run_tables(self._plan, self._lowered, self._limits, plain=False)
+            self._kernel = RunsKernel(self._tables, self._lowered.number_slots, self._limits)
         self._kernel.load(reader, head["kernel"], len(self._live.rows), self._stager.keys.count)
 
 
@@ -362,7 +366,7 @@ def text_rows(lowered: RunLowered) -> list[int]:
     return [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
 
 
-def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
+def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: bool = True) -> RunTables:
     """The kernel's tables for a plan."""
     query = plan.query
     in_events = isinstance(query.window, EventWindow)
@@ -380,6 +384,7 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
         form_place=0 if query.output.component is None else places.index(query.output.component),
         # Runs that were merged cannot be dropped one by one.
         merge=plan.merge and not limits.drops,
+        plain=plain,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),
