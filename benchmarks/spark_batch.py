@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -30,176 +29,29 @@ from pyspark.sql import functions as F
 import ouzel
 import ouzel.spark
 from benchmarks.measure import Bar, machine, markdown
-from ouzel.datasets import sase_events
-from ouzel.spark import shipping
-
-Way = Callable[[DataFrame], DataFrame]
-
-WINDOW = 10_000
-HOUR_US = 3_600_000_000
-VALUES = (1_000, 20, 100, 1_000)  # attr1 … attr4; with type and ts, six columns
-
-SELECTIVE = f"PATTERN SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {WINDOW} RETURN M(a.attr1 AS id, c.attr4 AS v)"
-NEGATED = f"PATTERN SEQ(E1 a, !(E2 b), E3 c) WHERE [attr1] WITHIN {WINDOW} RETURN M(a.attr1 AS id, c.attr4 AS v)"
-FUNNEL = (
-    "PATTERN SEQ(view v, cart c, !(remove r), purchase p) WHERE [user] WITHIN 1 hour "
-    "RETURN M(v.user AS id, p.item AS v)"
+from benchmarks.report import BAR_HEADINGS
+from benchmarks.spark_batch_page import HEADINGS, PAGE, page
+from benchmarks.spark_batch_ways import (
+    FUNNEL,
+    HOT,
+    HOUR_US,
+    KEYLESS,
+    NEGATED,
+    SELECTIVE,
+    WINDOW,
+    Way,
+    clicks_world,
+    dense_world,
+    first_steps,
+    hot_world,
+    joined_funnel,
+    joined_negation,
+    joined_sequence,
+    per_key,
+    selective_world,
+    shuffled,
 )
-KEYLESS = "PATTERN SEQ(E1 a, E2 b) WHERE a.attr4 = b.attr4 + 7 WITHIN 200 RETURN M(a.attr1 AS id, b.attr4 AS v)"
-HOT = "PATTERN SEQ(E1 a, E2 b) WHERE [attr1] AND a.attr4 = b.attr4 + 7 WITHIN 200 RETURN M(a.attr1 AS id, b.attr4 AS v)"
-
-
-# ── Worlds ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def selective_world(events: int) -> pa.Table:
-    return sase_events(events, types=20, values=VALUES, seed=1)
-
-
-def dense_world(events: int) -> pa.Table:
-    """Every event is of a type that the query names."""
-    return sase_events(events, types=3, values=(20_000, *VALUES[1:]), seed=2)
-
-
-def clicks_world(events: int) -> pa.Table:
-    """Clicks of users, 50 each, over a week."""
-    rng = np.random.default_rng(3)
-    kinds = np.array(["view", "cart", "remove", "purchase"])
-    moments = np.sort(rng.integers(0, 7 * 24 * HOUR_US, events)) + 1_700_000_000_000_000
-    return pa.table(
-        {
-            "type": pa.array(kinds[rng.choice(4, events, p=[0.7, 0.15, 0.05, 0.1])]),
-            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
-            "user": pa.array(rng.integers(0, max(1, events // 50), events)),
-            "item": pa.array(rng.integers(0, 10_000, events)),
-            "price": pa.array(rng.random(events)),
-            "page": pa.array(rng.integers(0, 500, events)),
-        }
-    )
-
-
-def hot_world(events: int) -> pa.Table:
-    """Half of all events have one key."""
-    table = sase_events(events, types=20, values=VALUES, seed=4)
-    hot = np.random.default_rng(5).random(events) < 0.5
-    return table.set_column(2, "attr1", pa.array(np.where(hot, 0, table["attr1"].to_numpy())))
-
-
-# ── Ways ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def shuffled(columns: list[str], types: list[str] | None, key: str) -> Way:
-    """What any answer by key has to pay for: read, filter, shuffle and sort."""
-
-    def run(events: DataFrame) -> DataFrame:
-        rows = events if types is None else events.where(F.col("type").isin(types))
-        return rows.select(*columns).repartition(key).sortWithinPartitions(key, "ts")
-
-    return run
-
-
-def joined_sequence(events: DataFrame) -> DataFrame:
-    """W1: equi-joins on the id and on time cut into windows, so that pairs far apart never meet."""
-    near = F.explode(F.array(F.floor(F.col("ts") / WINDOW), F.floor(F.col("ts") / WINDOW) - 1)).alias("bucket")
-    first = events.where("type = 'E1'").select(
-        F.col("attr1").alias("id"), F.col("ts").alias("a"), F.floor(F.col("ts") / WINDOW).alias("bucket")
-    )
-    second = events.where("type = 'E2'").select(F.col("attr1").alias("id"), F.col("ts").alias("b"), near)
-    third = events.where("type = 'E3'").select(
-        F.col("attr1").alias("id"), F.col("ts").alias("c"), F.col("attr4").alias("v"), near
-    )
-    pairs = first.join(second, ["id", "bucket"]).where(f"a < b AND b - a < {WINDOW}")
-    return pairs.join(third, ["id", "bucket"]).where(f"b < c AND c - a < {WINDOW}").select("id", "v")
-
-
-def _last(kind: str, key: str, type_column: str = "type") -> Any:
-    from pyspark.sql import Window
-
-    # Strictly before: simultaneous events forbid nothing.
-    window = Window.partitionBy(key).orderBy("ts").rangeBetween(Window.unboundedPreceding, -1)
-    return F.max(F.when(F.col(type_column) == kind, F.col("ts"))).over(window)
-
-
-def joined_negation(events: DataFrame) -> DataFrame:
-    """W2: a window function finds the last E2 before each E3, then one bucketed join."""
-    near = F.explode(F.array(F.floor(F.col("ts") / WINDOW), F.floor(F.col("ts") / WINDOW) - 1)).alias("bucket")
-    marked = events.where("type IN ('E2', 'E3')").withColumn("last", _last("E2", "attr1"))
-    last = marked.where("type = 'E3'").select(
-        F.col("attr1").alias("id"), F.col("ts").alias("c"), "last", F.col("attr4").alias("v"), near
-    )
-    first = events.where("type = 'E1'").select(
-        F.col("attr1").alias("id"), F.col("ts").alias("a"), F.floor(F.col("ts") / WINDOW).alias("bucket")
-    )
-    pairs = first.join(last, ["id", "bucket"]).where(f"a < c AND c - a < {WINDOW}")
-    return pairs.where("last IS NULL OR last <= a").select("id", "v")
-
-
-def joined_funnel(events: DataFrame) -> DataFrame:
-    """W5: the last removal before each purchase by a window function, then joins on user and hour."""
-    ticks = events.withColumn("ts", F.unix_micros("ts"))
-    hour = F.floor(F.col("ts") / HOUR_US)
-    near = F.explode(F.array(hour, hour - 1)).alias("bucket")
-    marked = ticks.where("type IN ('remove', 'purchase')").withColumn("last", _last("remove", "user"))
-    bought = marked.where("type = 'purchase'").select(
-        F.col("user").alias("id"), F.col("ts").alias("p"), "last", F.col("item").alias("v"), near
-    )
-    seen = ticks.where("type = 'view'").select(F.col("user").alias("id"), F.col("ts").alias("a"), hour.alias("bucket"))
-    put = ticks.where("type = 'cart'").select(F.col("user").alias("id"), F.col("ts").alias("c"), near)
-    pairs = seen.join(put, ["id", "bucket"]).where(f"a < c AND c - a < {HOUR_US}")
-    found = pairs.join(bought, ["id", "bucket"]).where(f"c < p AND p - a < {HOUR_US}")
-    return found.where("last IS NULL OR last <= c").select("id", "v")
-
-
-def per_key(
-    steps: list[str], negative: int | None, key: str, value: str, window: int, *, filtered: bool = False
-) -> Way:
-    """applyInPandas: a hand-written search for each key, over all its events or those that Spark was told to keep."""
-
-    def search(events: Any) -> Any:
-        import pandas
-
-        ordered = events.sort_values("ts", kind="stable")
-        moments = ordered["ts"].astype("int64").tolist()
-        kinds = ordered["type"].tolist()
-        values = ordered[value].tolist()
-        stacks: list[list[int]] = [[] for _ in steps]
-        found = []
-        positive = [number for number in range(len(steps)) if number != negative]
-
-        def extend(place: int, after: int, first_allowed: int) -> Iterator[int]:
-            """Starts of the sequences whose place-th event lies before `after`."""
-            step = positive[place]
-            for moment in reversed(stacks[step]):
-                if moment >= after:
-                    continue
-                if moment < first_allowed:
-                    break
-                if negative == step + 1 and any(moment < other < after for other in stacks[negative]):
-                    continue
-                if place == 0:
-                    yield moment
-                else:
-                    yield from extend(place - 1, moment, first_allowed)
-
-        for moment, kind, own in zip(moments, kinds, values, strict=True):
-            for step, name in enumerate(steps):
-                if kind == name and step == positive[-1]:
-                    found += [own] * sum(1 for _ in extend(len(positive) - 2, moment, moment - window + 1))
-                elif kind == name:
-                    stacks[step].append(moment)
-        return pandas.DataFrame({"id": [ordered[key].iloc[0]] * len(found), "v": found}).astype("int64")
-
-    def run(events: DataFrame) -> DataFrame:
-        rows = events.where(F.col("type").isin(steps)) if filtered else events
-        rows = rows.select("type", "ts", key, value)
-        if dict(rows.dtypes)["ts"] == "timestamp":
-            rows = rows.withColumn("ts", F.unix_micros("ts"))
-        return rows.groupBy(key).applyInPandas(search, "id long, v long")
-
-    return run
-
-
-# ── Measuring ──────────────────────────────────────────────────────────────────────────────────────
+from ouzel.spark import shipping
 
 
 @dataclass
@@ -284,6 +136,7 @@ def against_the_shuffle(bench: Bench, name: str, table: pa.Table, types: list[st
     bench.check(name, source, {mine: matched(SELECTIVE)}, table, SELECTIVE)
     ways = {mine: matched(SELECTIVE), floor: shuffled(columns, types, "attr1")}
     if types is not None:
+        ways |= {f"{name}: {step}": way for step, way in first_steps(columns, types, "attr1").items()}
         ways[f"{name}: shuffle and sort of everything"] = shuffled(table.column_names, None, "attr1")
     seconds = bench.measure(source, ways)
     bench.bar(f"{name}: CPU of filter + repartition + sort", seconds[mine] / seconds[floor], 1.2)
@@ -394,6 +247,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--only", default=",".join(PARTS))
     arguments.add_argument("--quick", action="store_true", help="a million events, three runs")
+    arguments.add_argument("--page", action="store_true", help="write docs/benchmarks-spark-batch.md")
     chosen = arguments.parse_args()
     if chosen.quick:
         chosen.events, chosen.runs = 1_000_000, 3
@@ -414,8 +268,10 @@ def main() -> None:
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print(markdown(["way", "CPU s", "of it Python s", "wall s"], bench.rows))
-    print(markdown(["bar", "measured", "limit", ""], [bar.cells() for bar in bench.bars]))
+    print(markdown(HEADINGS, bench.rows))
+    print(markdown(BAR_HEADINGS, [bar.cells() for bar in bench.bars]))
+    if chosen.page:
+        PAGE.write_text(page(bench.bars, bench.rows, chosen.events, chosen.runs), encoding="utf-8")
     told = {"benchmark": "spark_batch", "events": chosen.events, "runs": chosen.runs, "machine": machine()}
     print(json.dumps({**told, "bars": [bar.as_json() for bar in bench.bars]}, indent=2))
     sys.exit(not all(bar.passed for bar in bench.bars))
