@@ -40,6 +40,12 @@ def refusal(text: str) -> QueryError:
         ("PATTERN A a EVENT B b", "EVENT is written twice", "EVENT", None),
         ("PATTERN A a GROUP BY x GROUP BY y", "GROUP BY is written twice", "GROUP BY", None),
         ("PATTERN A a EMIT ON CHANGE EMIT ON CHANGE", "EMIT ON CHANGE is written twice", "EMIT ON CHANGE", None),
+        (
+            "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [x] } AND b.y > 5",
+            "unexpected 'AND' after the end of the clause",
+            "AND",
+            "all conditions stand within the { } of the strategy",
+        ),
         # Brackets
         ("PATTERN SEQ(A a, B b", "this ( is never closed", "(", "it needs a )"),
         ("PATTERN SEQ(A a, B b WHERE a.x = 1", "unexpected 'WHERE'; expected ) or ,", "WHERE", "column 12 is still"),

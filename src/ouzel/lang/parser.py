@@ -200,6 +200,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
             hint = f"did you mean {near[0]}?"
         elif near:
             hint = {"GROUP": "write GROUP BY", "EMIT": "write EMIT ON CHANGE"}.get(near[0])
+        elif token.type in {"AND", "OR"} and text[: token.start].rstrip().endswith("}"):
+            hint = "all conditions stand within the { } of the strategy"
     else:
         message = f"unexpected {shorten(written)}"
     expected = _expected(accepted)
