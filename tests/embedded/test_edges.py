@@ -111,6 +111,19 @@ def test_the_ends_of_time() -> None:
         ouzel.match(events, f"PATTERN SEQ(A a, B b) WITHIN {INT64_MAX}")
 
 
+def test_a_window_of_one_tick_after_another() -> None:
+    # Kernels that have run once take 64-bit numbers only, so the order of the two matters.
+    events = [{"type": "A", "ts": 1, "x": 1}, {"type": "B", "ts": 2, "x": 1}, {"type": "A", "ts": INT64_MAX, "x": 1}]
+    for strategy in ("strict_contiguity", "skip_till_next_match"):
+        for window, matches in ((2, 1), (1, 0)):
+            query = f"PATTERN SEQ(A a, B b) WHERE {strategy} {{ a.x <= b.x }} WITHIN {window}"
+            assert ouzel.match(events[:2], query).num_rows == matches
+            assert ouzel.match(events, query).num_rows == matches
+    assert (
+        ouzel.match(events, "PATTERN SEQ(A+ a[]) WHERE strict_contiguity { a[i].x > a[i-1].x } WITHIN 1").num_rows == 2
+    )
+
+
 def test_a_window_that_ends_outside_the_type_of_the_times() -> None:
     table = pa.table({"type": ["A"], "ts": pa.array([100], pa.int8())})
     with pytest.raises(ouzel.InputError, match="does not fit the time column's type int8"):

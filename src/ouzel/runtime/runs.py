@@ -244,8 +244,8 @@ class RunsRunner:
     def _forget(self, until: int) -> None:
         window = self._plan.window_ticks
         if window is not None:
-            # A match that completes after `until` starts later than this tick.
-            dead_until = max(_EARLIEST, until + 1 - window)
+            # A match that completes after `until` starts later than this tick; the one after it fits 64 bits, too.
+            dead_until = min(_LATEST - 1, max(_EARLIEST, until + 1 - window))
             ends = self._live.events.end[self._tables.reserved : self._live.count]
             dead = int(np.searchsorted(ends, dead_until, side="right"))
             if not ((dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead)):
