@@ -219,6 +219,9 @@ def test_what_a_stream_needs_is_said_before_it_starts(spark: SparkSession) -> No
         ouzel.spark.match(rate.selectExpr("type", "CAST(ts AS DATE) AS ts", "id"), LONELY, max_delay="1 s")
     with pytest.raises(InputError, match="late=True adds a column 'late'"):
         ouzel.spark.match(rate, {"late": LONELY}, max_delay="1 s", late=True)
+    for buckets in (0, -1, "4", 1_000_000):
+        with pytest.raises(InputError, match="is not a number of buckets; these queries have between 1 and 9,600"):
+            ouzel.spark.match(rate, LONELY, max_delay="1 s", buckets=buckets)
     bounded = spark.range(1).selectExpr("now() AS ts", "id")
     with pytest.raises(InputError, match="some of the DataFrames are streams"):
         ouzel.spark.match({"A": rate, "B": bounded}, LONELY)

@@ -41,10 +41,11 @@ def match(
     they give one DataFrame with a column `query` and a struct column for each query.
 
     A stream needs a watermark: call `withWatermark` on the time column before, or say here by how much events may be
-    late with `max_delay`. `buckets` is the number of parts that its state is kept in, that of shuffle partitions unless
-    given; it must stay the same over the life of a checkpoint. What comes at or before the watermark is late: counted,
-    never matched. With `late=True` it comes out too, in rows of its own: a struct column `late` has the event, and the
-    columns of matches are null; of several queries the column `query` says for which one it was late.
+    late with `max_delay` ("5 min", a timedelta, or ticks). `buckets` is the number of parts that its state is kept in,
+    that of shuffle partitions unless given; it must stay the same over the life of a checkpoint. What comes at or
+    before the watermark is late: counted, never matched. With `late=True` it comes out too, in rows of its own: a
+    struct column `late` has the event, and the columns of matches are null; of several queries the column `query` says
+    for which one it was late.
 
     A batch is spread by the attributes of its equivalence tests. Where there are none, time is cut into slices of ten
     windows. `slices` gives their length ("1 hour", or ticks) and cuts queries with a key too, which helps where one key

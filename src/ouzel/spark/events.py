@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ouzel.bind.mistakes import nearest
 from ouzel.errors import InputError
 from ouzel.prepared import Query
 from ouzel.runtime.engine import duration_ticks
@@ -28,6 +29,10 @@ WATERMARK_COLUMN = "ouzel watermark"
 # Spark's watermark starts in 1970 and cannot be earlier. Bare numbers may well be 0 or negative, so they are read as
 # milliseconds from a moment that leaves room before it, and after it for numbers up to 9 * 10^15.
 NUMBERS_ORIGIN_MS = 1 << 42
+
+# What may be said about the binding beside `time` and `type`; the rest is between `match` and its plan.
+OPTIONS = frozenset({"order", "time_unit", "limits", "rules_off", "statistics", "model"})
+OPTIONS_OF_MATCH = frozenset({"time", "type", "max_delay", "buckets", "late", "slices", "memory_limit"})
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,12 @@ def bind_events(
     **options: Any,
 ) -> Events:
     """Bind queries to a DataFrame, or to one for each event type."""
+    unknown = min(options.keys() - OPTIONS, default=None)
+    if unknown in OPTIONS_OF_MATCH:
+        raise InputError(f"'{unknown}' is an option of ouzel.spark.match only; leave it out here")
+    if unknown is not None:
+        hint = nearest(unknown, OPTIONS | OPTIONS_OF_MATCH) or "help(ouzel.spark.match) tells them all"
+        raise InputError(f"there is no option '{unknown}'; {hint}")
     options |= {"time": time, "type": type, "limits": limits_of(options.pop("limits", None))}
     if not isinstance(events, Mapping):
         frame = _with_readable_time(events, time)
@@ -77,6 +88,11 @@ def bind_events(
 
 def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
     """Dates are midnights, as in the embedded engine."""
+    if not isinstance(frame, DataFrame):
+        raise InputError(
+            f"the events are of type {type(frame).__name__} and must be a Spark DataFrame; make one with spark.read or "
+            "spark.createDataFrame, or ask ouzel.match, which takes files and tables"
+        )
     if time not in frame.columns:
         return frame  # the layout says what is wrong
     kind = frame.schema[time].dataType

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ouzel.errors import InputError
 from ouzel.plan.model import Plan
-from ouzel.spark.buckets import bucket_names
+from ouzel.spark.buckets import DIVISIBLE, bucket_names
 from ouzel.spark.catalyst import wanted
 from ouzel.spark.events import Events, Watermark, key_column
 from ouzel.spark.keys import KeyPath
@@ -44,6 +44,9 @@ def match_stream(
             "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
             f'spark.conf.set("{STATE_STORE}", "{ROCKSDB}")'
         )
+    if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(shares) <= DIVISIBLE):
+        most = DIVISIBLE // len(shares)
+        raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
     per_share = buckets or int(str(conf.get("spark.sql.shuffle.partitions")))
     job = StreamJob(
         shares=tuple(part.share for part in shares),
