@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
-THEFT = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours RETURN Theft(a.tag AS tag)"
 READINGS = [
     [("Shelf", 8, 7), ("Shelf", 8, 9)],
     [("Register", 9, 9), ("Exit", 10, 7), ("Exit", 11, 9)],
@@ -43,7 +42,7 @@ def test_the_examples_of_the_page(
     # The page starts a session of its own; here it is the one of all tests.
     monkeypatch.setattr(ouzel.spark, "session", lambda: spark)
     part = PAGE.read_text(encoding="utf-8").split("## Streams")[1].split("\n## ")[0]
-    names: dict[str, Any] = {"folder": str(tmp_path), "theft": THEFT}
+    names: dict[str, Any] = {"folder": str(tmp_path)}
     examples = re.findall(r"```py\n(.*?)```", part, re.DOTALL)
     assert len(examples) == 4
     for example in examples:

@@ -108,7 +108,10 @@ class Listener(StreamingQueryListener):
     # ── What it knows ──────────────────────────────────────────────────────────────────────────────
 
     def standings(self) -> list[Standing]:
-        """How each query of each stream stands, after the last micro-batch that has ended."""
+        """How each query of each stream stands, after the last micro-batch that Spark has told of.
+
+        Spark tells a moment after a micro-batch has ended: right after `awaitTermination` the last may be missing.
+        """
         found: dict[tuple[str, str], Standing] = {}
         with self._lock:
             for identity, stream in self._streams.items():
