@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -159,3 +159,10 @@ def test_nothing_to_search(spark: SparkSession, hint: int | None) -> None:
         assert found.collect() == []
     with pytest.raises(QueryError, match="nothing"):
         ouzel.spark.match(source, PAIR.format(key="nothing"))
+
+
+@pytest.mark.parametrize("limit", [0, 1.5, "1 GB"])
+def test_a_memory_limit_that_is_no_number_of_bytes(spark: SparkSession, limit: Any) -> None:
+    source = frame(spark, random_events(seed=17, rows=9))
+    with pytest.raises(InputError, match="is not a number of bytes; write it like"):
+        ouzel.spark.match(source, PAIR.format(key="id"), memory_limit=limit)
