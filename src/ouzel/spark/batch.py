@@ -209,7 +209,9 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
 
 
 def _check_names(frame: DataFrame, columns: Sequence[str]) -> None:
-    """Spark, unless told otherwise, takes names that differ in case for one."""
+    """Spark, unless told otherwise, takes names that differ in case for one; one name is Ouzel's own."""
+    if PART_COLUMN in frame.columns:
+        raise InputError(f"a column is called '{PART_COLUMN}', which Ouzel needs for itself; rename it")
     if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     present = frame.columns
@@ -233,7 +235,7 @@ def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
         return Placement(part, totals=_totals(part, plans, partitions))
     uncut = next(filter(None, map(cannot_be_cut, plans)), None)
     if part.keys and (hint is None or hint is False or uncut is not None):
-        if uncut is not None and hint not in (None, False, "auto"):
+        if uncut is not None and hint is not None and hint is not False and hint != "auto":
             log.warning("%s cannot be cut into time slices, because %s", ", ".join(part.share.queries), uncut)
         return Placement(part)
     reaches = [reach_in_events(plan) for plan in plans]
@@ -249,7 +251,11 @@ def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:
         counted = f"the largest key has {largest:,} of {total:,} events, which is {'' if hot else 'not '}too hot"
         if not hot:
             return Placement(part, counted=counted)
-    length = None if hint in (None, True, "auto") else duration_ticks(hint, events.program.catalog, "slices")
+    # 1 is a length, though Python takes it for True.
+    if hint is None or hint is True or hint == "auto":
+        length = None
+    else:
+        length = duration_ticks(hint, events.program.catalog, "slices")
     return Placement(part, cut(plans, partitions, length), counted=counted)
 
 
