@@ -21,7 +21,7 @@ from benchmarks.report import DOCS, Part, Report, verdict, write_json
 FLINK = (
     "## Flink CEP",
     "",
-    "Not measured: apache-flink could not be installed beside this benchmark. Its `oneOrMore` would not answer the "
+    "Not measured yet: apache-flink is not installed beside this benchmark. Its `oneOrMore` would not answer the "
     "same question either: under skip-till-next it pairs every prefix of a[] with the first later b, where a run here "
     "takes all it can and may leave a[] at any later b, the paper's ignore-proceed.",
 )
