@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,7 +14,7 @@ from ouzel.runtime.compressed import GRAPH
 from ouzel.runtime.expand import MATCHES_MAX, check_numbers, listed, reading
 from ouzel.runtime.transform import output_schema
 from ouzel.spark.schema import arrow_schema, spark_schema
-from ouzel.spark.shipping import ArrowFunction, _loader
+from ouzel.spark.shipping import in_arrow
 
 SparkSchema = StructType | DataFrame
 
@@ -58,7 +57,7 @@ def expand(
     bound, layout = reading(queries, compressed, inputs, options)
     answer = spark_schema(output_schema(bound, layout))
     if first is None and sample is None:
-        return frame.mapInArrow(_on_workers(queries, compressed, inputs, options, max_matches), answer)
+        return in_arrow(frame, answer, "expand_rows", queries, compressed, inputs, options, max_matches)
     if first is not None:
         # Each row holds a match at least.
         others = [name for name in frame.columns if name not in ("end", GRAPH)]
@@ -70,19 +69,3 @@ def expand(
 
 def _arrow(schema: SparkSchema) -> pa.Schema:
     return arrow_schema(schema.schema if isinstance(schema, DataFrame) else schema)
-
-
-def _on_workers(*arguments: Any) -> ArrowFunction:
-    """`expand_rows(*arguments, batches)`, for mapInArrow; it travels as the functions of `shipping` do."""
-    load = _loader(arguments)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker, thawed = load()
-        from ouzel.spark.listing_rows import expand_rows
-
-        queries, compressed, inputs, options, max_matches = thawed
-        with worker.message_alone():
-            yield from expand_rows(queries, compressed, inputs, options, max_matches, batches)
-        worker.settle()
-
-    return run

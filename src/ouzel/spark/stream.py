@@ -19,7 +19,7 @@ from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.shares import SharePlan
-from ouzel.spark.shipping import bucket_processor, on_workers
+from ouzel.spark.shipping import bucket_processor, in_arrow, on_workers
 from ouzel.spark.steps import StreamJob
 from ouzel.spark.terms import Terms
 from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT
@@ -69,10 +69,7 @@ def match_stream(
             for part, bucket_column in zip(shares, bucket_columns, strict=True)
         ),
     )
-    # By number: PySpark's mapInArrow would take a dot in a name for the way into a struct.
-    numbered = placed.toDF(*(f"column{number}" for number in range(len(placed.columns))))
-    pack = on_workers("renamed", tuple(placed.columns), "pack", replace(job, terms=b""), bucket_columns)
-    packed = numbered.mapInArrow(pack, PACKED)
+    packed = in_arrow(placed, PACKED, "pack", replace(job, terms=b""), bucket_columns)
     stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
         statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
     )

@@ -20,11 +20,12 @@ from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.session import Session
 from ouzel.spark import steps
 from ouzel.spark.jobs import Share, TotalsJob
+
+# Spark's functions find these here by name.
+from ouzel.spark.listing_rows import expand_rows as expand_rows
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
 from ouzel.spark.seams import Edges, Ranges, joined, ranged, watched
 from ouzel.spark.spreading import PART_COLUMN, Slices, gathered
-
-# Spark's functions find these here by name.
 from ouzel.spark.spreading import mark as mark
 from ouzel.spark.spreading import spread as spread
 from ouzel.spark.totals import added_up, packed_changes
@@ -77,13 +78,21 @@ class BatchJob:
 
 def match_partition(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All matches of the one query of `share` in a partition."""
-    for _, table in answers(share, job, batches):
-        yield from table.to_batches()
+    yield from _rows(answers(share, job, batches))
 
 
 def match_partition_packed(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of several queries in a partition, as (number of the query, payload)."""
-    for number, table in answers(share, job, batches):
+    yield from _packets(answers(share, job, batches))
+
+
+def _rows(found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    for _, table in found:
+        yield from table.to_batches()
+
+
+def _packets(found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    for number, table in found:
         for payload in payloads_of(table):
             yield packed_batch([number], [payload])
 
@@ -169,15 +178,12 @@ def tell_changes(
 
 def total_partition(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The totals of the one query of a job."""
-    for _, table in added_up(totals, batches):
-        yield from table.to_batches()
+    yield from _rows(added_up(totals, batches))
 
 
 def total_partition_packed(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The totals of several queries, as (number of the query, payload)."""
-    for number, table in added_up(totals, batches):
-        for payload in payloads_of(table):
-            yield packed_batch([number], [payload])
+    yield from _packets(added_up(totals, batches))
 
 
 # ── Ranges of time, for matches that reach so many events ──────────────────────────────────────────
@@ -197,15 +203,12 @@ def match_range(
 
 def match_seams(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of the one query of `share`, inside ranges and over their seams."""
-    for _, table in joined(ranges, share, batches):
-        yield from table.to_batches()
+    yield from _rows(joined(ranges, share, batches))
 
 
 def match_seams_packed(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The matches of several queries, as (number of the query, payload)."""
-    for number, table in joined(ranges, share, batches):
-        for payload in payloads_of(table):
-            yield packed_batch([number], [payload])
+    yield from _packets(joined(ranges, share, batches))
 
 
 # ── Payloads ───────────────────────────────────────────────────────────────────────────────────────
