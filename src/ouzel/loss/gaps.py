@@ -7,6 +7,7 @@ timedelta; `in_ticks` makes all of them ticks once the tick is known.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -86,7 +87,7 @@ def _ticks(length: Length, tick_ns: int | None, what: str) -> float:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(ABC):
     """The distribution of a gap. Density, cdf and survival are asked only once every length is in ticks."""
 
     family: ClassVar[str]
@@ -104,17 +105,17 @@ class Gap:
                 changed[name] = _ticks(value, tick_ns, f"'{name}'")
         return replace(self, **changed)
 
+    @abstractmethod
     def density(self, t: Array) -> Array:
         """f(t)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cdf(self, t: Array) -> Array:
         """F(t)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def survival(self, t: Array) -> Array:
         """1 - F(t), with a small relative error where it is small."""
-        raise NotImplementedError
 
     @property
     def kinks(self) -> tuple[float, ...]:
@@ -133,9 +134,9 @@ class Gap:
         """Plain values for JSON."""
         return {"family": self.family, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
 
+    @abstractmethod
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """Random gaps, in ticks."""
-        raise NotImplementedError
 
     def _check(self, condition: bool, message: str) -> None:
         if not condition:
@@ -267,9 +268,9 @@ class LogNormal(Gap):
 class _Stepwise(Gap):
     """A density that is constant between edges."""
 
+    @abstractmethod
     def _edges(self) -> tuple[Array, Array]:
         """Edges and the probability of each interval between them."""
-        raise NotImplementedError
 
     def density(self, t: Array) -> Array:
         edges, shares = self._edges()
