@@ -5,25 +5,13 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from benchmarks.aggregate_streams import RUNNING_SUMS
+
 # Running sums make pairs (first, last) enough: how many (second, third) stand between two moments is a matter of the
 # sums at both. Pairs are joined by id and bucket of one window, each first event in its own bucket and the next one.
-_W4 = """
-WITH relevant AS (SELECT ts, id, type FROM events WHERE type IN ('E0', 'E1', 'E2', 'E3')),
-once AS (
-    SELECT *, sum((type = 'E1')::BIGINT) OVER w AS b, sum((type = 'E2')::BIGINT) OVER w AS c
-    FROM relevant WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-),
-twice AS (
-    SELECT *, sum(CASE WHEN type = 'E2' THEN b ELSE 0 END) OVER w AS bc
-    FROM once WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-),
-summed AS (
-    SELECT *,
-        sum((type = 'E3')::BIGINT) OVER w AS d,
-        sum(CASE WHEN type = 'E3' THEN bc ELSE 0 END) OVER w AS dbc,
-        sum(CASE WHEN type = 'E3' THEN c ELSE 0 END) OVER w AS dc
-    FROM twice WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-),
+_W4 = (
+    RUNNING_SUMS.format(events="events")
+    + """,
 firsts AS (
     SELECT *, ts // $width AS bucket FROM summed WHERE type = 'E0'
     UNION ALL SELECT *, ts // $width + 1 AS bucket FROM summed WHERE type = 'E0'
@@ -35,6 +23,7 @@ FROM lasts l JOIN firsts f ON l.id = f.id AND l.bucket = f.bucket AND f.ts < l.t
 GROUP BY l.ts, l.id
 HAVING sum(l.bc - f.bc - f.b * (l.c - f.c)) > 0
 """
+)
 
 
 def duckdb_w4(table: pa.Table, window: int) -> pa.Table:

@@ -19,31 +19,12 @@ from pyspark.sql import functions as F
 import ouzel
 import ouzel.spark
 from benchmarks.aggregate_sharing import Found
-from benchmarks.aggregate_streams import query_text, table_of
+from benchmarks.aggregate_streams import RUNNING_SUMS, query_text, table_of
 from benchmarks.measure import Bar
 from benchmarks.spark_batch import Bench, Way, matched, shuffled
 
 # A Spark job costs something before its first event.
 TIMES_THE_EVENTS = 4
-
-_SUMMED = """
-WITH relevant AS (SELECT ts, id, type FROM {events} WHERE type IN ('E0', 'E1', 'E2', 'E3')),
-once AS (
-    SELECT *, sum(CAST(type = 'E1' AS BIGINT)) OVER w AS b, sum(CAST(type = 'E2' AS BIGINT)) OVER w AS c
-    FROM relevant WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-),
-twice AS (
-    SELECT *, sum(CASE WHEN type = 'E2' THEN b ELSE 0 END) OVER w AS bc
-    FROM once WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-),
-summed AS (
-    SELECT *,
-        sum(CAST(type = 'E3' AS BIGINT)) OVER w AS d,
-        sum(CASE WHEN type = 'E3' THEN bc ELSE 0 END) OVER w AS dbc,
-        sum(CASE WHEN type = 'E3' THEN c ELSE 0 END) OVER w AS dc
-    FROM twice WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
-)
-"""
 
 _FIRST_TERMS = {
     "n": "1", "s_dbc": "dbc", "s_bc": "bc", "s_bcd": "bc * d", "s_b": "b", "s_bdc": "b * dc", "s_bc2": "b * c",
@@ -51,7 +32,7 @@ _FIRST_TERMS = {
 }  # fmt: skip
 
 _RANGED = (
-    _SUMMED
+    RUNNING_SUMS
     + ",\nranged AS (\n    SELECT *, "
     + ", ".join(f"sum(CASE WHEN type = 'E0' THEN {term} END) OVER w AS {name}" for name, term in _FIRST_TERMS.items())
     + """

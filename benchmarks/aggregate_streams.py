@@ -17,6 +17,26 @@ PAPER_RATIO_AT_LENGTH_5 = 16_736
 
 # ── Streams ────────────────────────────────────────────────────────────────────────────────────────
 
+# Of W4, in the SQL of DuckDB and of Spark: for each event, how many parts of a match stand before it.
+RUNNING_SUMS = """
+WITH relevant AS (SELECT ts, id, type FROM {events} WHERE type IN ('E0', 'E1', 'E2', 'E3')),
+once AS (
+    SELECT *, sum(CAST(type = 'E1' AS BIGINT)) OVER w AS b, sum(CAST(type = 'E2' AS BIGINT)) OVER w AS c
+    FROM relevant WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
+),
+twice AS (
+    SELECT *, sum(CASE WHEN type = 'E2' THEN b ELSE 0 END) OVER w AS bc
+    FROM once WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
+),
+summed AS (
+    SELECT *,
+        sum(CAST(type = 'E3' AS BIGINT)) OVER w AS d,
+        sum(CASE WHEN type = 'E3' THEN bc ELSE 0 END) OVER w AS dbc,
+        sum(CASE WHEN type = 'E3' THEN c ELSE 0 END) OVER w AS dc
+    FROM twice WINDOW w AS (PARTITION BY id ORDER BY ts ROWS UNBOUNDED PRECEDING)
+)
+"""
+
 
 def instances_of(events: int, types: int, keys: int) -> CounterInstances:
     """Events of the first types, ready for a kernel."""
