@@ -38,8 +38,11 @@ def random_rows(rng: random.Random, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def compare(rng: random.Random, queries: int, events: int, **options: Any) -> tuple[int, int]:
-    """Run a set and its queries alone; gives how many queries there were and how many answers."""
+def compare(rng: random.Random, queries: int, events: int, *, restored: float = 0.0, **options: Any) -> tuple[int, int]:
+    """Run a set and its queries alone; gives how many queries there were and how many answers.
+
+    `restored` is how often the set is given up after a batch, and another restored from its snapshot.
+    """
     rows = random_rows(rng, events)
     table = pa.Table.from_pylist(rows, SCHEMA)
     held = ouzel.QuerySet(time="time", **options)
@@ -71,6 +74,8 @@ def compare(rng: random.Random, queries: int, events: int, **options: Any) -> tu
         keep(held.push(table.slice(start, size)))
         start += size
         watermark = max(watermark, max(row["time"] for row in rows[:start]) - 1)
+        if rng.random() < restored:
+            held = ouzel.QuerySet.restore(held.snapshot())
         if len(standing) < queries and rng.random() < 0.5:
             add(rng.randint(1, max(1, queries // 8)), watermark)
         if rng.random() < 0.3:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.algebra.binding import bind
 from ouzel.algebra.model import PARAMETERS, BoundStream
+from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.model import Attribute, Bound, Catalog, Type, parts
 from ouzel.bind.schema import type_of_arrow
@@ -42,7 +43,14 @@ class Group:
     owners: np.ndarray | None
     registered: np.ndarray  # the tick after which each query sees events
     alive: np.ndarray
-    is_template: bool = True
+    # What the shape was read from: the template, or the first query of it.
+    origin: AlgebraQuery
+    # The columns of a template's parameters.
+    parameter_schema: pa.Schema | None = None
+
+    @property
+    def is_template(self) -> bool:
+        return self.parameter_schema is not None
 
     def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
         """The automata of some of the queries."""
@@ -55,6 +63,17 @@ class Group:
         arrays += [] if self.owners is None else [self.owners]
         arrays += [array for pair in self.known.values() for array in pair]
         return sum(array.nbytes for array in arrays)
+
+
+class StoredGroup(NamedTuple):
+    """What of a group cannot be read from its origin again."""
+
+    known: Sequence[tuple[np.ndarray, np.ndarray]]
+    parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
+    table: pa.Table
+    ids: np.ndarray
+    owners: np.ndarray | None
+    registered: np.ndarray
 
 
 def is_indexable(streams: Sequence[BoundStream]) -> bool:
@@ -92,22 +111,18 @@ class GroupMaker:
             return None
         planned, parameters = self._planned(stream, types)
         constants = Constants(ParameterFrame(table, len(ids)), self.texts, self.type_codes)
-        return self._group(name, stream, planned, parameters, constants, table, ids, owners, registered)
+        origin = AlgebraQuery(name, expression)
+        return self._group(origin, stream, planned, parameters, constants, table, ids, owners, registered)
 
     def single(
         self, identity: Any, expression: Stream, params: Mapping[str, Any], owner: Any, registered: int
     ) -> tuple[Group, bool] | None:
         """One query, put into the group of its shape, and whether that group is new."""
-        bound = bind(expression, self.catalog, name=str(identity), time=self.time, type=self.type, params=params)
-        (*_, stream) = bound.streams
-        if not is_indexable(bound.streams):
+        origin = AlgebraQuery(str(identity), expression, params)
+        read = self._shape(origin)
+        if read is None:
             return None
-        planned, _ = self._planned(stream, {})
-        lifted, constants = _lifted(planned)
-        shape = (
-            tuple((branch.nodes, branch.edges) for branch in lifted),
-            tuple(tuple(branch.columns.items()) for branch in stream.branches),
-        )
+        stream, lifted, constants, shape = read
         frame = ParameterFrame(pa.table({}), 1)
         computed = Constants(frame, self.texts, self.type_codes)
         values = {
@@ -125,14 +140,71 @@ class GroupMaker:
             values,
             computed.parameters(()),
             pa.table({}),
-            _objects([identity]),
-            _objects([owner]),
+            objects([identity]),
+            objects([owner]),
             np.array([registered], np.int64),
             np.ones(1, bool),
-            is_template=False,
+            origin,
         )
         self.shapes[shape] = group
         return group, True
+
+    def _shape(
+        self, origin: AlgebraQuery
+    ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
+        """A query with its constants lifted out, those, and what is equal for queries that differ in them only."""
+        bound = origin.bind(self.catalog, time=self.time, type=self.type)
+        (*_, stream) = bound.streams
+        if not is_indexable(bound.streams):
+            return None
+        planned, _ = self._planned(stream, {})
+        lifted, constants = _lifted(planned)
+        shape = (
+            tuple((branch.nodes, branch.edges) for branch in lifted),
+            tuple(tuple(branch.columns.items()) for branch in stream.branches),
+        )
+        return stream, lifted, constants, shape
+
+    def restored(self, origin: AlgebraQuery, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
+        """A group that was stored, with the codes of texts and types as they were then."""
+        parameters: tuple[Attribute, ...] = ()
+        if parameter_schema is None:
+            read = self._shape(origin)
+            assert read is not None, "only what can be merged is stored as a group"
+            stream, planned, lifted, shape = read
+            keys = list(lifted)
+        else:
+            types = {column.name: type_of_arrow(column.type) for column in parameter_schema}
+            bound = bind(
+                origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types
+            )
+            stream, shape = bound.streams[-1], None
+            planned, parameters = self._planned(stream, types)
+            # Which constants there are does not depend on their values.
+            nothing = pa.table([pa.nulls(1, column.type) for column in parameter_schema], schema=parameter_schema)
+            constants = Constants(ParameterFrame(nothing, 1), self.texts, self.type_codes)
+            for branch in planned:
+                constants.ask(branch)
+            keys = list(constants.known)
+        known = dict(zip(keys, stored.known, strict=True))
+        group = Group(
+            origin.name,
+            stream,
+            planned,
+            parameters,
+            known,
+            stored.parameter_columns,
+            stored.table,
+            stored.ids,
+            stored.owners,
+            stored.registered,
+            np.ones(len(stored.ids), bool),
+            origin,
+            parameter_schema,
+        )
+        if shape is not None:
+            self.shapes[shape] = group
+        return group
 
     def _planned(
         self, stream: BoundStream, types: Mapping[str, Type]
@@ -144,7 +216,7 @@ class GroupMaker:
 
     def _group(
         self,
-        name: str,
+        origin: AlgebraQuery,
         stream: BoundStream,
         planned: tuple[PlannedBranch, ...],
         parameters: tuple[Attribute, ...],
@@ -165,7 +237,7 @@ class GroupMaker:
         }
         count = len(ids)
         return Group(
-            name,
+            origin.name,
             stream,
             planned,
             parameters,
@@ -173,9 +245,11 @@ class GroupMaker:
             constants.parameters(parameters),
             table.select([column for column in table.column_names if column in shown]),
             _identities(ids),
-            None if owners is None else _objects(owners),
+            None if owners is None else objects(owners),
             np.full(count, registered, np.int64),
             np.ones(count, bool),
+            origin,
+            table.schema,
         )
 
 
@@ -193,7 +267,8 @@ def _pair(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return truth, truth
 
 
-def _objects(values: Sequence[Any]) -> np.ndarray:
+def objects(values: Sequence[Any]) -> np.ndarray:
+    """Values of any kind as an array."""
     found = np.empty(len(values), object)
     found[:] = list(values)
     return found
@@ -202,16 +277,16 @@ def _objects(values: Sequence[Any]) -> np.ndarray:
 def _identities(ids: Sequence[Any]) -> np.ndarray:
     """Integers stay integers, which take eight bytes each."""
     array = np.asarray(ids)
-    return array if array.dtype.kind in "iu" else _objects(list(ids))
+    return array if array.dtype.kind in "iu" else objects(list(ids))
 
 
 def _append(group: Group, identity: Any, owner: Any, registered: int, values: Known) -> None:
     for key, (more, valid) in values.items():
         known, known_valid = group.known[key]
         group.known[key] = (np.append(known, more), np.append(known_valid, valid))
-    group.ids = np.append(group.ids, _objects([identity]))
+    group.ids = np.append(group.ids, objects([identity]))
     assert group.owners is not None
-    group.owners = np.append(group.owners, _objects([owner]))
+    group.owners = np.append(group.owners, objects([owner]))
     group.registered = np.append(group.registered, np.int64(registered))
     group.alive = np.append(group.alive, True)
 

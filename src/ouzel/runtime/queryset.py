@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,17 @@ _DELTA_SHARE = 0.25
 _COMPACT_MIN = 4096
 
 Members = list[tuple[Group, np.ndarray]]
+
+
+class Lineage(NamedTuple):
+    """What a segment leaves to the one that takes its place."""
+
+    members: Members
+    owners: list[tuple[int, int]]  # member and branch
+    node_of: list[np.ndarray]  # for each of these, [node of the branch, query]
+    node_count: int
+    since: np.ndarray
+    instances: Mapping[str, np.ndarray]
 
 
 class _Segment:
@@ -123,7 +134,12 @@ class _Segment:
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
         return places, self._tags[np.repeat(first, last - first) + offsets]
 
-    def inherit(self, older: Sequence[_Segment]) -> None:
+    def lineage(self) -> Lineage:
+        state = self.machine.state
+        instances = instances_of(state, np.flatnonzero(state.links[:, Link.NODE] >= 0))
+        return Lineage(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
+
+    def inherit(self, older: Sequence[Lineage]) -> None:
         """Take over the instances of segments whose queries are here now."""
         parts: list[dict[str, np.ndarray]] = []
         claimed = np.full(self.automata.node_count, -1, np.int64)
@@ -137,13 +153,10 @@ class _Segment:
             claimed[target[better]] = number
             best[target[better]] = segment.since[mine[better]]
         for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
-            state = segment.machine.state
-            live = np.flatnonzero(state.links[:, Link.NODE] >= 0)
-            target = mapping[state.links[live, Link.NODE]]
+            target = mapping[segment.instances["links"][:, Link.NODE]]
             kept = (target >= 0) & (claimed[np.maximum(target, 0)] == number)
-            live, target = live[kept], target[kept]
-            part = instances_of(state, live)
-            part["links"][:, Link.NODE] = target
+            part = {name: array[kept] for name, array in segment.instances.items()}
+            part["links"][:, Link.NODE] = target[kept]
             parts.append(part)
         merged = {}
         for name in parts[0] if parts else ():
@@ -153,12 +166,12 @@ class _Segment:
             put_instances(self.machine, merged)
         np.minimum(self.since, best, out=self.since)
 
-    def _mapping(self, older: _Segment) -> np.ndarray:
+    def _mapping(self, older: Lineage) -> np.ndarray:
         """The node here of every node there; -1 where none of its queries is here."""
-        mapping = np.full(older.automata.node_count, -1, np.int64)
+        mapping = np.full(older.node_count, -1, np.int64)
         here = {id(group): number for number, (group, _) in enumerate(self.members)}
         node_of = dict(zip(self._owners, self._node_of, strict=True))
-        for (number, branch), nodes in zip(older._owners, older._node_of, strict=True):
+        for (number, branch), nodes in zip(older.owners, older.node_of, strict=True):
             group, rows = older.members[number]
             if id(group) not in here:
                 continue
@@ -233,6 +246,7 @@ class QuerySet:
         self._finished = False
         self.late = 0
         self.texts = Coder()
+        self._type_codes = Coder()
         if schema is not None:
             self._settle(schema)
 
@@ -306,6 +320,9 @@ class QuerySet:
                 continue
             rows = np.flatnonzero(group.alive & (group.owners == owner))
             group.alive[rows] = False
+            if not group.is_template:
+                for one in group.ids[rows]:
+                    self._forget_place(one)
             removed += len(rows)
         mine = [one for one, (_, whose, _) in self._alone.items() if whose == owner]
         for one in mine:
@@ -453,20 +470,21 @@ class QuerySet:
         if self._finished:
             raise InputError("this set of queries is finished; make a new one for another stream")
 
-    def _settle(self, schema: pa.Schema) -> None:
-        """The columns are known: everything that waited for them is registered."""
+    def _settle(self, schema: pa.Schema, only: str | None = None) -> None:
+        """The columns are known: everything that waited for them is registered.
+
+        `only` is the type of all events where no column tells it; None: what the queries name.
+        """
         from ouzel.runtime.engine import duration_ticks
 
         kind, time = self._options["type"], self._options["time"]
-        only = None
-        if kind is None:
+        if kind is None and only is None:
             only = next(iter(self._types_waiting()), "event")
         layout = layout_of_table(schema, time=time, type=kind, only_type=only, order=self._options["order"])
         catalog = catalog_of(layout, time_unit=self._options["time_unit"])
         self._layout = layout
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
         self._planner = Planner(catalog.time.type, indexed=True, many_types=kind is not None)
-        self._type_codes = Coder()
         self._maker = GroupMaker(catalog, time, kind, self._planner, self.texts, self._type_codes)
         self._lane_maker = LaneMaker(self._planner.lanes, self.texts, self._type_codes)
         self._payload = Payload()
@@ -641,18 +659,19 @@ class QuerySet:
         delta = self._segments[1].size if len(self._segments) > 1 else 0
         grown = delta + sum(len(rows) for _, rows in fresh)
         if not self._segments or grown > max(_DELTA_MIN, _DELTA_SHARE * large):
-            self._segments = [self._rebuilt(self._segments, fresh)]
+            self._segments = [self._rebuilt([segment.lineage() for segment in self._segments], fresh)]
         else:
-            self._segments = [self._segments[0], self._rebuilt(self._segments[1:], fresh)]
+            older = [segment.lineage() for segment in self._segments[1:]]
+            self._segments = [self._segments[0], self._rebuilt(older, fresh)]
 
     def _shed(self) -> None:
         """Build anew, without them, where most queries of a segment were removed."""
         for number, segment in enumerate(self._segments):
             alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
             if segment.size > 64 and 2 * alive < segment.size:
-                self._segments[number] = self._rebuilt([segment], [])
+                self._segments[number] = self._rebuilt([segment.lineage()], [])
 
-    def _rebuilt(self, older: list[_Segment], fresh: Members) -> _Segment:
+    def _rebuilt(self, older: Sequence[Lineage], fresh: Members) -> _Segment:
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
             kept = rows[group.alive[rows]]
@@ -685,6 +704,29 @@ class QuerySet:
             self._rows = self._rows[dead:].copy()
             for segment in self._segments:
                 segment.machine.events = self._events
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> bytes:
+        """The whole set as bytes, queries and all, from which `QuerySet.restore` goes on exactly here."""
+        from ouzel.runtime.queryset_state import dump
+
+        return dump(self)
+
+    @classmethod
+    def restore(cls, blob: bytes) -> QuerySet:
+        """The set that a snapshot was taken of.
+
+        >>> alerts = QuerySet()
+        >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 RETURN High(s.price AS price)")
+        >>> alerts.push([{"type": "Stock", "ts": 1, "price": 93}])
+        {}
+        >>> QuerySet.restore(alerts.snapshot()).finish()["high"].to_pylist()
+        [{'query': 'high', 'start': 1, 'end': 1, 'price': 93}]
+        """
+        from ouzel.runtime.queryset_state import load
+
+        return load(blob)
 
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 

@@ -217,6 +217,8 @@ class Session:
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
         """The session that a snapshot was taken of; with `program` where the snapshot was taken without one."""
         reader = Reader(blob)
+        if "runners" not in reader.head:
+            raise StateError("this snapshot is not one of an Engine; try QuerySet.restore")
         try:
             stored = None
             if program is None:

@@ -1,0 +1,269 @@
+"""A set of standing queries as bytes: the living queries, what waits in their automata, and the rows behind that.
+
+Lanes of events and automata are not stored but made anew, so that a snapshot holds nothing of removed queries, and a
+newer version may index differently.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import decode, encode
+from ouzel.errors import InputError, StateError
+from ouzel.kernels import cayuga
+from ouzel.kernels.cayuga_tables import INT64_MAX, Time
+from ouzel.runtime.automaton import Batch, RowFrame
+from ouzel.runtime.coding import Coder
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.query_groups import Group, StoredGroup, objects
+from ouzel.runtime.session import EARLIEST, Session
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import one_array
+
+if TYPE_CHECKING:
+    from ouzel.runtime.queryset import Lineage, QuerySet
+
+KIND = "query set"
+FORM = 1
+
+# Instances are stored by these; their places in lists are made anew.
+_INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
+
+
+# ── Writing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def dump(held: QuerySet) -> bytes:
+    """The set as bytes."""
+    if held._layout is None:
+        raise InputError("there is nothing to snapshot before the first push(), unless the set was given schema=")
+    held._must_be_open()
+    held._bring_up_to_date()
+    writer = Writer()
+    kept = {id(group): np.flatnonzero(group.alive) for group in held._groups}
+    groups = [group for group in held._groups if len(kept[id(group)])]
+    layout = held._layout
+    lineages, events = _dump_instances(held, writer, {id(group): n for n, group in enumerate(groups)})
+    head = {
+        "kind": KIND,
+        "form": FORM,
+        "options": {**held._options, "order": list(held._options["order"])},
+        "limits": asdict(held._limits),
+        "bounded": held._bounded,
+        "merge": held._merge,
+        "schema": base64.b64encode(layout.schema.serialize().to_pybytes()).decode("ascii"),
+        "only_type": layout.only_type,
+        "watermark": held._watermark,
+        "newest": held._newest,
+        "delay_ticks": held._delay_ticks,
+        "next_row": held._next_row,
+        "late": held.late,
+        "coders": [_dump_coder(coder, writer) for coder in (held.texts, held._type_codes)],
+        "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
+        "segments": lineages,
+        "events": events,
+        "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in held._pending],
+        "alone": [
+            [_plain(one), _plain(owner), name, writer.add_bytes(session.snapshot())]
+            for one, (session, owner, name) in held._alone.items()
+        ],
+    }
+    return writer.finish(head)
+
+
+def _dump_coder(coder: Coder, writer: Writer) -> list[Any]:
+    is_text, arrays = coder.dump()
+    return [is_text, [writer.add_array(array) for array in arrays]]
+
+
+def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any]:
+    origin = group.origin
+    # Dates and decimals have no place in JSON.
+    params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
+    integers = group.ids.dtype.kind in "iu"
+    schema = group.parameter_schema
+    return {
+        "origin": {"name": origin.name, "expression": encode(origin.expression), "params": params},
+        "parameter_schema": None if schema is None else writer.add_table(schema.empty_table()),
+        "known": [[writer.add_array(array[rows]) for array in pair] for pair in group.known.values()],
+        "parameter_columns": [
+            writer.add_array(array[rows] if array.shape[1] else array) for array in group.parameter_columns
+        ],
+        "table": writer.add_table(group.table.take(pa.array(rows)) if group.table.num_columns else group.table),
+        "ids": writer.add_array(group.ids[rows]) if integers else [_plain(one) for one in group.ids[rows]],
+        "owners": None if group.owners is None else [_plain(one) for one in group.owners[rows]],
+        "registered": writer.add_array(group.registered[rows]),
+    }
+
+
+def _dump_instances(
+    held: QuerySet, writer: Writer, numbers: Mapping[int, int]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """What waits in the automata, and the events that it refers to."""
+    assert held._layout is not None
+    if held._watermark > EARLIEST:
+        for segment in held._segments:
+            cayuga.sweep(segment.automata, segment.machine.state, held._watermark + 1)
+    lineages = [segment.lineage() for segment in held._segments]
+    slots = np.concatenate([one.instances["slots"].ravel() for one in lineages] or [np.empty(0, np.int32)])
+    # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
+    used = np.unique(slots[(slots >= 0) & (slots < len(held._rows))])
+    used = used[held._events.end[used] > _dead_until(held)]
+    table, ticks, rows = held._payload.fetch(held._rows[used])
+    events = {
+        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else held._layout.schema.empty_table()),
+        "ticks": writer.add_array(ticks[rows] if len(used) else ticks),
+        "times": writer.add_array(held._events.times[used]),
+    }
+    return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
+
+
+def _dead_until(held: QuerySet) -> int:
+    """The tick up to which rows may have been let go."""
+    life = max((segment.life for segment in held._segments), default=INT64_MAX)
+    return EARLIEST if life == INT64_MAX else max(EARLIEST, held._watermark + 1 - life)
+
+
+def _dump_lineage(one: Lineage, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
+    # Rows of living queries stand close together from now on.
+    place = {id(group): np.cumsum(group.alive) - 1 for group, _ in one.members}
+    members: list[list[int]] = []
+    new_number: dict[int, int] = {}
+    alive = [group.alive[rows] for group, rows in one.members]
+    for number, (group, rows) in enumerate(one.members):
+        if alive[number].any():
+            new_number[number] = len(members)
+            members.append([numbers[id(group)], writer.add_array(place[id(group)][rows[alive[number]]])])
+    instances = dict(one.instances)
+    slots = instances["slots"]
+    found = np.searchsorted(used, slots).clip(0, max(0, len(used) - 1))
+    instances["slots"] = (
+        np.where(used[found] == slots, found, 0).astype(np.int32) if len(used) else np.zeros_like(slots)
+    )
+    return {
+        "members": members,
+        "nodes": [
+            [new_number[number], branch, writer.add_array(nodes[:, alive[number]])]
+            for (number, branch), nodes in zip(one.owners, one.node_of, strict=True)
+            if number in new_number
+        ],
+        "node_count": one.node_count,
+        "since": writer.add_array(one.since),
+        "instances": [writer.add_array(instances[name]) for name in _INSTANCE_ARRAYS],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """An id or an owner, which JSON must be able to hold."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(
+        f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
+        "use such ones"
+    )
+
+
+# ── Reading ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load(blob: bytes) -> QuerySet:
+    """The set that `dump` stored; StateError where the bytes are something else."""
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise StateError(f"a snapshot is bytes, not a {type(blob).__name__}")
+    reader = Reader(blob)
+    if reader.head.get("kind") != KIND:
+        raise StateError("this snapshot is not one of a QuerySet; try Engine.restore")
+    if reader.head.get("form") != FORM:
+        raise StateError(
+            "this snapshot of a set of queries was written by a newer version of Ouzel: restore it with that one"
+        )
+    try:
+        return _loaded(reader, reader.head)
+    except (KeyError, IndexError, TypeError, ValueError, pa.ArrowInvalid) as error:
+        raise StateError(f"this snapshot cannot be read by this version of Ouzel: {error}") from None
+
+
+def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
+    from ouzel.runtime.queryset import QuerySet
+
+    held = QuerySet(
+        **head["options"],
+        max_delay=head["delay_ticks"],
+        limits=Limits(**head["limits"]),
+        bounded=head["bounded"],
+        merge=head["merge"],
+    )
+    held.texts, held._type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
+    held._settle(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"]))), head["only_type"])
+    held._watermark, held._newest = head["watermark"], head["newest"]
+    held._next_row, held.late = head["next_row"], head["late"]
+    held._groups = [_load_group(held, reader, one) for one in head["groups"]]
+    for group in held._groups:
+        if not group.is_template:
+            held._places |= {one: (group, row) for row, one in enumerate(group.ids.tolist())}
+    _load_events(held, reader, head["events"])
+    lineages = [_load_lineage(held._groups, reader, one) for one in head["segments"]]
+    if held._groups:
+        held._segments = [held._rebuilt(lineages, [])]
+    held._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
+    for one, owner, name, stored in head["alone"]:
+        held._alone[one] = (Session.restore(reader.bytes(stored)), owner, name)
+    return held
+
+
+def _load_group(held: QuerySet, reader: Reader, head: Mapping[str, Any]) -> Group:
+    name, expression, params = (head["origin"][key] for key in ("name", "expression", "params"))
+    values = {} if params is None else reader.table(params).to_pylist()[0]
+    schema, ids, owners = head["parameter_schema"], head["ids"], head["owners"]
+    ints, floats, nulls = reader.arrays(head["parameter_columns"])
+    stored = StoredGroup(
+        known=[(reader.array(values), reader.array(valid)) for values, valid in head["known"]],
+        parameter_columns=(ints, floats, nulls),
+        table=reader.table(head["table"]),
+        ids=objects(ids) if isinstance(ids, list) else reader.array(ids),
+        owners=None if owners is None else objects(owners),
+        registered=reader.array(head["registered"]),
+    )
+    origin = AlgebraQuery(name, decode(expression), values)
+    return held._maker.restored(origin, None if schema is None else reader.table(schema).schema, stored)
+
+
+def _load_events(held: QuerySet, reader: Reader, head: Mapping[str, int]) -> None:
+    """The rows behind instances, and their lanes made anew."""
+    layout = held._layout
+    assert layout is not None
+    table, ticks, times = reader.table(head["table"]), reader.array(head["ticks"]), reader.array(head["times"])
+    if not len(ticks):
+        return
+    batch = Batch(table, ticks, ticks, ticks, times[:, Time.PRINT :])
+    types = None
+    if layout.type is not None:
+        types = pc.cast(one_array(table.column(layout.type)), pa.large_string())
+    held._events = held._lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
+    held._events.times[:] = times
+    held._lane_maker.rank(held._events)
+    held._payload.append(table, ticks)
+    held._rows = np.arange(len(ticks))
+
+
+def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Lineage:
+    from ouzel.runtime.queryset import Lineage
+
+    return Lineage(
+        members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
+        owners=[(number, branch) for number, branch, _ in head["nodes"]],
+        node_of=[reader.array(nodes) for _, _, nodes in head["nodes"]],
+        node_count=head["node_count"],
+        since=reader.array(head["since"]),
+        instances=dict(zip(_INSTANCE_ARRAYS, reader.arrays(head["instances"]), strict=True)),
+    )
