@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ouzel
-from ouzel.algebra import step, stream
+from ouzel.algebra import from_text, step, stream, to_text
 
 S = stream("Stock", name="string", price="double", vol="int")
 
@@ -82,3 +82,30 @@ def test_expressions_are_values() -> None:
     assert repr(S.next(S, "name = name.last").project(["name"])) == (
         "Stock.next(Stock, 'name = name.last').project(['name'])"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"operator": "eval"}',
+        '{"operator": "round"}',
+        '{"operator": "select", "input": 5, "condition": "x > 1"}',
+        '{"operator": "select", "input": {"operator": "base", "type": "A"}, "condition": 7}',
+        '{"operator": "select", "input": {"operator": "base", "type": "A"}, "condition": "x >"}',
+        '{"operator": "base", "type": 7}',
+        '{"operator": "base", "type": "A", "more": 7}',
+        '{"operator": "select", "input": ' * 5_000,
+    ],
+)
+def test_texts_that_are_no_expression(text: str) -> None:
+    with pytest.raises(ouzel.OuzelError):
+        from_text(text)
+
+
+def test_expressions_as_texts() -> None:
+    folded = S.fold(S.rename({"vol": "v"}), "name = name.last", step().extend(n="n.last + 1"), first={"n": "1"})
+    for expression in (S, stream(start="begin").union(stream("B")), folded.next(S, "DUR < 5").project(["name"])):
+        assert from_text(to_text(expression)) == expression

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ouzel.algebra.streams import Stream, step, stream
+from ouzel.algebra.streams import Stream, from_text, step, stream, to_text
 
-__all__ = ["Stream", "step", "stream"]
+__all__ = ["Stream", "from_text", "step", "stream", "to_text"]

@@ -7,6 +7,7 @@ when the columns of the input are known, which is at once where a stream declare
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -238,6 +239,52 @@ def decode(body: Mapping[str, Any]) -> Stream:
         if name != "operator"
     }
     return _OPERATORS[body["operator"]](**values)
+
+
+def to_text(expression: Stream) -> str:
+    """The expression as a line of text, for a table of queries.
+
+    >>> from_text(to_text(stream("A").select("x > 1"))) == stream("A").select("x > 1")
+    True
+    """
+    return json.dumps(encode(expression), ensure_ascii=False)
+
+
+def from_text(text: str) -> Stream:
+    """What `to_text` gave, as the same expression; texts of other people are checked like everything they write."""
+    try:
+        return _stream(_composed(decode(json.loads(text))), "from_text")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"this text is no expression of the algebra, as ouzel.algebra.to_text writes them: {error}"
+        ) from None
+
+
+def _composed(node: Stream) -> Stream:
+    """An expression that nobody has looked at yet, made again by the methods that look."""
+    match node:
+        case Select(input=below, condition=condition):
+            return _composed(below).select(condition)
+        case Project(input=below, names=names):
+            return _composed(below).project(map(str, names))
+        case Rename(input=below, names=pairs):
+            return _composed(below).rename({str(old): str(new) for old, new in pairs})
+        case Extend(input=below, values=values):
+            return _composed(below).extend(**dict(values))
+        case Union(left=left, right=right):
+            return _composed(left).union(_composed(right))
+        case Next(left=left, right=right, theta=theta):
+            return _composed(left).next(_composed(right), theta)
+        case Fold(left=left, right=right, theta=theta, step=each, first=first):
+            return _composed(left).fold(_composed(right), theta, _composed(each), dict(first))
+        case Base(type=type_, columns=columns, start=start):
+            told = [value for value in (type_, start) if value is not None]
+            if not all(isinstance(value, str) for value in told):
+                raise TypeError("the type of events and the column of their start are texts")
+            return stream(type_, start=start, **dict(columns or ()))
+        case Round():
+            return node
+    raise TypeError(f"a {type(node).__name__} is no stream")
 
 
 def _tuples(value: Any) -> Any:

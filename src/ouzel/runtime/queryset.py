@@ -6,7 +6,7 @@ which is merged into the large one when it has grown. All other queries run one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ouzel.algebra.model import PARAMETERS, Source, may_repeat
 from ouzel.algebra.query import AlgebraQuery
-from ouzel.algebra.streams import Stream
+from ouzel.algebra.streams import Stream, from_text
 from ouzel.bind.model import Attribute, EventField
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.cayuga_build import build
@@ -437,6 +437,14 @@ class QuerySet:
 
     def push(self, events: Any) -> dict[Any, pa.Table]:
         """Take a batch of events in; gives the answers that it completes, by template or by query, none left empty."""
+        newest = self.take(events)
+        if newest is None:
+            return {}
+        self._newest = max(self._newest, newest)
+        return self._advance(max(self._watermark, self._newest - self._delay_ticks - 1))
+
+    def take(self, events: Any) -> int | None:
+        """Take a batch of events in, for a later `advance` to read; gives the newest tick among them."""
         self._must_be_open()
         table = with_readable_time(as_table(events), self._options["time"])
         if self._layout is None:
@@ -445,15 +453,14 @@ class QuerySet:
         table = conform(table, self._layout)
         ticks = ticks_of(table, self._layout)
         if not len(ticks):
-            return {}
+            return None
         newest = int(ticks.max())
         on_time = ticks > self._watermark
         if not on_time.all():
             self.late += int((~on_time).sum())
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         self._pending.append((table, ticks))
-        self._newest = max(self._newest, newest)
-        return self._advance(max(self._watermark, self._newest - self._delay_ticks - 1))
+        return newest
 
     def advance(self, to: int) -> dict[Any, pa.Table]:
         """Declare that everything at or before a tick has been seen, and give what that completes."""
@@ -505,8 +512,7 @@ class QuerySet:
         for one in self._waiting:
             given = one[2]
             if isinstance(given, str | Stream | Query | AlgebraQuery):
-                (prepared,) = as_queries(given).values()
-                found |= event_types(prepared)
+                found |= event_types(_prepared(given, one[4] if one[0] == "one" else None))
         return found
 
     def _advance(self, until: int) -> dict[Any, pa.Table]:
@@ -731,6 +737,34 @@ class QuerySet:
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
+        found = [int(ticks.min()) for _, ticks in self._pending if len(ticks)] if self._layout is not None else []
+        found += [d for session, _, _ in self._alone.values() if (d := session.next_deadline) is not None]
+        return min(found, default=None)
+
+    def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Session]]:
+        """For each template, and each query or shape of queries, a name and what answers it; or for one query alone."""
+        for group in self._groups:
+            rows = group.alive if id is None else group.alive & (group.ids == id)
+            if np.any(rows):
+                yield group.name if group.is_template else group.ids[np.argmax(rows)], group
+        for one, (session, _, _) in self._alone.items():
+            if id is None or one == id:
+                yield one, session
+
+    def answer_schema(self, part: Group | Session) -> pa.Schema:
+        """The columns of the answers that a part gives, after `query`."""
+        if isinstance(part, Session):
+            (schema,) = part.schemas.values()
+            return schema
+        assert self._layout is not None
+        time = self._layout.schema.field(self._layout.time).type
+        first = part.stream.branches[0]
+        columns = [pa.field(n, output_type_of(first, n, self._column_type)) for n in part.stream.columns]
+        return pa.schema([pa.field("start", time), pa.field("end", time), *columns])
+
+    @property
     def statistics(self) -> dict[str, int]:
         """What the kernel counted, over all segments."""
         total: dict[str, int] = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
@@ -810,7 +844,9 @@ def _has_repetition(ids: Sequence[Any]) -> bool:
 
 def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
     if isinstance(given, str):
-        return query(given, params=params)
+        if not given.lstrip().startswith("{"):
+            return query(given, params=params)
+        given = from_text(given)
     (prepared,) = as_queries(given).values()
     if params and isinstance(prepared, AlgebraQuery):
         return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
