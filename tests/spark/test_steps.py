@@ -377,7 +377,7 @@ def with_column(name: str, kind: pa.DataType) -> pa.Schema:
     ("before", "now", "message"),
     [
         ({}, {"buckets": 4}, "written with buckets=2, and the stream now asks for 4; go on with buckets=2"),
-        ({}, {"delay_ms": 7}, "a watermark 0 ms behind, and the stream now asks for 7 ms; go on with the old delay"),
+        ({}, {"delay_ms": 7}, "a watermark 0 s behind, and the stream now asks for 7 ms; go on with the old delay"),
         ({}, {"queries": RETURNING.replace("3 ms", "4 ms")}, "query 'query' is not the one that wrote this checkpoint"),
         (
             {},

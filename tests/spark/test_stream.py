@@ -84,7 +84,7 @@ def test_late_events_come_out_in_rows_of_their_own_and_are_counted(spark: SparkS
     spark.streams.addListener(listener)
     try:
         stream.run(lambda frame: ouzel.spark.match(frame, query, max_delay=0, late=True))
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        (standing,) = listener.standings()
     finally:
         spark.streams.removeListener(listener)
     found = stream.answers()
@@ -92,11 +92,12 @@ def test_late_events_come_out_in_rows_of_their_own_and_are_counted(spark: SparkS
     late = [row["late"] for row in found if row["late"] is not None]
     assert sorted((row["type"], row["ts"]) for row in late) == [("A", 20), ("B", 30)]
     assert all(row["id"] is None and row["start"] is None for row in found if row["late"] is not None)
-    (standing,) = listener.standings()
     assert (standing.query, standing.matches, standing.late, standing.open_events) == ("query", 2, 2, 1)
     assert standing.state_bytes > 0 and standing.behind_newest_seconds is not None
     assert "query" in str(rendered(listener))
-    (row,) = ouzel.spark.state(stream.checkpoint, spark).collect()
+    rows = ouzel.spark.state(stream.checkpoint, spark).collect()
+    assert sum(row["bucket_late"] for row in rows) == 2, "also of buckets in which nothing is open"
+    (row,) = [row for row in rows if row["open_events"]]
     assert (row["query"], row["key"], row["open_events"], row["oldest"]) == ("query", "3", 1, 9_000)
     assert row["state_bytes"] > 0
 
@@ -195,11 +196,10 @@ def test_what_passes_a_limit_is_dropped_and_counted_where_asked_for(spark: Spark
     spark.streams.addListener(listener)
     try:
         stream.run(lambda frame: ouzel.spark.match(frame, query, max_delay=20, buckets=1, limits=limits))
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        (standing,) = listener.standings()
     finally:
         spark.streams.removeListener(listener)
     assert sorted(row["id"] for row in stream.answers()) == [0, 1, 2]
-    (standing,) = listener.standings()
     assert (standing.matches, standing.dropped) == (3, 7)
     with pytest.raises(InputError, match="when_passed='drop' is for streams"):
         ouzel.spark.match(spark.createDataFrame(events), query, limits=limits)

@@ -36,3 +36,18 @@ def test_odd_names_and_what_may_change_on_an_old_checkpoint(spark: SparkSession,
         lambda frame: ouzel.spark.match(frame.withColumn("new", lit(1)), query, max_delay=400, buckets=2, **changed)
     )
     assert sorted(map(repr, stream.answers())) == as_set(ouzel.match(events, query, **names)) != []
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("type STRING, ts LONG, id INT, ID INT", "Spark cannot tell the columns 'id' and 'ID' apart; rename one of"),
+        ("type STRING, ts LONG, id INT, `ouzel watermark` INT", "a column is called 'ouzel watermark', which Ouzel"),
+        ("type STRING, ts LONG, id INT, `ouzel bucket 0` INT", "a column is called 'ouzel bucket 0', which Ouzel"),
+    ],
+)
+def test_names_that_cannot_be_told_apart(spark: SparkSession, tmp_path: Path, columns: str, message: str) -> None:
+    query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 30 RETURN L(a.id AS id)"
+    events = spark.readStream.schema(columns).parquet(str(tmp_path))
+    with pytest.raises(ouzel.InputError, match=message):
+        ouzel.spark.match(events, query, max_delay=0)

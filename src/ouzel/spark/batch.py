@@ -17,7 +17,7 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.engine import duration_ticks
 from ouzel.runtime.program import dump
 from ouzel.spark.catalyst import INT_MAX, thinned, wanted
-from ouzel.spark.events import Events, key_column
+from ouzel.spark.events import Events, check_names, key_column
 from ouzel.spark.jobs import TotalsJob
 from ouzel.spark.packing import PACKED, PACKED_NUMBER
 from ouzel.spark.ranges import join_ranges, place_in_ranges, reach_in_events, why_together
@@ -195,7 +195,7 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
         spread_totals=slices is None or slices is False,
     )
     for part in parts:
-        _check_names(events.frame, part.columns)
+        check_names(events.frame, part.columns, own=[PART_COLUMN])
     found = [_placement(events, part, slices) for part in parts]
     for placement in found:
         if placement.reason is not None:
@@ -206,22 +206,6 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
                 placement.advice,
             )
     return found
-
-
-def _check_names(frame: DataFrame, columns: Sequence[str]) -> None:
-    """Spark, unless told otherwise, takes names that differ in case for one; one name is Ouzel's own."""
-    if PART_COLUMN in frame.columns:
-        raise InputError(f"a column is called '{PART_COLUMN}', which Ouzel needs for itself; rename it")
-    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
-        return
-    present = frame.columns
-    for column in columns:
-        other = next((name for name in present if name != column and name.lower() == column.lower()), None)
-        if other is not None:
-            raise InputError(
-                f"Spark cannot tell the columns '{column}' and '{other}' apart; rename one of them, or set "
-                "spark.sql.caseSensitive to true"
-            )
 
 
 def _placement(events: Events, part: SharePlan, hint: SliceHint) -> Placement:

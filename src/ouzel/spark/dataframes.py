@@ -16,7 +16,7 @@ from ouzel.runtime.engine import Queries
 from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
 from ouzel.spark.events import bind_events, watermarked
 from ouzel.spark.shares import plan_shares
-from ouzel.spark.stream import match_stream
+from ouzel.spark.stream import check_stream_names, match_stream
 
 
 def match(
@@ -62,8 +62,9 @@ def match(
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        frame, watermark = watermarked(bound, sources, max_delay)
         shares = plan_shares(bound.program, bound.clock)
+        check_stream_names(bound, shares)
+        frame, watermark = watermarked(bound, sources, max_delay)
         taken = {"late", "query"} if several else set(next(iter(shares[0].outputs.values())).names) & {"late"}
         if late and (clash := sorted(taken & set(named) if several else taken)):
             raise InputError(

@@ -70,7 +70,8 @@ def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
             "bucket_late": told["late"],
             "bucket_dropped": told["dropped"],
         }
-        for key, events, oldest in _keys(session, query, told["open_events"]):
+        # A row also where nothing is open, for what the bucket has counted.
+        for key, events, oldest in _keys(session, query, told["open_events"]) or [(None, 0, None)]:
             share = told["state_bytes"] * events // max(1, told["open_events"])
             rows.append({**bucket, "key": key, "open_events": events, "oldest": oldest, "state_bytes": share})
     return rows
@@ -79,7 +80,7 @@ def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
 def _keys(session: Session, query: str, open_events: int) -> list[tuple[str | None, int, int | None]]:
     found = session.open_by_key(query)
     if found is None:
-        return [(None, open_events, None)] if open_events else []
+        return [(None, open_events, None)]
     parts = session.program.plans()[query].key
     return [
         (_rendered([_value(value, part.type) for value, part in zip(values, parts, strict=False)]), events, oldest)

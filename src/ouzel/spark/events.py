@@ -187,3 +187,20 @@ def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
 def key_column(path: Sequence[str]) -> Column:
     """A column, or a field inside one."""
     return F.col(".".join(map(quoted, path)))
+
+
+def check_names(frame: DataFrame, columns: Sequence[str], own: Collection[str] = ()) -> None:
+    """Spark, unless told otherwise, takes names that differ in case for one; some names are Ouzel's own."""
+    present = frame.columns
+    for name in own:
+        if name in present:
+            raise InputError(f"a column is called '{name}', which Ouzel needs for itself; rename it")
+    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    for column in columns:
+        other = next((name for name in present if name != column and name.lower() == column.lower()), None)
+        if other is not None:
+            raise InputError(
+                f"Spark cannot tell the columns '{column}' and '{other}' apart; rename one of them, or set "
+                "spark.sql.caseSensitive to true"
+            )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ouzel.spark.stream import OBSERVED
@@ -17,6 +19,9 @@ from ouzel.spark.stream import OBSERVED
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+# Spark tells of the end of a stream within milliseconds, unless the machine is very busy.
+TOLD_SECONDS_MAX = 10.0
 
 COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "dropped", "behind newest", "behind clock")
 
@@ -63,6 +68,8 @@ class Listener(StreamingQueryListener):
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
+        # Runs of streams whose end has not been told yet.
+        self._running: set[str] = set()
         # Spark calls from a thread of its own.
         self._lock = threading.Lock()
 
@@ -70,12 +77,16 @@ class Listener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """A stream has started."""
+        with self._lock:
+            self._running.add(str(event.runId))
 
     def onQueryIdle(self, event: Any) -> None:
         """A stream has nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """A stream has ended; how it stood stays."""
+        with self._lock:
+            self._running.discard(str(event.runId))
 
     def onQueryProgress(self, event: Any) -> None:
         """A micro-batch has ended."""
@@ -110,8 +121,26 @@ class Listener(StreamingQueryListener):
     def standings(self) -> list[Standing]:
         """How each query of each stream stands, after the last micro-batch that Spark has told of.
 
-        Spark tells a moment after a micro-batch has ended: right after `awaitTermination` the last may be missing.
+        Spark tells a moment after a micro-batch has ended. Streams that have ended are waited for, so that right after
+        `awaitTermination` nothing is missing.
         """
+        self._hear_the_ended_out()
+        return self._standings()
+
+    def _hear_the_ended_out(self) -> None:
+        spark = SparkSession.getActiveSession()
+        until = time.monotonic() + TOLD_SECONDS_MAX
+        while spark is not None:
+            active = {str(stream.runId) for stream in spark.streams.active}
+            with self._lock:
+                if time.monotonic() > until:
+                    # A listener that was removed meanwhile is told nothing any more.
+                    self._running &= active
+                if self._running <= active:
+                    return
+            time.sleep(0.01)
+
+    def _standings(self) -> list[Standing]:
         found: dict[tuple[str, str], Standing] = {}
         with self._lock:
             for identity, stream in self._streams.items():
@@ -131,7 +160,7 @@ class Listener(StreamingQueryListener):
         table = Table(title="queries over streams")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "query" else "right")
-        for one in self.standings():
+        for one in self._standings():
             counts = (one.matches, one.open_runs, one.open_events)
             table.add_row(
                 one.query,

@@ -13,7 +13,7 @@ from ouzel.errors import InputError
 from ouzel.plan.model import Plan
 from ouzel.spark.buckets import DIVISIBLE, bucket_names
 from ouzel.spark.catalyst import wanted
-from ouzel.spark.events import Events, Watermark, key_column
+from ouzel.spark.events import WATERMARK_COLUMN, Events, Watermark, check_names, key_column
 from ouzel.spark.keys import KeyPath
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
@@ -55,8 +55,8 @@ def match_stream(
         terms=Terms(per_share, watermark.delays_ms, tuple(part.share.program for part in shares)).dump(),
         late=late,
     )
-    columns = dict.fromkeys(column for part in shares for column in part.columns)
-    bucket_columns = [f"ouzel bucket {number}" for number in range(len(shares))]
+    columns = _columns(shares)
+    bucket_columns = _bucket_columns(shares)
     # The watermark column takes part in the test, or Spark would test before it moves the watermark, and events that no
     # pattern wants would no longer move time.
     rows = events.frame
@@ -86,6 +86,19 @@ def match_stream(
     if late:
         return _unpacked(payloads, "unpack_with_late", [*(field.with_nullable(True) for field in schema), *late_fields])
     return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
+
+
+def check_stream_names(events: Events, shares: Sequence[SharePlan]) -> None:
+    """Refuse columns whose names Spark, or Ouzel, could not tell from others."""
+    check_names(events.frame, _columns(shares), own=[WATERMARK_COLUMN, *_bucket_columns(shares)])
+
+
+def _columns(shares: Sequence[SharePlan]) -> list[str]:
+    return list(dict.fromkeys(column for part in shares for column in part.columns))
+
+
+def _bucket_columns(shares: Sequence[SharePlan]) -> list[str]:
+    return [f"ouzel bucket {number}" for number in range(len(shares))]
 
 
 def _unpacked(payloads: DataFrame, function: str, fields: Sequence[pa.Field]) -> DataFrame:

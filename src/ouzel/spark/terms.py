@@ -65,18 +65,20 @@ def disagreement(stored: bytes, current: bytes) -> str | None:
             f"go on with buckets={old.buckets}, {or_anew}"
         )
     if old.delays_ms != new.delays_ms:
+        pair = [_as_asked(old.delays_ms), _as_asked(new.delays_ms)]
+        before, now = map(_spoken, pair if pair[0] != pair[1] else (old.delays_ms, new.delays_ms))
         return (
-            f"this checkpoint was written with a watermark {_spoken(old.delays_ms)} behind, and the stream now asks "
-            f"for {_spoken(new.delays_ms)}; go on with the old delay, {or_anew}"
+            f"this checkpoint was written with a watermark {before} behind, and the stream now asks for {now}; "
+            f"go on with the old delay, {or_anew}"
         )
-    before, now = [load(program) for program in old.programs], [load(program) for program in new.programs]
-    names_before, names_now = (_names(programs) for programs in (before, now))
+    programs, programs_now = ([load(program) for program in terms.programs] for terms in (old, new))
+    names_before, names_now = map(_names, (programs, programs_now))
     if sorted(names_before) != sorted(names_now):
         return (
             f"this checkpoint was written by the queries {', '.join(names_before)}, and the stream now has "
             f"{', '.join(names_now)}; go on with the same queries, {or_anew}"
         )
-    for one, other in zip(before, now, strict=False):
+    for one, other in zip(programs, programs_now, strict=False):
         changed = _changed_column(one, other) or _changed_query(one, other)
         if changed:
             return f"{changed}, {or_anew}"
@@ -86,7 +88,12 @@ def disagreement(stored: bytes, current: bytes) -> str | None:
 
 
 def _spoken(delays_ms: Sequence[int]) -> str:
-    return " and ".join(f"{delay:,} ms" for delay in delays_ms)
+    return " and ".join(f"{delay:,} ms" if delay % 1_000 else f"{delay // 1_000:,} s" for delay in delays_ms)
+
+
+def _as_asked(delays_ms: Sequence[int]) -> list[int]:
+    """The delays as users have given them: a watermark follows `max_delay` by one millisecond more."""
+    return [delay - 1 if delay % 1_000 == 1 else delay for delay in delays_ms]
 
 
 def _names(programs: Sequence[Program]) -> list[str]:
