@@ -32,8 +32,9 @@ class _Component:
         return f"!({written})" if self.negated else written
 
 
-def random_aggregate(rng: random.Random) -> RandomCase:
-    """A query with AGG and its events; the same generator state gives the same case.
+def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCase:
+    """A query with AGG and its events, as few as the oracle can bear unless said otherwise; the same generator state
+    gives the same case.
 
     >>> random_aggregate(random.Random(1)) == random_aggregate(random.Random(1))
     True
@@ -66,7 +67,8 @@ def random_aggregate(rng: random.Random) -> RandomCase:
             clauses.append("EMIT ON CHANGE")
     text = "\n".join(clauses)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
-    return RandomCase(text, _events(rng, rng.randint(5, 10 if "+" in shape else 18), named), None)
+    few = rng.randint(5, 10 if "+" in shape else 18)
+    return RandomCase(text, _events(rng, events or few, named), None)
 
 
 def _between(rng: random.Random, components: list[_Component]) -> list[str]:

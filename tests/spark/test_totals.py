@@ -32,8 +32,8 @@ QUERIES = {
 }
 
 
-def random_events(rows: int) -> pa.Table:
-    rng = random.Random(5)
+def random_events(rows: int, seed: int = 5) -> pa.Table:
+    rng = random.Random(seed)
     ts, made = 0, []
     for _ in range(rows):
         ts += rng.choice((0, 1, 1, 2))

@@ -28,17 +28,19 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
     stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
     keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
     stored; and for the bucket that the key lives in `bucket`, `bucket_runs` (runs and matches that wait for their end),
-    `bucket_matches`, `bucket_late` and `bucket_dropped` (counted since the stream began).
+    `bucket_matches`, `bucket_late` and `bucket_dropped` (counted since the stream began). The matches of a total over
+    all keys are made behind the buckets and not told here.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """
     spark = spark or session()
 
     def variable(name: str) -> DataFrame:
-        reader = spark.read.format("statestore").option("path", str(checkpoint)).option("stateVarName", name)
-        return reader.load()
+        reader = spark.read.format("statestore").option("path", str(checkpoint)).option("operatorId", step)
+        return reader.option("stateVarName", name).load()
 
     try:
+        step = _step_of_buckets(spark, checkpoint)
         terms = variable("terms").select("key.query", F.col("value.saved").alias("terms"))
         first = terms.where(F.col("query") == CONTROL).head()
     except PySparkException as failure:
@@ -74,6 +76,14 @@ def state_schema(time: pa.DataType) -> pa.Schema:
             "bucket_dropped": pa.int64(),
         }
     )
+
+
+def _step_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
+    """The number of the stateful step that keeps events; what adds up totals over all keys stands behind it."""
+    steps = spark.read.format("state-metadata").load(str(checkpoint))
+    keeping = steps.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
+    found = keeping.agg(F.max("operatorId")).first()
+    return 0 if found is None or found[0] is None else int(found[0])
 
 
 def _first_line(failure: PySparkException) -> str:

@@ -43,6 +43,8 @@ class Share:
     queries: tuple[str, ...]  # names, in the order of their numbers in the output
     first_query: int  # the number of the first of them among all queries of the job
     clock: Clock
+    # Aggregates over all keys, spread by key: what comes out are changes, which somebody has to add up.
+    tells_changes: bool = False
 
     def events(self, table: pa.Table) -> pa.Table:
         """The columns that the program needs, with the types it was compiled for."""

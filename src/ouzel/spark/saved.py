@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ from ouzel.spark.packing import from_payload
 
 HEAD_MAGIC, STEP_MAGIC = b"OUZELBKT", b"OUZELSTP"
 HEAD_VERSION = STEP_VERSION = 1
+
+Held = TypeVar("Held", bound="Stepped")
 
 # Where steps together are smaller than this, a snapshot is not worth writing.
 STEPS_BYTES_MIN = 1 << 20
@@ -55,6 +57,22 @@ class Store(Protocol):
         """Give a piece up."""
 
 
+class Stepped(Protocol):
+    """What a bucket holds: a session of queries, or one of a set of queries."""
+
+    def advance(self, watermark: int) -> dict[Any, pa.Table]:
+        """Time has moved on: give what that completes."""
+
+    def push(self, table: pa.Table) -> None:
+        """Take in what came."""
+
+    def take_late(self) -> Any:
+        """What was kept aside since the last call."""
+
+    def snapshot(self, *, with_program: bool = True) -> bytes:
+        """The whole state."""
+
+
 @dataclass(frozen=True, slots=True)
 class Movement:
     """What one step brought: how far time has moved, and new events."""
@@ -66,7 +84,7 @@ class Movement:
     def size(self) -> int:
         return sum(map(len, self.payloads))
 
-    def apply(self, session: Session) -> dict[str, pa.Table]:
+    def apply(self, session: Stepped) -> dict[Any, pa.Table]:
         """Time runs first: what the watermark has passed is settled before the new events come, so that the session
         can judge which of them are late."""
         answer = {} if self.watermark is None else session.advance(self.watermark)
@@ -135,15 +153,21 @@ class Head:
 
 def restore(head: Head, store: Store, program: Program, *, keep_late: bool = False) -> Session:
     """The session where the bucket stands, from its snapshot and the steps since."""
-    session = Session(program, keep_late=keep_late)
-    if head.snapshot_pieces:
-        pieces = [_piece(store, -1 - number) for number in range(head.snapshot_pieces)]
-        session = Session.restore(pieces[0] if len(pieces) == 1 else b"".join(pieces), program)
+    blob = snapshot_of(head, store)
+    session = Session(program, keep_late=keep_late) if blob is None else Session.restore(blob, program)
     catch_up(session, head, store, head.snapshot_at)
     return session
 
 
-def catch_up(session: Session, head: Head, store: Store, step: int) -> None:
+def snapshot_of(head: Head, store: Store) -> bytes | None:
+    """The stored snapshot; None where there is none yet."""
+    if not head.snapshot_pieces:
+        return None
+    pieces = [_piece(store, -1 - number) for number in range(head.snapshot_pieces)]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def catch_up(session: Stepped, head: Head, store: Store, step: int) -> None:
     """Take the steps after `step` again."""
     for number in range(step + 1, head.step + 1):
         Movement.load(_piece(store, number)).apply(session)
@@ -161,7 +185,7 @@ def _piece(store: Store, number: int) -> bytes:
 
 
 def save(
-    head: Head, store: Store, movement: Movement, session: Session, *, steps_bytes_min: int = STEPS_BYTES_MIN
+    head: Head, store: Store, movement: Movement, session: Stepped, *, steps_bytes_min: int = STEPS_BYTES_MIN
 ) -> None:
     """Store a step that the session has just taken, or a snapshot where that is as cheap; `head` moves on."""
     head.chain.append(movement.digest(head.chain[-1]))
@@ -199,13 +223,13 @@ def _pieces(blob: bytes) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Generic[Held]):
     digest: str
-    session: Session
+    session: Held
     bytes: int
 
 
-class Keeper:
+class Keeper(Generic[Held]):
     """Sessions of a worker between its steps, the least recently used given up first.
 
     Whether one may be used is told by its digest alone, so it does not matter which worker gets which bucket, nor
@@ -214,14 +238,14 @@ class Keeper:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], _Kept[Held]] = OrderedDict()
 
-    def take(self, terms: str, name: int) -> tuple[str, Session] | None:
+    def take(self, terms: str, name: int) -> tuple[str, Held] | None:
         """A session and the digest of its last step. It is not kept any longer: a step that fails may spoil it."""
         kept = self._kept.pop((terms, name), None)
         return None if kept is None else (kept.digest, kept.session)
 
-    def keep(self, head: Head, name: int, session: Session) -> None:
+    def keep(self, head: Head, name: int, session: Held) -> None:
         """Keep a session that stands where the head says."""
         self._kept[head.terms, name] = _Kept(head.chain[-1], session, head.stored_bytes)
         while sum(kept.bytes for kept in self._kept.values()) > self._bytes_max:

@@ -76,7 +76,8 @@ def plan_shares(
         share = _share(made, clock, keys=keys, types=types, first_query=first_query)
         own_plans = None if mixed else tuple(plans[query.name] for query in primary)
         if has_totals:
-            share = replace(share, totals=part, outputs=dict(describe(part).output_schemas))
+            telling = replace(share.share, tells_changes=True)
+            share = replace(share, share=telling, totals=part, outputs=dict(describe(part).output_schemas))
         shares.append(replace(share, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
     return shares

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
+    from ouzel.spark.query_set_work import SetJob
     from ouzel.spark.steps import StreamJob
 
 ArrowFunction = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -48,15 +49,87 @@ def in_arrow(frame: DataFrame, schema: StructType | str, function: str, *argumen
     return plain.mapInArrow(on_workers("renamed", names, function, *arguments), schema)
 
 
-def bucket_processor(job: StreamJob) -> StatefulProcessor:
+def bucket_processor(job: StreamJob | SetJob) -> StatefulProcessor:
     """The stateful step of a stream: one session and at most one timer for each bucket."""
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     load = _loader((job,))
 
+    store_in = _stores()
+
+    class BucketProcessor(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+            self._store = store_in(handle)
+            self._loaded: tuple[Any, Any] | None = None
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            yield from self._step(key, timerValues, (bytes(row[1]) for row in rows), fired_ms=None)
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+            yield from self._step(key, timerValues, (), fired_ms=expiredTimerInfo.getExpiryTimeInMs())
+
+        def _step(self, key: Any, times: Any, payloads: Iterable[bytes], fired_ms: int | None) -> Iterator[Any]:
+            if self._loaded is None:
+                self._loaded = load()
+            worker, (job,) = self._loaded
+            with worker.message_alone():
+                step = job.step(key[0], self._store, times.getCurrentWatermarkInMs(), payloads)
+                # Spark itself takes away the timer that has just fired, after this call.
+                if step.old_timer_ms not in (None, fired_ms, step.timer_ms):
+                    self._handle.deleteTimer(step.old_timer_ms)
+                if step.timer_ms is not None and step.timer_ms != step.old_timer_ms:
+                    self._handle.registerTimer(step.timer_ms)
+                for number, payload in step.answers:
+                    yield Row(query=number, payload=payload, report=None)
+                if step.report is not None:
+                    yield Row(query=None, payload=None, report=step.report)
+
+        def close(self) -> None:
+            pass
+
+    return BucketProcessor()
+
+
+def adding_processor(job: StreamJob) -> StatefulProcessor:
+    """The second stateful step of a stream: what the buckets tell of a query is added up, the rest is passed on."""
+    from pyspark.sql import Row
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    load = _loader((job.added_up,))
+    store_in = _stores()
+
+    class AddingProcessor(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._store = store_in(handle)
+            self._loaded: tuple[Any, Any] | None = None
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            if self._loaded is None:
+                self._loaded = load()
+            worker, (added_up,) = self._loaded
+            number = key[0]
+            if number not in added_up:
+                yield from (Row(query=row[1], payload=row[2], report=row[3]) for row in rows)
+                return
+            with worker.message_alone():
+                added = worker.add_up(added_up[number], number, self._store, (bytes(row[2]) for row in rows))
+            for payload in added.answers:
+                yield Row(query=number, payload=payload, report=None)
+            yield Row(query=None, payload=None, report=added.report)
+
+        def close(self) -> None:
+            pass
+
+    return AddingProcessor()
+
+
+def _stores() -> Callable[[Any], Any]:
+    """A function that gives, on the worker, the place in Spark's state store of whatever key is at hand."""
+
     class SparkStore:
-        """A bucket's place in Spark's state store; see `ouzel.spark.saved.Store`."""
+        """See `ouzel.spark.saved.Store`."""
 
         def __init__(self, handle: Any) -> None:
             self._values = {name: handle.getValueState(name, "saved BINARY") for name in ("head", "terms")}
@@ -79,38 +152,7 @@ def bucket_processor(job: StreamJob) -> StatefulProcessor:
         def remove_piece(self, number: int) -> None:
             self._pieces.removeKey((number,))
 
-    class BucketProcessor(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self._handle = handle
-            self._store = SparkStore(handle)
-            self._loaded: tuple[Any, Any] | None = None
-
-        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-            yield from self._step(key, timerValues, (bytes(row[1]) for row in rows), fired_ms=None)
-
-        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
-            yield from self._step(key, timerValues, (), fired_ms=expiredTimerInfo.getExpiryTimeInMs())
-
-        def _step(self, key: Any, times: Any, payloads: Iterable[bytes], fired_ms: int | None) -> Iterator[Any]:
-            if self._loaded is None:
-                self._loaded = load()
-            worker, (job,) = self._loaded
-            with worker.message_alone():
-                step = worker.steps.step_bucket(job, key[0], self._store, times.getCurrentWatermarkInMs(), payloads)
-                # Spark itself takes away the timer that has just fired, after this call.
-                if step.old_timer_ms not in (None, fired_ms, step.timer_ms):
-                    self._handle.deleteTimer(step.old_timer_ms)
-                if step.timer_ms is not None and step.timer_ms != step.old_timer_ms:
-                    self._handle.registerTimer(step.timer_ms)
-                for number, payload in step.answers:
-                    yield Row(query=number, payload=payload, report=None)
-                if step.report is not None:
-                    yield Row(query=None, payload=None, report=step.report)
-
-        def close(self) -> None:
-            pass
-
-    return BucketProcessor()
+    return SparkStore
 
 
 def _loader(arguments: tuple[Any, ...]) -> Callable[[], tuple[Any, Any]]:

@@ -14,17 +14,18 @@ import pyarrow as pa
 from ouzel.errors import StateError
 from ouzel.runtime.program import Program, load
 from ouzel.runtime.session import Session
-from ouzel.spark.jobs import Share
+from ouzel.spark.jobs import Share, TotalsJob
 from ouzel.spark.packing import payloads_of
 from ouzel.spark.saved import STEPS_BYTES_MIN, Head, Keeper, Movement, Store, catch_up, restore, save
 from ouzel.spark.terms import disagreement
+from ouzel.spark.totals import of_part
 
 # A bucket without events: every task that packs sends it a row, and it refuses a stream whose terms have changed, also
 # where the buckets of that micro-batch have no state yet.
 CONTROL = -1
 
 SESSIONS_BYTES_MAX = 256 * 1024 * 1024
-_keeper = Keeper(SESSIONS_BYTES_MAX)
+_keeper: Keeper[Session] = Keeper(SESSIONS_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class StreamJob:
     late: bool = False
     # Steps are stored as they are up to so many bytes, before a snapshot is taken.
     steps_bytes_min: int = STEPS_BYTES_MIN
+    # How what the buckets of some shares tell is added up, in a second step.
+    totals: tuple[TotalsJob, ...] = ()
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,6 +51,20 @@ class StreamJob:
     def share_of(self, name: int) -> Share:
         """The share that a bucket belongs to."""
         return self.shares[self.names.index(name) // self.buckets]
+
+    def step(self, name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
+        """Step a bucket; Spark's stateful step calls this."""
+        return step_bucket(self, name, store, watermark_ms, payloads)
+
+    @property
+    def added_up(self) -> dict[int, TotalsJob]:
+        """The numbers of the queries whose answers are made in the second step."""
+        telling = [share for share in self.shares if share.tells_changes]
+        return {
+            share.first_query + place: totals
+            for share, totals in zip(telling, self.totals, strict=True)
+            for place in range(len(share.queries))
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +93,11 @@ def step_bucket(job: StreamJob, name: int, store: Store, watermark_ms: int, payl
     answer = movement.apply(session)
     deadline = session.next_deadline
     old_timer_ms, head.timer_ms = head.timer_ms, None if deadline is None else share.clock.timer_ms(deadline)
-    for query, table in answer.items():
-        head.matches[query] = head.matches.get(query, 0) + table.num_rows
+    if share.tells_changes:
+        answer = {query: of_part(table, name) for query, table in answer.items()}
+    else:
+        for query, table in answer.items():
+            head.matches[query] = head.matches.get(query, 0) + table.num_rows
     answers = [*_matches(share, answer), *_late(share, session)]
     save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min)
     store.put("head", head.dump())

@@ -11,21 +11,25 @@ from pyspark.sql import functions as F
 
 from ouzel.errors import InputError
 from ouzel.plan.model import Plan
+from ouzel.runtime.program import dump
 from ouzel.spark.buckets import DIVISIBLE, bucket_names
 from ouzel.spark.catalyst import wanted
 from ouzel.spark.events import WATERMARK_COLUMN, Events, Watermark, check_names, key_column
+from ouzel.spark.jobs import TotalsJob
 from ouzel.spark.keys import KeyPath
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.shares import SharePlan
-from ouzel.spark.shipping import bucket_processor, in_arrow, on_workers
+from ouzel.spark.shipping import adding_processor, bucket_processor, in_arrow, on_workers
 from ouzel.spark.steps import StreamJob
 from ouzel.spark.terms import Terms
 from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT
 
 # What `Listener` looks for among the metrics that Spark observes.
 OBSERVED = "ouzel"
+# Who adds up what a row tells.
+ADDER = "adder"
 
 
 def match_stream(
@@ -47,13 +51,16 @@ def match_stream(
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(shares) <= DIVISIBLE):
         most = DIVISIBLE // len(shares)
         raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
-    per_share = buckets or int(str(conf.get("spark.sql.shuffle.partitions")))
+    per_share = buckets_of_share(events.frame, buckets)
     job = StreamJob(
         shares=tuple(part.share for part in shares),
         buckets=per_share,
         names=tuple(bucket_names(per_share * len(shares))),
         terms=Terms(per_share, watermark.delays_ms, tuple(part.share.program for part in shares)).dump(),
         late=late,
+        totals=tuple(
+            TotalsJob(dump(part.totals), part.share.first_query, None, 1) for part in shares if part.totals is not None
+        ),
     )
     columns = _columns(shares)
     bucket_columns = _bucket_columns(shares)
@@ -73,6 +80,8 @@ def match_stream(
     stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
         statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
     )
+    if job.totals:
+        stepped = _added_up(stepped, job)
     reports = F.to_json(F.collect_list(STEPPED_REPORT))
     # Two streams of matches may be joined in one query, so each has a name of its own.
     observed = stepped.observe(f"{OBSERVED} {job.digest[:8]}", reports.alias("reports"))
@@ -88,6 +97,11 @@ def match_stream(
     return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
 
 
+def buckets_of_share(frame: DataFrame, asked_for: int | None) -> int:
+    """In how many buckets the state of each share is kept."""
+    return asked_for or int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+
+
 def check_stream_names(events: Events, shares: Sequence[SharePlan]) -> None:
     """Refuse columns whose names Spark, or Ouzel, could not tell from others."""
     check_names(events.frame, _columns(shares), own=[WATERMARK_COLUMN, *_bucket_columns(shares)])
@@ -99,6 +113,17 @@ def _columns(shares: Sequence[SharePlan]) -> list[str]:
 
 def _bucket_columns(shares: Sequence[SharePlan]) -> list[str]:
     return [f"ouzel bucket {number}" for number in range(len(shares))]
+
+
+def _added_up(stepped: DataFrame, job: StreamJob) -> DataFrame:
+    """Totals over all keys, out of what the buckets of this micro-batch tell; all other rows as they are."""
+    # What is passed on stays spread as it is: these keys hold no state.
+    number, elsewhere = F.col(PACKED_NUMBER), -1 - F.spark_partition_id()
+    adder = F.when(number.isin(*job.added_up), number).otherwise(elsewhere).alias(ADDER)
+    placed = stepped.select(adder, *stepped.columns)
+    return placed.groupBy(ADDER).transformWithState(
+        statefulProcessor=adding_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="none"
+    )
 
 
 def _unpacked(payloads: DataFrame, function: str, fields: Sequence[pa.Field]) -> DataFrame:

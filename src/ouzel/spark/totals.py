@@ -70,10 +70,15 @@ def added_up(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[t
         for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
             told.setdefault(number, []).append(from_payload(payload.as_buffer()))
     for number, changes in told.items():
-        plan, shown = _plans(totals.program)[number - totals.first_query]
+        plan, shown = plan_of(totals, number)
         answer = totals_of(plan, shown, changes)
         if answer.num_rows:
             yield number, answer
+
+
+def plan_of(totals: TotalsJob, number: int) -> tuple[AggregatePlan, pa.Schema]:
+    """The plan of a query and the columns of its answer."""
+    return _plans(totals.program)[number - totals.first_query]
 
 
 @lru_cache(maxsize=16)

@@ -24,6 +24,12 @@ from ouzel.spark.jobs import Share, TotalsJob
 # Spark's functions find these here by name.
 from ouzel.spark.listing_rows import expand_rows as expand_rows
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
+from ouzel.spark.query_set_work import match_set_keys as match_set_keys
+from ouzel.spark.query_set_work import match_set_slices as match_set_slices
+from ouzel.spark.query_set_work import pack_changes as pack_changes
+from ouzel.spark.query_set_work import pack_set_events as pack_set_events
+from ouzel.spark.query_set_work import pack_slices as pack_slices
+from ouzel.spark.running_totals import add_up as add_up
 from ouzel.spark.seams import Edges, Ranges, joined, ranged, watched
 from ouzel.spark.spreading import PART_COLUMN, Slices, gathered
 from ouzel.spark.spreading import mark as mark
