@@ -13,10 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.predicate_tables import LaneFlag
-from ouzel.kernels.predicates import _order_of_floats
+from ouzel.kernels.run_bounds import allows, bounds_differ, edge_of, read_lane, set_bound
 from ouzel.kernels.run_state import Counter, Status
-from ouzel.kernels.run_tables import EDGE_COLUMNS, Bound, ByPlain, Guard, Selection
+from ouzel.kernels.run_tables import EDGE_COLUMNS, ByPlain, Selection
 from ouzel.kernels.stack_checks import oldest_alive
 
 _CONTIGUITY = int(Selection.CONTIGUITY)
@@ -24,22 +23,8 @@ _NEXT_MATCH = int(Selection.NEXT_MATCH)
 _ANY_MATCH = int(Selection.ANY_MATCH)
 
 _KIND = int(ByPlain.KIND)
-_LANE = int(ByPlain.LANE)
-_ORDERS = int(ByPlain.ORDERS)
-_BOUND = int(ByPlain.BOUND)
-_OTHER_LANE = int(ByPlain.OTHER_LANE)
 _LOOPS = int(ByPlain.LOOPS)
 _EDGE_COLUMNS = EDGE_COLUMNS
-_NO_TEST = int(Guard.NONE)
-_INT = int(Guard.INT)
-_BOUND_FIRST = int(Bound.FIRST)
-_BOUND_LAST = int(Bound.LAST)
-_FIRST_VALUE = int(Bound.FIRST_VALUE)
-_LAST_VALUE = int(Bound.LAST_VALUE)
-_LEAST = int(Bound.LEAST)
-_GREATEST = int(Bound.GREATEST)
-_VALUE = np.uint8(LaneFlag.VALUE)
-_ABSENT = np.uint8(LaneFlag.ABSENT)
 
 _NODES = int(Counter.NODES)
 _RUNS = int(Counter.RUNS)
@@ -58,8 +43,6 @@ _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _MATCH_LIMIT = int(Status.MATCH_LIMIT)
 _RUN_LIMIT = int(Status.RUN_LIMIT)
 
-# In `Runs.guard`, which of no other use here: the LaneFlag of a bound, counted down from here.
-_IS_BOUND = np.int32(-2)
 _NONE = np.int32(-1)
 # As in `runs`: with how many other runs that an event has moved a run is compared.
 _COMPARED_MAX = 32
@@ -74,7 +57,7 @@ def scan_plain(tables, state, events, first, last, output):
     in_events = tables.in_events != 0
     last_place = np.uint32(tables.length - 1)
     one = np.uint64(1)
-    status = _limit_passed(tables, counters)
+    status = limit_passed(tables, counters)
     slot = first
     while slot < last and status == _DONE:
         at = np.uint32(slot)
@@ -108,7 +91,7 @@ def scan_plain(tables, state, events, first, last, output):
             if runs.since[here] < oldest or (
                 contiguous and events.sequence[np.uint32(state.arena.event[np.uint32(node)])] != sequence
             ):
-                _free(state, here)
+                free_run(state, here)
                 run = following
                 continue
             place = np.uint32(runs.place[here])
@@ -117,12 +100,14 @@ def scan_plain(tables, state, events, first, last, output):
             begins = False
             if start > runs.end[here]:
                 ahead = roles >> np.uint64(2 * place + 1)
-                takes = loops and ahead & one != 0 and _holds(tables, runs, events, at, here, place, 0)
-                begins = (
-                    place < last_place
-                    and ahead & np.uint64(2) != 0
-                    and _holds(tables, runs, events, at, here, place, 1)
-                )
+                takes = loops and ahead & one != 0
+                if takes:
+                    edge = edge_of(tables, events, place, 0)
+                    takes = allows(edge, read_lane(edge, events, at), runs, here, 0)
+                begins = place < last_place and ahead & np.uint64(2) != 0
+                if begins:
+                    edge = edge_of(tables, events, place, 1)
+                    begins = allows(edge, read_lane(edge, events, at), runs, here, 1)
             own = run
             if tables.selection == _ANY_MATCH or (tables.selection == _NEXT_MATCH and not (takes if loops else begins)):
                 runs.next[here] = kept
@@ -136,14 +121,14 @@ def scan_plain(tables, state, events, first, last, output):
                 added = _NONE
                 if target < last_place or tables.plain[target, _LOOPS] != 0:
                     if takes or own < 0:
-                        added = _new_run(state)
+                        added = new_run(state)
                     else:
                         added = own
                         own = _NONE
                     _set_run(tables, runs, events, here, np.uint32(added), moved, target, at, True)
                 if kinds > 0 and _is_merged(tables, state, moved, target, added, kinds):
                     if added >= 0:
-                        _free(state, np.uint32(added))
+                        free_run(state, np.uint32(added))
                 else:
                     kinds = _remember(tables, state, moved, added, kinds)
                     if added >= 0:
@@ -151,23 +136,23 @@ def scan_plain(tables, state, events, first, last, output):
                         kept = added
                         kept_count += 1
                     if target == last_place:
-                        _finish(state, events, moved, key, at, oldest, output)
+                        finish(state, events, moved, key, at, oldest, output)
             if takes:
                 moved = _add_node(tables, state, events, node, place, at, False)
-                added = own if own >= 0 else _new_run(state)
+                added = own if own >= 0 else new_run(state)
                 own = _NONE
                 _set_run(tables, runs, events, here, np.uint32(added), moved, place, at, False)
                 if kinds > 0 and _is_merged(tables, state, moved, place, added, kinds):
-                    _free(state, np.uint32(added))
+                    free_run(state, np.uint32(added))
                 else:
                     kinds = _remember(tables, state, moved, added, kinds)
                     runs.next[np.uint32(added)] = kept
                     kept = added
                     kept_count += 1
                     if place == last_place:
-                        _finish(state, events, moved, key, at, oldest, output)
+                        finish(state, events, moved, key, at, oldest, output)
             if own >= 0:
-                _free(state, np.uint32(own))
+                free_run(state, np.uint32(own))
             run = following
         since = measure if in_events else start
         if roles & one != 0 and since >= oldest:
@@ -175,31 +160,31 @@ def scan_plain(tables, state, events, first, last, output):
             moved = _add_node(tables, state, events, _NONE, target, at, True)
             added = _NONE
             if last_place > 0 or tables.plain[target, _LOOPS] != 0:
-                added = _new_run(state)
+                added = new_run(state)
                 runs.first[np.uint32(added)] = at
                 runs.since[np.uint32(added)] = since
                 _set_run(tables, runs, events, np.uint32(added), np.uint32(added), moved, target, at, True)
             if kinds > 0 and _is_merged(tables, state, moved, target, added, kinds):
                 if added >= 0:
-                    _free(state, np.uint32(added))
+                    free_run(state, np.uint32(added))
             else:
                 if added >= 0:
                     runs.next[np.uint32(added)] = kept
                     kept = added
                     kept_count += 1
                 if last_place == 0:
-                    _finish(state, events, moved, key, at, oldest, output)
+                    finish(state, events, moved, key, at, oldest, output)
         state.key_head[key] = kept
         state.key_runs[key] = kept_count
         counters[_RUNS_MAX] = max(counters[_RUNS_MAX], counters[_RUNS])
         slot += 1
-        status = _limit_passed(tables, counters)
+        status = limit_passed(tables, counters)
     counters[_EVENTS] += slot - first
     return status, slot
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _limit_passed(tables, counters):
+def limit_passed(tables, counters):
     if counters[_RUNS] > tables.max_runs:
         return _RUN_LIMIT
     if counters[_AT_MOMENT] > tables.max_matches_per_moment:
@@ -208,36 +193,19 @@ def _limit_passed(tables, counters):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _holds(tables, runs, events, at, here, place, edge):
-    """Whether the take (0) or begin (1) edge that leaves a run's node holds for an event."""
-    columns = edge * _EDGE_COLUMNS
-    kind = tables.plain[place, columns + _KIND]
-    if kind == _NO_TEST:
-        return True
-    lane = np.uint32(tables.plain[place, columns + _LANE])
-    flags = lane if kind == _INT else lane + np.uint32(events.int_lanes.shape[0])
-    flag = max(events.lane_flags[flags, at], np.uint8(_IS_BOUND - runs.guard[here, edge]))
-    if flag != _VALUE:
-        # A comparison with an absent attribute is true, one with null is not.
-        return flag == _ABSENT
-    if kind == _INT:
-        value = events.int_lanes[lane, at]
-        bound = runs.int_bounds[here, edge]
-        order = int(value > bound) - int(value < bound)
-    else:
-        order = _order_of_floats(events.float_lanes[lane, at], runs.float_bounds[here, edge])
-    return (tables.plain[place, columns + _ORDERS] >> (order + 1)) & 1 != 0
+def _add_node(tables, state, events, parent, place, at, begins):
+    counters = state.counters
+    node = np.int32(counters[_NODES])
+    counters[_NODES] += 1
+    counters[_MOVES] += 1
+    set_node(state.arena, events, tables.in_events != 0, node, parent, place, at, begins)
+    return node
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _add_node(tables, state, events, parent, place, at, begins):
-    """As in `run_edges`, for a query without proceed edges, registers and codes."""
-    arena = state.arena
-    counters = state.counters
-    node = np.int32(counters[_NODES])
+def set_node(arena, events, in_events, node, parent, place, at, begins):
+    """As `add_node` in `run_edges`, for a query without proceed edges, registers and codes."""
     made = np.uint32(node)
-    counters[_NODES] += 1
-    counters[_MOVES] += 1
     arena.event[made] = at
     arena.parent[made] = parent
     arena.place[made] = place
@@ -246,15 +214,14 @@ def _add_node(tables, state, events, parent, place, at, begins):
     if parent >= 0:
         newest = arena.newest[np.uint32(parent)]
     else:
-        newest = events.position[at] if tables.in_events else events.start[at]
+        newest = events.position[at] if in_events else events.start[at]
     arena.first[made] = node if begins else arena.first[np.uint32(parent)]
     arena.own[made] = newest
     arena.newest[made] = newest
-    return node
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _new_run(state):
+def new_run(state):
     """A free run; there must be one."""
     run = np.int32(state.counters[_FREE])
     state.counters[_FREE] = state.runs.next[np.uint32(run)]
@@ -271,51 +238,8 @@ def _set_run(tables, runs, events, before, run, node, place, at, begins):
         runs.place[run] = place
         runs.first[run] = runs.first[before]
         runs.since[run] = runs.since[before]
-    _set_bound(tables, runs, events, before, run, place, at, begins, 0)
-    _set_bound(tables, runs, events, before, run, place, at, begins, 1)
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _set_bound(tables, runs, events, before, run, place, at, begins, edge):
-    """What an edge compares with from now on."""
-    columns = edge * _EDGE_COLUMNS
-    kind = tables.plain[place, columns + _KIND]
-    if kind == _NO_TEST:
-        return
-    bound = tables.plain[place, columns + _BOUND]
-    lane = np.uint32(tables.plain[place, columns + _OTHER_LANE])
-    flag = events.lane_flags[lane if kind == _INT else lane + np.uint32(events.int_lanes.shape[0]), at]
-    if begins:
-        # Aggregates pass absent values over like nulls.
-        runs.guard[run, edge] = _IS_BOUND - (flag if bound <= _BOUND_LAST else min(flag, 1))
-        if kind == _INT:
-            runs.int_bounds[run, edge] = events.int_lanes[lane, at]
-        else:
-            runs.float_bounds[run, edge] = events.float_lanes[lane, at]
-        return
-    had = runs.guard[before, edge]
-    was = runs.int_bounds[before, edge]
-    float_was = runs.float_bounds[before, edge]
-    changes = bound == _BOUND_LAST
-    if bound > _BOUND_LAST and flag == _VALUE:
-        changes = had != _IS_BOUND or bound == _LAST_VALUE
-        if bound >= _LEAST and not changes:
-            if kind == _INT:
-                value = events.int_lanes[lane, at]
-                changes = value < was if bound == _LEAST else value > was
-            else:
-                order = _order_of_floats(events.float_lanes[lane, at], float_was)
-                changes = order < 0 if bound == _LEAST else order > 0
-    if changes:
-        runs.guard[run, edge] = _IS_BOUND - flag
-        if kind == _INT:
-            runs.int_bounds[run, edge] = events.int_lanes[lane, at]
-        else:
-            runs.float_bounds[run, edge] = events.float_lanes[lane, at]
-    elif run != before:
-        runs.guard[run, edge] = had
-        runs.int_bounds[run, edge] = was
-        runs.float_bounds[run, edge] = float_was
+    set_bound(edge_of(tables, events, place, 0), runs, events, before, run, at, begins, 0)
+    set_bound(edge_of(tables, events, place, 1), runs, events, before, run, at, begins, 1)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -342,39 +266,33 @@ def _is_merged(tables, state, node, place, run, kinds):
         if arena.place[other] != place or (
             run >= 0
             and (
-                _bounds_differ(tables, runs, place, np.uint32(run), np.uint32(other_run), 0)
-                or _bounds_differ(tables, runs, place, np.uint32(run), np.uint32(other_run), 1)
+                bounds_differ(tables.plain[place, _KIND], runs, np.uint32(run), np.uint32(other_run), 0)
+                or bounds_differ(
+                    tables.plain[place, _EDGE_COLUMNS + _KIND], runs, np.uint32(run), np.uint32(other_run), 1
+                )
             )
         ):
             continue
-        made = np.uint32(node)
-        arena.others[made] = arena.others[other]
-        arena.others[other] = node
-        arena.newest[other] = max(arena.newest[other], arena.newest[made])
-        # The combined run lives as long as its youngest member.
-        if other_run >= 0:
-            runs.since[np.uint32(other_run)] = arena.newest[other]
-        state.counters[_MERGED] += 1
+        join(state, np.uint32(node), other, other_run)
         return True
     return False
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _bounds_differ(tables, runs, place, here, there, edge):
-    kind = tables.plain[place, edge * _EDGE_COLUMNS + _KIND]
-    if kind == _NO_TEST:
-        return False
-    if runs.guard[here, edge] != runs.guard[there, edge]:
-        return True
-    if runs.guard[here, edge] != _IS_BOUND:
-        return False
-    if kind == _INT:
-        return runs.int_bounds[here, edge] != runs.int_bounds[there, edge]
-    return _order_of_floats(runs.float_bounds[here, edge], runs.float_bounds[there, edge]) != 0
+def join(state, made, other, other_run):
+    """Put a new node into the list of those that share the future of another one, which a run is at, or none (-1)."""
+    arena = state.arena
+    arena.others[made] = arena.others[other]
+    arena.others[other] = made
+    arena.newest[other] = max(arena.newest[other], arena.newest[made])
+    # The combined run lives as long as its youngest member.
+    if other_run >= 0:
+        state.runs.since[np.uint32(other_run)] = arena.newest[other]
+    state.counters[_MERGED] += 1
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _finish(state, events, node, key, at, oldest, output):
+def finish(state, events, node, key, at, oldest, output):
     """The last place is bound: a match."""
     counters = state.counters
     now = events.end[at]
@@ -392,7 +310,7 @@ def _finish(state, events, node, key, at, oldest, output):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _free(state, run):
+def free_run(state, run):
     state.runs.next[run] = state.counters[_FREE]
     state.counters[_FREE] = run
     state.counters[_RUNS] -= 1

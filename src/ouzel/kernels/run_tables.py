@@ -243,6 +243,7 @@ class RunTables(NamedTuple):
     by_edge: NDArray[np.int32]
     by_guard: NDArray[np.int32]  # by test
     plain: NDArray[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
+    loop: int  # 1: it will, and the query is T+ a[] with one component behind it
     by_test: NDArray[np.int32]
     loads: NDArray[np.int32]  # [load, ByLoad]
     iterated_loads: NDArray[np.int32]  # [load, ByLoad]
@@ -335,6 +336,7 @@ def build_run_tables(
         by_edge=edges.by_edge(),
         by_guard=_rows(edges.guards, ByGuard),
         plain=np.array(plain_rows, np.int32).reshape(len(plain_rows), ByPlain.LOOPS + 1),
+        loop=int([row[ByPlain.LOOPS] for row in plain_rows] == [1, 0] and selection != Selection.ANY_MATCH),
         by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
         loads=_rows(edges.loads, ByLoad),
         iterated_loads=_rows(edges.iterated_loads, ByLoad),

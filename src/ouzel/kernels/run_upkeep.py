@@ -36,36 +36,42 @@ def _reclaim(merged, state, output):
     arena = state.arena
     runs = state.runs
     renamed = state.renamed
+    kept = state.ahead
     _mark_all(merged, state, output)
+    # Most nodes are dead: those alive are listed before anything is moved.
     live = 0
-    for node in range(state.counters[_NODES]):
-        if renamed[node] < 0:
-            continue
-        renamed[node] = live
+    for node in range(np.uint64(state.counters[_NODES])):
+        if renamed[node] >= 0:
+            renamed[node] = live
+            kept[np.uint64(live)] = node
+            live += 1
+    for target in range(np.uint64(live)):
+        node = np.uint64(kept[target])
         parent = arena.parent[node]
         own = arena.own[node]
         if parent >= 0:
-            parent = renamed[parent]
+            parent = renamed[np.uint64(parent)]
             if parent < 0:
                 parent = _GONE
                 own = NEVER
-        first = renamed[arena.first[node]] if arena.first[node] >= 0 else _GONE
-        arena.event[live] = arena.event[node]
-        arena.parent[live] = parent
-        arena.first[live] = first if first >= 0 else _GONE
-        arena.place[live] = arena.place[node]
-        arena.newest[live] = arena.newest[node]
-        arena.own[live] = own
-        arena.others[live] = arena.others[node]
-        arena.proceeds[live] = arena.proceeds[node]
+        first = arena.first[node]
+        if first >= 0:
+            first = renamed[np.uint64(first)]
+        arena.event[target] = arena.event[node]
+        arena.parent[target] = parent
+        arena.first[target] = first if first >= 0 else _GONE
+        arena.place[target] = arena.place[node]
+        arena.newest[target] = arena.newest[node]
+        arena.own[target] = own
+        arena.others[target] = arena.others[node]
+        arena.proceeds[target] = arena.proceeds[node]
         for register in range(arena.counts.shape[1]):
-            arena.counts[live, register] = arena.counts[node, register]
-            arena.values[live, register] = arena.values[node, register]
+            arena.counts[target, register] = arena.counts[node, register]
+            arena.values[target, register] = arena.values[node, register]
         for register in range(arena.totals.shape[1]):
-            arena.totals[live, register] = arena.totals[node, register]
+            arena.totals[target, register] = arena.totals[node, register]
         for test in range(arena.codes.shape[1]):
-            arena.codes[live, test] = arena.codes[node, test]
-        live += 1
+            arena.codes[target, test] = arena.codes[node, test]
     if merged:
         # What was merged into a node was made after it, so these lists can only be renamed now.
         for node in range(live):

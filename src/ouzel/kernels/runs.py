@@ -24,6 +24,7 @@ from ouzel.kernels.run_edges import (
     same_future,
     set_guard,
 )
+from ouzel.kernels.run_loop import scan_loop
 from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
 from ouzel.kernels.run_plain import scan_plain
 from ouzel.kernels.run_state import (
@@ -69,6 +70,8 @@ _START = np.int32(START)
 # With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
 # do not cost their square.
 _COMPARED_MAX = 32
+# What does not fit the first few nodes gets so many, so that they seldom grow.
+_NODES_MIN = 4096
 
 _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
@@ -106,7 +109,9 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     [1, 2, 1, 3]
     """
     position = first
-    read = scan_plain if len(tables.plain) else _scan
+    read = _scan
+    if len(tables.plain):
+        read = scan_loop if tables.loop else scan_plain
     while True:
         status, position = read(tables, state, events, position, last, output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
@@ -132,7 +137,7 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
     if live + need > capacity // 4:
-        state = reserve_nodes(state, 4 * (live + need))
+        state = reserve_nodes(state, max(4 * (live + need), _NODES_MIN))
     return state
 
 
