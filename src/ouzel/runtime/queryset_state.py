@@ -7,8 +7,11 @@ newer version may index differently.
 from __future__ import annotations
 
 import base64
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +21,6 @@ import pyarrow.compute as pc
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import decode, encode
 from ouzel.errors import InputError, StateError
-from ouzel.kernels import cayuga
 from ouzel.kernels.cayuga_tables import INT64_MAX, Time
 from ouzel.runtime.automaton import Batch, RowFrame
 from ouzel.runtime.coding import Coder
@@ -109,10 +111,7 @@ def _dump_instances(
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """What waits in the automata, and the events that it refers to."""
     assert held._layout is not None
-    if held._watermark > EARLIEST:
-        for segment in held._segments:
-            cayuga.sweep(segment.automata, segment.machine.state, held._watermark + 1)
-    lineages = [segment.lineage() for segment in held._segments]
+    lineages = [_waiting(segment.lineage(), _dead_until(held)) for segment in held._segments]
     slots = np.concatenate([one.instances["slots"].ravel() for one in lineages] or [np.empty(0, np.int32)])
     # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
     used = np.unique(slots[(slots >= 0) & (slots < len(held._rows))])
@@ -124,6 +123,12 @@ def _dump_instances(
         "times": writer.add_array(held._events.times[used]),
     }
     return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
+
+
+def _waiting(one: Lineage, dead_until: int) -> Lineage:
+    """Without instances that waited so long that nothing can come of them."""
+    kept = one.instances["times"][:, Time.START] > dead_until
+    return one._replace(instances={name: array[kept] for name, array in one.instances.items()})
 
 
 def _dead_until(held: QuerySet) -> int:
@@ -171,6 +176,12 @@ def _plain(value: Any) -> Any:
         f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
         "use such ones"
     )
+
+
+def held_events(held: QuerySet) -> int:
+    """How many events are held in memory, over all queries."""
+    merged = len(held._rows) + sum(len(ticks) for _, ticks in held._pending)
+    return merged + sum(session.held_events for session, _, _ in held._alone.values())
 
 
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
@@ -267,3 +278,75 @@ def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, An
         since=reader.array(head["since"]),
         instances=dict(zip(_INSTANCE_ARRAYS, reader.arrays(head["instances"]), strict=True)),
     )
+
+
+# ── Spreading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def spread(held: QuerySet, schema: pa.Schema, slices: int, *, bounded: bool) -> list[QuerySet]:
+    """The queries of a set that has seen nothing yet, shared out over sets for an input whose columns are known."""
+    from ouzel.runtime.queryset import QuerySet
+
+    if held._layout is not None:
+        raise InputError(
+            "this set has been told its columns already, by schema= or by events; make a new one, which takes them "
+            "from the DataFrame"
+        )
+    made = []
+    only = next(iter(held._types_waiting()), None) if held._options["type"] is None else None
+    for number in range(slices):
+        part = QuerySet(**held._options, limits=held._limits, bounded=bounded, merge=held._merge)
+        part._waiting = [cut for one in held._waiting if (cut := _share_of(one, number, slices)) is not None]
+        part._settle(schema, only)
+        made.append(part)
+    return made
+
+
+def _share_of(waiting: tuple[Any, ...], number: int, slices: int) -> tuple[Any, ...] | None:
+    """What of a query, or of the queries of a template, falls to a slice."""
+    if slices == 1:
+        return waiting
+    if waiting[0] == "one":
+        return waiting if slice_of(waiting[1], slices) == number else None
+    kind, name, template, table, ids, owners = waiting
+    rows = [row for row, one in enumerate(ids) if slice_of(one, slices) == number]
+    if not rows:
+        return None
+    own = [owners[row] for row in rows] if owners is not None else None
+    kept = np.asarray(ids)[rows] if isinstance(ids, np.ndarray) else [ids[row] for row in rows]
+    return kind, name, template, table.take(pa.array(rows)), kept, own
+
+
+def ids_of(held: QuerySet) -> list[Any]:
+    """The ids of all queries of a set that has seen nothing yet."""
+    found: list[Any] = []
+    for one in held._waiting:
+        found += [one[1]] if one[0] == "one" else np.asarray(one[4]).tolist()
+    return found
+
+
+def digest(held: QuerySet) -> str:
+    """A mark of the queries of a set that has seen nothing yet, the same wherever they are written the same."""
+    from ouzel.runtime.queryset import _prepared
+
+    mark = sha256()
+    for one in held._waiting:
+        if one[0] == "one":
+            _, id, given, owner, params = one
+            prepared = _prepared(given, params)
+            text = encode(prepared.expression) if isinstance(prepared, AlgebraQuery) else prepared.text
+            mark.update(json.dumps([id, text, owner, sorted(params.items())], default=repr).encode())
+        else:
+            _, name, template, table, ids, owners = one
+            parts = [name, encode(template), table.to_pylist(), np.asarray(ids).tolist(), owners]
+            mark.update(json.dumps(parts, default=repr).encode())
+    return mark.hexdigest()[:32]
+
+
+def slice_of(id: Any, slices: int) -> int:
+    """The slice of a query, the same in every process and for ever.
+
+    >>> slice_of(7, 4) == slice_of("7", 4)
+    True
+    """
+    return zlib.crc32(str(id).encode("utf-8", "surrogatepass")) % slices

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ouzel.spark.launch import session
     from ouzel.spark.listener import Listener
     from ouzel.spark.listing import expand
+    from ouzel.spark.query_sets import match_set
     from ouzel.spark.sql import register
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     "expand": "ouzel.spark.listing",
     "explain": "ouzel.spark.dataframes",
     "match": "ouzel.spark.dataframes",
+    "match_set": "ouzel.spark.query_sets",
     "matching": "ouzel.spark.dataframes",
     "register": "ouzel.spark.sql",
     "session": "ouzel.spark.launch",
@@ -39,6 +41,7 @@ __all__ = [
     "expand",
     "explain",
     "match",
+    "match_set",
     "matching",
     "register",
     "session",
