@@ -2,7 +2,8 @@
 
 All events of a moment are read before anything changes, so simultaneous events never see each other: an instance that
 some event takes (for which the filter predicate holds) is removed, and each event sends a copy along every edge whose
-predicate it satisfies. If room runs out in the middle of a moment, nothing of that moment has happened.
+predicate it satisfies. Copies that will wait alike become one instance with several members. If room runs out in the
+middle of a moment, nothing of that moment has happened.
 """
 
 from __future__ import annotations
@@ -10,31 +11,28 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels.cayuga_tables import Conjunct, Counter, Edge, Finding, Link, Node, Place, Status, Time
-from ouzel.kernels.predicate_tables import Opcode
-from ouzel.kernels.predicates import _calculate, _compare, _decide, _order_of_floats
+from ouzel.kernels.cayuga_lists import link, sweep, unlink
+from ouzel.kernels.cayuga_programs import apart, filter_mask, mixed, programs_hold, run, static_holds, takes
+from ouzel.kernels.cayuga_tables import Conjunct, Counter, Edge, Entry, Found, Link, Node, Place, Status, Time, Wait
 
-_STATIC = int(Finding.STATIC)
-_EVERY = int(Finding.EVERY)
-_DYNAMIC = int(Finding.DYNAMIC)
-
-_EDGE_FIRST = int(Node.EDGE_FIRST)
-_FILTER_FIRST = int(Node.CONJUNCT_FIRST)
 _SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
-_AN_FIRST = int(Node.AN_FIRST)
 _SLOT = int(Node.SLOT)
-_FINDING = int(Node.FINDING)
-_KEY_LANE = int(Node.KEY_LANE)
-_KEY_COMPONENT = int(Node.KEY_COMPONENT)
-_KEY_VALUE_LANE = int(Node.KEY_VALUE_LANE)
-_FINAL = int(Node.FINAL)
+_KEY_LANE = int(Wait.KEY_LANE)
 
 _TARGET = int(Edge.TARGET)
 _EDGE_CONJUNCT_FIRST = int(Edge.CONJUNCT_FIRST)
 _REGISTER_FIRST = int(Edge.REGISTER_FIRST)
+_TARGET_WAIT = int(Edge.WAIT)
 
-_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
-_PROGRAM_FIRST = int(Conjunct.PROGRAM_FIRST)
+_EDGE = int(Entry.EDGE)
+_CONJUNCT = int(Entry.CONJUNCT)
+_LANE = int(Entry.LANE)
+_OTHER_LANE = int(Entry.OTHER_LANE)
+_SIGNATURE = int(Found.SIGNATURE)
+_VALUE = int(Found.VALUE)
+_OTHER_VALUE = int(Found.OTHER_VALUE)
+_ENTRIES = int(Found.ENTRIES)
+
 _PARAMETER_ROW = int(Conjunct.PARAMETER_ROW)
 _LEAST = int(Conjunct.LEAST)
 _GREATEST = int(Conjunct.GREATEST)
@@ -48,308 +46,55 @@ _KEY = int(Time.KEY)
 _STAMP = int(Time.STAMP)
 
 _NODE = int(Link.NODE)
-_BUCKET = int(Link.BUCKET)
+_WAIT = int(Link.WAIT)
 _FOLLOWING = int(Link.FOLLOWING)
-_PRECEDING = int(Link.PRECEDING)
 _FREE_STACK = int(Link.FREE)
 _TAKEN = int(Link.TAKEN)
 _MADE = int(Link.MADE)
+_MEMBER_HEAD = int(Link.MEMBER_HEAD)
+_MEMBER_COUNT = int(Link.MEMBER_COUNT)
 
 _HEAD = int(Place.HEAD)
-_COUNT = int(Place.COUNT)
-_NODE_STAMP = int(Place.STAMP)
-_MASK = int(Place.MASK)
-_NODE_FOLLOWING = int(Place.FOLLOWING)
-_NODE_PRECEDING = int(Place.PRECEDING)
+_WAIT_STAMP = int(Place.STAMP)
+_WAIT_FOLLOWING = int(Place.FOLLOWING)
+_OPEN_FOR = int(Place.OPEN_FOR)
+_INSTANCE = int(Place.INSTANCE)
 
 _FREE = int(Counter.FREE)
 _SERIAL = int(Counter.SERIAL)
 _SWEEP_AT = int(Counter.SWEEP_AT)
-_ACTIVE_NODES = int(Counter.ACTIVE_NODES)
 _EVENTS = int(Counter.EVENTS)
 _STATIC_MATCHES = int(Counter.STATIC_MATCHES)
-_NODES_READ = int(Counter.NODES_READ)
+_WAITS_READ = int(Counter.WAITS_READ)
 _INSTANCES_READ = int(Counter.INSTANCES_READ)
+_BUNDLES_READ = int(Counter.BUNDLES_READ)
 _CREATED = int(Counter.CREATED)
 _RESULTS = int(Counter.RESULTS)
-_EXPIRED = int(Counter.EXPIRED)
 _FIRED = int(Counter.FIRED)
 _EVERY_HEAD = int(Counter.EVERY_HEAD)
+_MEMBERS = int(Counter.MEMBERS)
 
 _DONE = int(Status.DONE)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _INSTANCES_FULL = int(Status.INSTANCES_FULL)
+_MEMBERS_FULL = int(Status.MEMBERS_FULL)
 
-_LOAD_INT = int(Opcode.LOAD_INT)
-_LOAD_FLOAT = int(Opcode.LOAD_FLOAT)
-_INT = int(Opcode.INT)
-_FLOAT = int(Opcode.FLOAT)
-_PUSH_NULL = int(Opcode.NULL)
-_COMPARE_INT = int(Opcode.COMPARE_INT)
-_COMPARE_FLOAT = int(Opcode.COMPARE_FLOAT)
-
-_CURRENT = -1
-_REGISTERS = -2
 _NO_INSTANCE = -1
-_IN_NODE_LIST = -1
-_IN_NO_LIST = -2
-_SWEEP_MIN = 512
-
-_FIRST_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_LOWER_HALF = 2**32 - 1
 _SHIFT = np.uint64(32)
-_OTHER_SHIFT = np.uint64(29)
 _ONE = np.uint64(1)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def mixed(folded, value):
-    """A hash of what was folded so far and one more value; `cayuga_columns.mixed` is the same over columns."""
-    word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
-    word ^= word >> _SHIFT
-    word *= _SECOND_FACTOR
-    return word ^ (word >> _OTHER_SHIFT)
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _apart(number):
-    """`cayuga_columns.apart` of one number."""
-    return (np.uint64(number) + _ONE) * _SECOND_FACTOR
-
-
-# ── Predicates ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _static_holds(conjuncts, atoms, events, event, conjunct):
-    """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
-    for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct + 1, _ATOM_FIRST]):
-        lane = atoms[atom, 0]
-        value = events.ints[lane, event]
-        inside = atoms[atom, 2] <= value and value <= atoms[atom, 3]
-        if inside == (atoms[atom, 1] != 0) or events.int_nulls[lane, event]:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _run(code, values, registers, slots, events, instance, event, program, row):
-    """Run a program; its value is left at the bottom of the stack."""
-    steps = code.steps
-    ints = values.ints
-    floats = values.floats
-    nulls = values.nulls
-    top = -1
-    for step in range(code.first[program], code.first[program + 1]):
-        opcode = steps[step, 0]
-        if opcode <= _PUSH_NULL:
-            top += 1
-            nulls[top] = 0
-            if opcode <= _LOAD_FLOAT:
-                component = steps[step, 1]
-                lane = steps[step, 2]
-                if component >= _CURRENT:
-                    place = event if component == _CURRENT else slots[instance, component]
-                    if opcode == _LOAD_INT:
-                        ints[top] = events.ints[lane, place]
-                        nulls[top] = events.int_nulls[lane, place]
-                    else:
-                        floats[top] = events.floats[lane, place]
-                        nulls[top] = events.float_nulls[lane, place]
-                elif component == _REGISTERS:
-                    ints[top] = registers.ints[instance, lane]
-                    floats[top] = registers.floats[instance, lane]
-                    nulls[top] = registers.nulls[instance, lane]
-                else:
-                    ints[top] = code.parameter_ints[row, lane]
-                    floats[top] = code.parameter_floats[row, lane]
-                    nulls[top] = code.parameter_nulls[row, lane]
-            elif opcode == _INT:
-                ints[top] = code.int_constants[steps[step, 1]]
-            elif opcode == _FLOAT:
-                floats[top] = code.float_constants[steps[step, 1]]
-            else:
-                nulls[top] = 1
-        elif opcode < _COMPARE_INT:
-            top = _calculate(ints, floats, nulls, top, opcode)
-        elif opcode <= _COMPARE_FLOAT:
-            top -= 1
-            nulls[top] |= nulls[top + 1]
-            if opcode == _COMPARE_INT:
-                order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
-            else:
-                order = _order_of_floats(floats[top], floats[top + 1])
-            ints[top] = _compare(order, steps[step, 1])
-        else:
-            top = _decide(ints, floats, nulls, top, opcode)
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _programs_hold(automata, state, events, instance, event, conjunct):
-    """Whether all programs of a conjunct give true."""
-    conjuncts = automata.conjuncts
-    for place in range(conjuncts[conjunct, _PROGRAM_FIRST], conjuncts[conjunct + 1, _PROGRAM_FIRST]):
-        program, row = automata.programs[place], conjuncts[conjunct, _PARAMETER_ROW]
-        _run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
-        if state.values.nulls[0] or state.values.ints[0] == 0:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _filter_mask(automata, places, serial, events, node, event):
-    """Which conjuncts of a node's filter predicate the event satisfies by itself, as bits; asked once an event."""
-    if places[node, _NODE_STAMP] == serial:
-        return places[node, _MASK]
-    first = automata.nodes[node, _FILTER_FIRST]
-    mask = 0
-    for conjunct in range(first, automata.nodes[node + 1, _FILTER_FIRST]):
-        if _static_holds(automata.conjuncts, automata.atoms, events, event, conjunct):
-            mask |= 1 << (conjunct - first)
-    places[node, _NODE_STAMP] = serial
-    places[node, _MASK] = mask
-    return mask
-
-
-# ── Lists ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _activate(nodes, an_entries, places, an_links, an_heads, counters, node):
-    """The node has its first instance: events must find it."""
-    counters[_ACTIVE_NODES] += 1
-    if nodes[node, _FINDING] == _EVERY:
-        head = counters[_EVERY_HEAD]
-        places[node, _NODE_FOLLOWING] = head
-        places[node, _NODE_PRECEDING] = -1
-        if head >= 0:
-            places[head, _NODE_PRECEDING] = node
-        counters[_EVERY_HEAD] = node
-    elif nodes[node, _FINDING] == _STATIC:
-        for entry in range(nodes[node, _AN_FIRST], nodes[node + 1, _AN_FIRST]):
-            bucket = an_entries[entry, 1]
-            head = an_heads[bucket]
-            an_links[entry, 0] = head
-            an_links[entry, 1] = -1
-            if head >= 0:
-                an_links[head, 1] = entry
-            an_heads[bucket] = entry
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _deactivate(nodes, an_entries, places, an_links, an_heads, counters, node):
-    counters[_ACTIVE_NODES] -= 1
-    if nodes[node, _FINDING] == _EVERY:
-        before, after = places[node, _NODE_PRECEDING], places[node, _NODE_FOLLOWING]
-        if before >= 0:
-            places[before, _NODE_FOLLOWING] = after
-        else:
-            counters[_EVERY_HEAD] = after
-        if after >= 0:
-            places[after, _NODE_PRECEDING] = before
-    elif nodes[node, _FINDING] == _STATIC:
-        for entry in range(nodes[node, _AN_FIRST], nodes[node + 1, _AN_FIRST]):
-            after, before = an_links[entry, 0], an_links[entry, 1]
-            if before >= 0:
-                an_links[before, 0] = after
-            else:
-                an_heads[an_entries[entry, 1]] = after
-            if after >= 0:
-                an_links[after, 1] = before
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _link(automata, state, events, instance):
-    """Put an instance where events find it."""
-    links = state.links
-    node = links[instance, _NODE]
-    if state.places[node, _COUNT] == 0:
-        _activate(
-            automata.nodes, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, node
-        )
-    state.places[node, _COUNT] += 1
-    links[instance, _PRECEDING] = -1
-    if automata.nodes[node, _FINDING] == _DYNAMIC:
-        component, lane = automata.nodes[node, _KEY_COMPONENT], automata.nodes[node, _KEY_VALUE_LANE]
-        if component == _REGISTERS:
-            value, null = state.registers.ints[instance, lane], state.registers.nulls[instance, lane]
-        else:
-            place = state.slots[instance, component]
-            value, null = events.ints[lane, place], events.int_nulls[lane, place]
-        if null:
-            # Equal to nothing: no event will ever take it.
-            links[instance, _BUCKET] = _IN_NO_LIST
-            return
-        state.times[instance, _KEY] = value
-        buckets = np.uint64(len(state.ai_heads) - 1)
-        bucket = np.int64(mixed(_apart(automata.nodes[node, _KEY_LANE]), value) & buckets)
-        head = np.int64(state.ai_heads[bucket])
-        state.ai_heads[bucket] = instance
-        links[instance, _BUCKET] = bucket
-    else:
-        head = state.places[node, _HEAD]
-        state.places[node, _HEAD] = instance
-        links[instance, _BUCKET] = _IN_NODE_LIST
-    links[instance, _FOLLOWING] = head
-    if head >= 0:
-        links[head, _PRECEDING] = instance
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _unlink(automata, state, instance):
-    """Take an instance out of its list and give it back."""
-    links = state.links
-    node = links[instance, _NODE]
-    bucket = links[instance, _BUCKET]
-    if bucket != _IN_NO_LIST:
-        before, after = links[instance, _PRECEDING], links[instance, _FOLLOWING]
-        if before >= 0:
-            links[before, _FOLLOWING] = after
-        elif bucket == _IN_NODE_LIST:
-            state.places[node, _HEAD] = after
-        else:
-            state.ai_heads[bucket] = after
-        if after >= 0:
-            links[after, _PRECEDING] = before
-    state.places[node, _COUNT] -= 1
-    if state.places[node, _COUNT] == 0:
-        _deactivate(
-            automata.nodes, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, node
-        )
-    links[instance, _NODE] = -1
-    links[state.counters[_FREE], _FREE_STACK] = instance
-    state.counters[_FREE] += 1
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def relink(automata, state, events):
-    """Put all instances into lists again, after the lists were made anew."""
-    for instance in range(len(state.links)):
-        if state.links[instance, _NODE] >= 0:
-            _link(automata, state, events, instance)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def sweep(automata, state, now):
-    """Drop instances that waited so long that nothing can come of them at or after a tick."""
-    for instance in range(len(state.links)):
-        node = state.links[instance, _NODE]
-        if node >= 0 and now - state.times[instance, _START] + 1 > automata.life[node]:
-            _unlink(automata, state, instance)
-            state.counters[_EXPIRED] += 1
-    live = len(state.links) - state.counters[_FREE]
-    # What waited too long stands in the way of others; but looking for it reads all the room there is.
-    state.counters[_SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(state.links) // 4)
 
 
 # ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _fire(automata, state, events, results, slot, instance, event, edge, made):
+def fire(automata, state, events, results, slot, instance, event, edge, made):
     """Send a copy of an instance, with the event, along an edge. Gives a status and how many were made."""
-    target = automata.edges[edge, _TARGET]
-    if automata.nodes[target, _FINAL]:
+    edges, counters = automata.edges, state.counters
+    target, wait = edges[edge, _TARGET], edges[edge, _TARGET_WAIT]
+    carries = edges[edge, _REGISTER_FIRST] != edges[edge + 1, _REGISTER_FIRST]
+    if wait < 0:
         place = results.count[0]
         if place == len(results.node):
             return _OUTPUT_FULL, made
@@ -358,14 +103,34 @@ def _fire(automata, state, events, results, slot, instance, event, edge, made):
         times, slots = results.times, results.slots
         registers = results.registers
     else:
-        free = state.counters[_FREE]
+        member = counters[_MEMBERS]
+        if member == len(state.members):
+            return _MEMBERS_FULL, made
+        state.members[member, 0] = target
+        if not carries and state.places[wait, _OPEN_FOR] == counters[_FIRED]:
+            # The same instance with the same event already waits so: it only is at one node more.
+            place = state.places[wait, _INSTANCE]
+            state.members[member, 1] = state.links[place, _MEMBER_HEAD]
+            state.links[place, _MEMBER_HEAD] = member
+            state.links[place, _MEMBER_COUNT] += 1
+            counters[_MEMBERS] = member + 1
+            return _DONE, made
+        free = counters[_FREE]
         if free == 0:
             return _INSTANCES_FULL, made
         place = np.int64(state.links[free - 1, _FREE_STACK])
-        state.counters[_FREE] = free - 1
+        counters[_FREE] = free - 1
+        counters[_MEMBERS] = member + 1
+        state.members[member, 1] = -1
         state.links[made, _MADE] = place
         made += 1
         state.links[place, _NODE] = target
+        state.links[place, _WAIT] = wait
+        state.links[place, _MEMBER_HEAD] = member
+        state.links[place, _MEMBER_COUNT] = 1
+        if not carries:
+            state.places[wait, _OPEN_FOR] = counters[_FIRED]
+            state.places[wait, _INSTANCE] = place
         times, slots = state.times, state.slots
         registers = state.registers
     times[place, _END] = events.times[event, _END]
@@ -384,88 +149,101 @@ def _fire(automata, state, events, results, slot, instance, event, edge, made):
             registers.floats[place, k] = state.registers.floats[instance, k]
             registers.nulls[place, k] = state.registers.nulls[instance, k]
     slots[place, slot] = event
-    row = automata.conjuncts[automata.edges[edge, _EDGE_CONJUNCT_FIRST], _PARAMETER_ROW]
-    for k in range(automata.edges[edge, _REGISTER_FIRST], automata.edges[edge + 1, _REGISTER_FIRST]):
-        register = automata.registers[k, 0]
-        program = automata.registers[k, 1]
-        _run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
-        registers.ints[place, register] = state.values.ints[0]
-        registers.floats[place, register] = state.values.floats[0]
-        registers.nulls[place, register] = state.values.nulls[0]
+    if carries:
+        row = automata.conjuncts[edges[edge, _EDGE_CONJUNCT_FIRST], _PARAMETER_ROW]
+        for k in range(edges[edge, _REGISTER_FIRST], edges[edge + 1, _REGISTER_FIRST]):
+            register = automata.registers[k, 0]
+            program = automata.registers[k, 1]
+            run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
+            registers.ints[place, register] = state.values.ints[0]
+            registers.floats[place, register] = state.values.floats[0]
+            registers.nulls[place, register] = state.values.nulls[0]
     return _DONE, made
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _candidates(automata, events, event, node, row):
+def candidates(automata, events, event, row):
     """The entries of a signature whose values the event has."""
     signatures = automata.signatures
     lane, other = signatures[row, 1], signatures[row, 2]
     if signatures[row, 0] < 0:
         return lane, other
-    word = mixed(_apart(node), signatures[row, 0])
+    word = automata.signature_words[row]
+    value = other_value = np.int64(0)
     if lane >= 0:
         if events.int_nulls[lane, event]:
             return np.int32(0), np.int32(0)
-        word = mixed(word, events.ints[lane, event])
+        value = events.ints[lane, event]
+        word = mixed(word, value)
         if other >= 0:
             if events.int_nulls[other, event]:
                 return np.int32(0), np.int32(0)
-            word = mixed(word, events.ints[other, event])
-    word |= _ONE
-    last = np.uint64(len(automata.fr_keys) - 1)
+            other_value = events.ints[other, event]
+            word = mixed(word, other_value)
+    table = automata.fr_table
+    last = np.uint64(len(table) - 1)
     place = word >> _SHIFT & last
-    while automata.fr_keys[place] != word and automata.fr_keys[place] != 0:
+    while table[place, _SIGNATURE] != 0:
+        if (
+            table[place, _SIGNATURE] == row + 1
+            and table[place, _VALUE] == value
+            and table[place, _OTHER_VALUE] == other_value
+        ):
+            return np.int32(table[place, _ENTRIES] >> 32), np.int32(table[place, _ENTRIES] & _LOWER_HALF)
         place = (place + _ONE) & last
-    return automata.fr_ranges[place, 0], automata.fr_ranges[place, 1]
+    return np.int32(0), np.int32(0)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _leave(automata, state, events, results, node, instance, event, duration, made):
+def entry_holds(automata, events, event, entry):
+    """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
+    entries = automata.fr_entries
+    for test in (_LANE, _OTHER_LANE):
+        lane = entries[entry, test]
+        if lane >= 0:
+            value = events.ints[lane, event]
+            if value < entries[entry, test + 1] or value > entries[entry, test + 2] or events.int_nulls[lane, event]:
+                return False
+    if entries[entry, _CONJUNCT] & 1:
+        return static_holds(automata.conjuncts, automata.atoms, events, event, entries[entry, _CONJUNCT] >> 2)
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def leave(automata, state, events, results, node, instance, event, duration, made):
     """Try all edges out of a node, through the FR index where there are many."""
-    counters = state.counters
-    counters[_FIRED] += 1
+    counters, edges = state.counters, automata.edges
+    lane = automata.gates[node, 0]
+    if lane >= 0 and (events.ints[lane, event] != automata.gates[node, 1] or events.int_nulls[lane, event]):
+        return _DONE, made
     fired = counters[_FIRED]
     slot = automata.nodes[node, _SLOT]
-    first_edge, last_edge = automata.nodes[node, _EDGE_FIRST], automata.nodes[node + 1, _EDGE_FIRST]
     for row in range(automata.nodes[node, _SIGNATURE_FIRST], automata.nodes[node + 1, _SIGNATURE_FIRST]):
-        first, last = _candidates(automata, events, event, node, row)
+        first, last = candidates(automata, events, event, row)
         for entry in range(first, last):
-            edge = automata.fr_entries[entry, 0]
-            conjunct = automata.fr_entries[entry, 1]
-            # Two nodes can share a hash.
-            if edge < first_edge or edge >= last_edge:
-                continue
-            if not _static_holds(automata.conjuncts, automata.atoms, events, event, conjunct):
+            if not entry_holds(automata, events, event, entry):
                 continue
             counters[_STATIC_MATCHES] += 1
-            if state.edge_stamps[edge] == fired:
+            edge = automata.fr_entries[entry, _EDGE]
+            has_more = edges[edge + 1, _EDGE_CONJUNCT_FIRST] - edges[edge, _EDGE_CONJUNCT_FIRST] > 1
+            if has_more and state.edge_stamps[edge] == fired:
                 continue
-            if duration < automata.conjuncts[conjunct, _LEAST] or duration > automata.conjuncts[conjunct, _GREATEST]:
-                continue
-            if _programs_hold(automata, state, events, instance, event, conjunct):
+            if automata.fr_entries[entry, _CONJUNCT] & 2:
+                conjunct = automata.fr_entries[entry, _CONJUNCT] >> 2
+                least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
+                if duration < least or duration > greatest:
+                    continue
+                if not programs_hold(automata, state, events, instance, event, conjunct):
+                    continue
+            if has_more:
                 state.edge_stamps[edge] = fired
-                status, made = _fire(automata, state, events, results, slot, instance, event, edge, made)
-                if status != _DONE:
-                    return status, made
+            status, made = fire(automata, state, events, results, slot, instance, event, edge, made)
+            if status != _DONE:
+                return status, made
     return _DONE, made
 
 
 # ── Events ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _takes(automata, state, events, instance, event, node, mask, duration):
-    """Whether the filter predicate holds, so that the event takes the instance."""
-    conjunct = automata.nodes[node, _FILTER_FIRST]
-    while mask != 0:
-        if mask & 1:
-            least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
-            lasts = least <= duration and duration <= greatest
-            if lasts and _programs_hold(automata, state, events, instance, event, conjunct):
-                return True
-        mask >>= 1
-        conjunct += 1
-    return False
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -476,7 +254,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
     serial = counters[_SERIAL]
     begin, end = events.times[event, _START], events.times[event, _END]
     an_lists = len(automata.an_lanes)
-    # List -1 is the start itself, 0 the nodes that every event looks at; then AN's lanes, then AI's.
+    # List -1 is the start itself, 0 the waits that every event looks at; then AN's lanes, then AI's.
     for number in range(-1, 1 + an_lists + len(automata.ai_lanes)):
         instance = -1
         cursor = np.int64(-1)
@@ -490,67 +268,78 @@ def _read(automata, state, events, results, event, moment, taken, made):
             if events.int_nulls[lane, event]:
                 continue
             value = events.ints[lane, event]
-            word = mixed(_apart(lane), value)
+            word = mixed(apart(lane), value)
             if dynamic:
                 cursor = np.int64(state.ai_heads[np.int64(word & np.uint64(len(state.ai_heads) - 1))])
             else:
                 cursor = np.int64(state.an_heads[np.int64(word & np.uint64(automata.an_mask))])
         mask = 0
-        node = np.int64(0)
+        wait = np.int64(0)
         at_start = number < 0
         while True:
+            node, member = np.int64(0), np.int64(-1)
+            duration = end - begin + 1
             if number < 0:
                 if not at_start:
                     break
                 at_start = False
-            elif dynamic:
-                instance = cursor
-                if instance < 0:
-                    break
-                cursor = np.int64(links[instance, _FOLLOWING])
-                node = np.int64(links[instance, _NODE])
-                if state.times[instance, _KEY] != value or automata.nodes[node, _KEY_LANE] != lane:
-                    continue
-                mask = _filter_mask(automata, places, serial, events, node, event)
-                if mask == 0:
-                    continue
             else:
-                if instance >= 0:
-                    instance = links[instance, _FOLLOWING]
-                while instance < 0 and cursor >= 0:
-                    if number == 0:
-                        node = cursor
-                        cursor = places[node, _NODE_FOLLOWING]
-                    else:
-                        node = np.int64(automata.an_entries[cursor, 0])
-                        cursor = np.int64(state.an_links[cursor, 0])
-                    # A node may stand in several lists, one for each conjunct of its filter predicate.
-                    if places[node, _NODE_STAMP] != serial:
-                        counters[_NODES_READ] += 1
-                        mask = _filter_mask(automata, places, serial, events, node, event)
-                        if mask != 0:
-                            instance = places[node, _HEAD]
-                if instance < 0:
-                    break
-            is_dead = False
-            duration = end - begin + 1
-            if number >= 0:
-                counters[_INSTANCES_READ] += 1
+                if dynamic:
+                    instance = cursor
+                    if instance < 0:
+                        break
+                    cursor = np.int64(links[instance, _FOLLOWING])
+                    wait = np.int64(links[instance, _WAIT])
+                    if state.times[instance, _KEY] != value or automata.waits[wait, _KEY_LANE] != lane:
+                        continue
+                    mask = filter_mask(automata, places, serial, events, wait, event)
+                    if mask == 0:
+                        continue
+                else:
+                    if instance >= 0:
+                        instance = np.int64(links[instance, _FOLLOWING])
+                    while instance < 0 and cursor >= 0:
+                        if number == 0:
+                            wait = cursor
+                            cursor = places[wait, _WAIT_FOLLOWING]
+                        else:
+                            wait = np.int64(automata.an_entries[cursor, 0])
+                            cursor = np.int64(state.an_links[cursor, 0])
+                        # A wait may stand in several lists, one for each conjunct of its filter predicate.
+                        if places[wait, _WAIT_STAMP] != serial:
+                            counters[_WAITS_READ] += 1
+                            mask = filter_mask(automata, places, serial, events, wait, event)
+                            if mask != 0:
+                                instance = places[wait, _HEAD]
+                    if instance < 0:
+                        break
+                counters[_BUNDLES_READ] += 1
+                counters[_INSTANCES_READ] += links[instance, _MEMBER_COUNT]
                 # What begins before the instance has ended does not follow it: the filter edge lets it pass.
                 if begin <= state.times[instance, _END]:
                     continue
                 duration = end - state.times[instance, _START] + 1
-                is_dead = duration > automata.life[node]
-                if not is_dead and not _takes(automata, state, events, instance, event, node, mask, duration):
+                is_dead = duration > automata.life[wait]
+                if not is_dead and not takes(automata, state, events, instance, event, wait, mask, duration):
                     continue
                 if state.times[instance, _STAMP] != moment:
                     state.times[instance, _STAMP] = moment
                     links[taken, _TAKEN] = instance
                     taken += 1
-            if not is_dead:
-                status, made = _leave(automata, state, events, results, node, instance, event, duration, made)
+                if is_dead:
+                    continue
+                member = np.int64(links[instance, _MEMBER_HEAD])
+                node = np.int64(state.members[member, 0])
+                member = np.int64(state.members[member, 1])
+            counters[_FIRED] += 1
+            while True:
+                status, made = leave(automata, state, events, results, node, instance, event, duration, made)
                 if status != _DONE:
                     return status, taken, made
+                if member < 0:
+                    break
+                node = np.int64(state.members[member, 0])
+                member = np.int64(state.members[member, 1])
     return _DONE, taken, made
 
 
@@ -569,6 +358,7 @@ def advance(automata, state, events, first, last, results, moment):
         made = 0
         found = results.count[0]
         free = counters[_FREE]
+        members = counters[_MEMBERS]
         status = _DONE
         while after < last and events.times[after, _END] == now and status == _DONE:
             status, taken, made = _read(automata, state, events, results, after, moment, taken, made)
@@ -577,15 +367,16 @@ def advance(automata, state, events, first, last, results, moment):
             # Nothing of this moment has happened.
             results.count[0] = found
             counters[_FREE] = free
+            counters[_MEMBERS] = members
             for k in range(made):
                 state.links[state.links[k, _MADE], _NODE] = -1
             return position, status, moment
         for k in range(made):
-            _link(automata, state, events, state.links[k, _MADE])
+            link(automata, state, events, state.links[k, _MADE])
         for k in range(taken):
-            _unlink(automata, state, state.links[k, _TAKEN])
+            unlink(automata, state, state.links[k, _TAKEN])
         counters[_EVENTS] += after - position
-        counters[_CREATED] += made
+        counters[_CREATED] += counters[_MEMBERS] - members
         counters[_RESULTS] += results.count[0] - found
         position = after
     return position, _DONE, moment

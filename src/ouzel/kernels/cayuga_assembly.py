@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, apart, mix, mixed
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns
+from ouzel.kernels.cayuga_indexes import (
+    FR_EDGES_MIN,
+    ConjunctBlock,
+    an_index,
+    count_rest,
+    find_words,
+    first_of,
+    fr_index,
+    places_of,
+    write_entries,
+    write_gates,
+)
 from ouzel.kernels.cayuga_tables import (
     INT64_MAX,
     INT64_MIN,
@@ -17,23 +29,27 @@ from ouzel.kernels.cayuga_tables import (
     Code,
     Conjunct,
     Edge,
+    Entry,
     Finding,
     Node,
     ProgramTable,
+    Wait,
 )
 
-# Nodes with fewer edges are not worth an index.
-FR_EDGES_MIN = 9
 _GREATEST = int(Conjunct.GREATEST)
-_SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Owners(NamedTuple):
-    """The query that a merged node is built from: its pattern, place and row."""
+    """The query that a merged node is built from: its pattern, place and row; and how the node waits.
+
+    Nodes are numbered from 1 on, so the first one here is node 1. So are waits.
+    """
 
     pattern: NDArray[np.int32]
     place: NDArray[np.int32]
     row: NDArray[np.int32]
+    wait: NDArray[np.int32]  # -1: the node is final
+    first_of_wait: NDArray[np.int32]  # by wait: the first place here that waits so
 
     @property
     def total(self) -> int:
@@ -48,73 +64,30 @@ class MergedEdges(NamedTuple):
     blocks: list[tuple[int, int, NDArray[np.int32]]]  # pattern, number of the edge, rows
 
 
-class _ConjunctBlock(NamedTuple):
-    """One conjunct of one edge or node of a pattern, for the rows that are built."""
-
-    pattern: int
-    columns: ConjunctColumns
-    rows: NDArray[np.int32]
-    owners: NDArray[np.int64]
-
-
 def _conjunct_blocks(
     pattern: int, conjuncts: Sequence[ConjunctColumns], rows: NDArray[np.int32], owners: NDArray[np.int64]
-) -> list[_ConjunctBlock]:
+) -> list[ConjunctBlock]:
     blocks = []
     for columns in conjuncts:
         if columns.enabled is None:
-            blocks.append(_ConjunctBlock(pattern, columns, rows, owners))
+            blocks.append(ConjunctBlock(pattern, columns, rows, owners))
         else:
             chosen = columns.enabled[rows]
-            blocks.append(_ConjunctBlock(pattern, columns, rows[chosen], owners[chosen]))
+            blocks.append(ConjunctBlock(pattern, columns, rows[chosen], owners[chosen]))
     return blocks
 
 
-def equalities(conjunct: ConjunctColumns, rows: NDArray[np.int32]) -> Ints:
-    """[row, 4] lane and value of the first two equalities of a conjunct; lane -1 where there is none."""
-    if not conjunct.atoms:
-        return np.tile(np.array([-1, 0], np.int64), (len(rows), 2))
-    found: Ints = conjunct.table.keys[rows]
-    return found
-
-
 @njit(cache=True)
-def _find_words(words, signatures, source, owners, keys):
-    """What the FR index finds a conjunct of an edge by: its node, which lanes it compares, and their values."""
-    for k in range(len(words)):
-        lane, other = keys[k, 0], keys[k, 2]
-        signatures[k] = (lane + 1) * 65536 + other + 1
-        word = mix((np.uint64(source[owners[k]]) + np.uint64(1)) * _SECOND_FACTOR, signatures[k])
-        if lane >= 0:
-            word = mix(word, keys[k, 1])
-        if other >= 0:
-            word = mix(word, keys[k, 3])
-        words[k] = word | np.uint64(1)
-
-
-@njit(cache=True)
-def _places(owners, first):
-    """Where things go so that they stand by owner, in the order they have within one."""
-    following = first.copy()
-    place = np.empty(len(owners), np.int64)
-    for k in range(len(owners)):
-        place[k] = following[owners[k]]
-        following[owners[k]] += 1
-    return place
-
-
-@njit(cache=True)
-def _write_atoms(atoms, first, places, rows, lane, negated, low_at, high_at, columns, present):
+def _write_atoms(atoms, first, places, rows, table, counts):
     for k in range(len(rows)):
-        row = rows[k]
         place = first[places[k]]
-        for atom in range(len(lane)):
-            if present[row, atom]:
-                atoms[place, 0] = lane[atom]
-                atoms[place, 1] = negated[atom]
-                atoms[place, 2] = columns[low_at[atom], row]
-                atoms[place, 3] = columns[high_at[atom], row]
-                place += 1
+        for atom in range(counts[rows[k]]):
+            code = table[rows[k], atom, 0]
+            atoms[place, 0] = code >> 1
+            atoms[place, 1] = code & 1
+            atoms[place, 2] = table[rows[k], atom, 1]
+            atoms[place, 3] = table[rows[k], atom, 2]
+            place += 1
 
 
 @njit(cache=True)
@@ -132,7 +105,7 @@ def assembled(
 ) -> Automata:
     """The automata of merged nodes and edges, with their indexes."""
     edge_count = len(edges.source)
-    edge_blocks: list[_ConjunctBlock] = []
+    edge_blocks: list[ConjunctBlock] = []
     begin = 0
     for number, index, rows in edges.blocks:
         ids = np.arange(begin, begin + len(rows), dtype=np.int64)
@@ -143,98 +116,116 @@ def assembled(
     keys = []
     for block in edge_blocks:
         signature, word = np.empty(len(block.rows), np.int64), np.empty(len(block.rows), np.uint64)
-        _find_words(word, signature, edges.source, block.owners, equalities(block.columns, block.rows))
+        find_words(word, signature, edges.source[block.owners], block.rows, *block.columns.table)
         words[block.owners] = word
         keys.append((signature, word))
     order = np.argsort(edges.source.astype(np.uint64) << np.uint64(32) | words >> np.uint64(32))
     new_edge = np.empty(edge_count, np.int64)
     new_edge[order] = np.arange(edge_count)
     source, target = edges.source[order], edges.target[order]
-    edge_first = _first_of(source, count)
+    edge_first = first_of(source, count)
 
-    node_blocks: list[_ConjunctBlock] = []
     slot = np.zeros(count, np.int32)
-    key = np.full((count, 3), -1, np.int32)
-    final = np.zeros(count, np.uint8)
     for number, pattern in enumerate(patterns):
-        for place in range(1, len(pattern.nodes)):
-            ids = np.flatnonzero((owners.pattern == number) & (owners.place == place))
-            if not ids.size:
-                continue
-            node = pattern.nodes[place]
-            slot[ids + 1] = node.slot
-            final[ids + 1] = place == len(pattern.nodes) - 1
-            if node.key is not None:
-                key[ids + 1] = node.key
-            node_blocks += _conjunct_blocks(number, node.conjuncts, owners.row[ids], edge_count + ids + 1)
+        slots = np.array([node.slot for node in pattern.nodes], np.int32)
+        mine = slice(None) if len(patterns) == 1 else owners.pattern == number
+        slot[1:][mine] = slots[owners.place[mine]]
+    wait_blocks, key = _waits(patterns, owners, edge_count)
+    wait_count = len(key)
+    wait = np.concatenate([np.zeros(1, np.int32), owners.wait])
 
     edge_blocks = [block._replace(owners=new_edge[block.owners]) for block in edge_blocks]
-    conjuncts = _place_conjuncts([*edge_blocks, *node_blocks], edge_count + count, patterns)
-    static = _static_keys(node_blocks, edge_count, count, key[:, 0] >= 0)
-    finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(static.usable, Finding.STATIC, Finding.EVERY))
-    fr = _fr_index(edge_blocks, keys, conjuncts.of_block[: len(edge_blocks)], source, edge_first)
+    conjuncts = _place_conjuncts([*edge_blocks, *wait_blocks], edge_count + wait_count, patterns)
+    an = an_index(wait_blocks, edge_count, wait_count, key[:, 0] >= 0)
+    finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(an.usable, Finding.STATIC, Finding.EVERY))
+    is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
+    fr = fr_index(edge_blocks, keys, conjuncts.of_block[: len(edge_blocks)], source, is_indexed)
+    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, (source, is_indexed, wait, *an.keys))
     registers = _registers(patterns, edges, new_edge)
-    life = _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, final, np.empty(count, np.int64))
+    life = np.full(wait_count, INT64_MIN, np.int64)
+    _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
     nodes = np.zeros((count + 1, len(Node)), np.int32)
     nodes[:, Node.EDGE_FIRST] = edge_first
-    nodes[:, Node.CONJUNCT_FIRST] = conjuncts.first[edge_count:]
     nodes[:, Node.SIGNATURE_FIRST] = fr.signature_first
-    nodes[:, Node.AN_FIRST] = static.first
     nodes[:count, Node.SLOT] = slot
-    nodes[:count, Node.FINDING] = finding
-    nodes[:count, Node.KEY_LANE : Node.KEY_VALUE_LANE + 1] = key
-    nodes[:count, Node.FINAL] = final
+    nodes[:count, Node.WAIT] = wait
+    gates = np.full((count, 2), -1, np.int64)
+    for block in edge_blocks:
+        held = block.columns.table
+        if len(held.equal):
+            write_gates(
+                gates, block.rows, block.owners, source, edge_first, conjuncts.first, wait, an.keys.lane, held.atoms,
+                held.equal,
+            )  # fmt: skip
+    waits = np.zeros((wait_count + 1, len(Wait)), np.int32)
+    waits[:, Wait.CONJUNCT_FIRST] = conjuncts.first[edge_count:]
+    waits[:, Wait.AN_FIRST] = an.first
+    waits[:wait_count, Wait.FINDING] = finding
+    waits[:wait_count, Wait.KEY_LANE : Wait.KEY_VALUE_LANE + 1] = key
     table = np.zeros((edge_count + 1, len(Edge)), np.int32)
     table[:edge_count, Edge.TARGET] = target
     table[:, Edge.CONJUNCT_FIRST] = conjuncts.first[: edge_count + 1]
     table[:, Edge.REGISTER_FIRST] = registers[0]
+    table[:edge_count, Edge.WAIT] = wait[target]
     return Automata(
         nodes=nodes,
+        gates=gates,
+        waits=waits,
         life=life,
         edges=table,
         registers=registers[1],
         conjuncts=conjuncts.table,
-        atoms=conjuncts.atoms,
+        atoms=atoms,
         programs=conjuncts.programs,
         code=Code(*programs.arrays(), *_parameters(patterns)),
         signatures=fr.signatures,
-        fr_keys=fr.keys,
-        fr_ranges=fr.ranges,
-        fr_entries=fr.entries,
-        an_entries=static.entries,
-        an_lanes=static.lanes,
-        an_mask=static.mask,
+        signature_words=fr.signature_words,
+        fr_table=fr.table,
+        fr_entries=entries,
+        an_entries=an.entries,
+        an_lanes=an.lanes,
+        an_mask=an.mask,
         ai_lanes=np.unique(key[key[:, 0] >= 0, 0]).astype(np.int32),
     )
 
 
-def _first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
-    """Where each owner's things begin, once they stand in the order of their owners."""
-    return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]).astype(np.int32)
+def _waits(
+    patterns: Sequence[PatternColumns], owners: Owners, edge_count: int
+) -> tuple[list[ConjunctBlock], NDArray[np.int32]]:
+    """The filter predicates of all waits, and by which value of their own instances are found."""
+    blocks: list[ConjunctBlock] = []
+    chosen = owners.first_of_wait[1:]
+    key = np.full((len(chosen) + 1, 3), -1, np.int32)
+    for number, pattern in enumerate(patterns):
+        for place in range(1, len(pattern.nodes) - 1):
+            ids = np.flatnonzero((owners.pattern[chosen] == number) & (owners.place[chosen] == place))
+            if not ids.size:
+                continue
+            node = pattern.nodes[place]
+            if node.key is not None:
+                key[ids + 1] = node.key
+            blocks += _conjunct_blocks(number, node.conjuncts, owners.row[chosen[ids]], edge_count + ids + 1)
+    return blocks, key
 
 
 class _Conjuncts(NamedTuple):
     first: NDArray[np.int32]  # by owner
     table: Ints
-    atoms: Ints
     programs: NDArray[np.int32]
     of_block: list[Ints]
 
 
 def _place_conjuncts(
-    blocks: Sequence[_ConjunctBlock], owner_count: int, patterns: Sequence[PatternColumns]
+    blocks: Sequence[ConjunctBlock], owner_count: int, patterns: Sequence[PatternColumns]
 ) -> _Conjuncts:
-    """Conjuncts in order of their owners, with their atoms and programs beside them."""
+    """Conjuncts in order of their owners, with their programs beside them."""
     owners = np.concatenate([block.owners for block in blocks] or [np.empty(0, np.int64)])
     total = len(owners)
-    first = _first_of(owners, owner_count)
-    place = _places(owners, first)
-    atom_count = np.zeros(total, np.int64)
+    first = first_of(owners, owner_count)
+    place = places_of(owners, first)
     program_count = np.zeros(total, np.int64)
-    table = np.zeros((total + 1, len(Conjunct)), np.int64)
-    table[:, Conjunct.PARAMETER_ROW] = -1
-    table[:, Conjunct.LEAST] = INT64_MIN
-    table[:, Conjunct.GREATEST] = INT64_MAX
+    table = np.empty((total + 1, len(Conjunct)), np.int64)
+    table[:] = np.array([0, 0, -1, INT64_MIN, INT64_MAX], np.int64)
     of_block = []
     begin = 0
     row_begin = np.cumsum([0, *(len(p.parameter_ints) for p in patterns)])
@@ -242,8 +233,6 @@ def _place_conjuncts(
         mine = place[begin : begin + len(block.rows)]
         begin += len(block.rows)
         of_block.append(mine)
-        if block.columns.atoms:
-            atom_count[mine] = block.columns.table.counts[block.rows]
         if block.columns.programs:
             program_count[mine] = len(block.columns.programs)
         for column, bound in ((Conjunct.LEAST, block.columns.least), (Conjunct.GREATEST, block.columns.greatest)):
@@ -251,136 +240,45 @@ def _place_conjuncts(
                 _write_column(table, int(column), mine, block.rows, np.ascontiguousarray(bound))
         if patterns[block.pattern].parameter_ints.size:
             table[mine, Conjunct.PARAMETER_ROW] = row_begin[block.pattern] + block.rows
-    atom_first = np.concatenate([[0], np.cumsum(atom_count)])
     program_first = np.concatenate([[0], np.cumsum(program_count)])
-    atoms = np.zeros((int(atom_first[-1]), 4), np.int64)
     programs = np.zeros(int(program_first[-1]), np.int32)
     for block, mine in zip(blocks, of_block, strict=True):
-        one = block.columns.table
-        _write_atoms(
-            atoms,
-            atom_first,
-            mine,
-            block.rows,
-            one.lane,
-            one.negated,
-            one.low_at,
-            one.high_at,
-            one.columns,
-            one.present,
-        )
         for k, program in enumerate(block.columns.programs):
             programs[program_first[mine] + k] = program
-    table[:, Conjunct.ATOM_FIRST] = atom_first
     table[:, Conjunct.PROGRAM_FIRST] = program_first
-    return _Conjuncts(first, table, atoms, programs, of_block)
+    return _Conjuncts(first, table, programs, of_block)
 
 
-class _Fr(NamedTuple):
-    signature_first: NDArray[np.int32]
-    signatures: NDArray[np.int32]
-    keys: Words
-    ranges: NDArray[np.int32]
-    entries: NDArray[np.int32]
-
-
-def _fr_index(
-    blocks: Sequence[_ConjunctBlock],
-    keys: Sequence[tuple[Ints, Words]],
-    conjunct_of: Sequence[Ints],
-    source: NDArray[np.int32],
-    edge_first: NDArray[np.int32],
-) -> _Fr:
-    """Entries of nodes with few edges stand one after the other; those of others by what a hash finds them by."""
-    nodes = len(edge_first) - 1
-    is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
-    total = sum(len(block.owners) for block in blocks)
-    # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
-    edge, signature, word = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.uint64)
-    for block, (block_signature, block_word), mine in zip(blocks, keys, conjunct_of, strict=True):
-        edge[mine], signature[mine], word[mine] = block.owners, block_signature, block_word
-    node = source[edge].astype(np.int64)
-    indexed = is_indexed[node]
-    # First the entries that no hash finds, then the others by hash.
-    found = np.flatnonzero(indexed)
-    order = np.concatenate([np.flatnonzero(~indexed), found[np.argsort(word[found])]])
-    entries = np.stack([edge[order], order], axis=1).astype(np.int32)
-    direct = total - len(found)
-    listed = node[order[:direct]]
-    begins = np.flatnonzero(np.diff(listed, prepend=-1))
-    ends = np.append(begins[1:], direct)[: len(begins)]
-    rows = [np.stack([np.full(len(begins), -1), begins, ends], axis=1)]
-    owners = [listed[begins]]
-    words = word[order][direct:]
-    table, ranges = np.zeros(1, np.uint64), np.zeros((1, 2), np.int32)
-    if len(words):
-        begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
-        ends = np.append(begins[1:], len(words))
-        places = 1 << int(2 * len(begins)).bit_length()
-        table, ranges = np.zeros(places, np.uint64), np.zeros((places, 2), np.int32)
-        _insert(words[begins], begins + direct, ends + direct, table, ranges)
-        pairs = np.sort(node[indexed] << 33 | signature[indexed])
-        pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
-        number = pairs & ((1 << 33) - 1)
-        rows.append(np.stack([number, (number >> 16) - 1, (number & 65535) - 1], axis=1))
-        owners.append(pairs >> 33)
-    owner = np.concatenate(owners)
-    by_node = np.argsort(owner, kind="stable")
-    signature_first = _first_of(owner, nodes)
-    return _Fr(signature_first, np.concatenate(rows)[by_node].astype(np.int32), table, ranges, entries)
-
-
-@njit(cache=True)
-def _insert(words, begins, ends, table, ranges):
-    mask = np.uint64(len(table) - 1)
-    for k in range(len(words)):
-        place = words[k] >> np.uint64(32) & mask
-        while table[place] != 0:
-            place = (place + np.uint64(1)) & mask
-        table[place] = words[k]
-        ranges[place, 0] = begins[k]
-        ranges[place, 1] = ends[k]
-
-
-class _Static(NamedTuple):
-    usable: NDArray[np.bool_]
-    first: NDArray[np.int32]
-    entries: NDArray[np.int32]  # [entry, 2]: node, bucket
-    lanes: NDArray[np.int32]
-    mask: int
-
-
-def _static_keys(
-    blocks: Sequence[_ConjunctBlock], edge_count: int, nodes: int, otherwise: NDArray[np.bool_]
-) -> _Static:
-    """The AN index: nodes by a value that each conjunct of their filter predicate fixes, if all of them do."""
-    usable = np.zeros(nodes, bool)
-    spoilt = np.zeros(nodes, bool)
-    found = []
-    for block in blocks:
-        lane, value = equalities(block.columns, block.rows).T[:2]
-        node = block.owners - edge_count
-        usable[node[lane >= 0]] = True
-        spoilt[node[lane < 0]] = True
-        found.append((node, lane, value))
-    usable &= ~spoilt & ~otherwise
-    node, lane, value = (np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3))
-    chosen = usable[node] if len(node) else np.empty(0, bool)
-    node, lane, value = node[chosen], lane[chosen], value[chosen]
-    first = _first_of(node, nodes)
-    place = _places(node, first)
-    words = mixed(apart(lane), value)
-    # Roomy: who shares a bucket is looked at in vain by every event that has the other's value.
-    mask = (1 << max(4, int(16 * _distinct(words)).bit_length())) - 1
-    entries = np.empty((len(node), 2), np.int32)
-    entries[place, 0] = node
-    entries[place, 1] = (words & np.uint64(mask)).astype(np.int32)
-    return _Static(usable, first, entries, np.flatnonzero(np.bincount(lane)).astype(np.int32), mask)
-
-
-def _distinct(words: Words) -> int:
-    ordered = np.sort(words)
-    return int((ordered[1:] != ordered[:-1]).sum()) + 1 if len(words) else 0
+def _predicates(
+    conjuncts: _Conjuncts,
+    edge_blocks: Sequence[ConjunctBlock],
+    wait_blocks: Sequence[ConjunctBlock],
+    entry_of: Ints,
+    known: tuple[Any, ...],
+) -> tuple[Ints, Ints]:
+    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for."""
+    edge_places = conjuncts.of_block[: len(edge_blocks)]
+    wait_places = conjuncts.of_block[len(edge_blocks) :]
+    atom_count = np.zeros(len(conjuncts.table) - 1, np.int64)
+    for block, mine in zip(edge_blocks, edge_places, strict=True):
+        count_rest(atom_count, mine, block.rows, block.owners, *known, *block.columns.table)
+    for block, mine in zip(wait_blocks, wait_places, strict=True):
+        if block.columns.atoms:
+            atom_count[mine] = block.columns.table.counts[block.rows]
+    first = np.zeros(len(atom_count) + 1, np.int64)
+    np.cumsum(atom_count, out=first[1:])
+    conjuncts.table[:, Conjunct.ATOM_FIRST] = first
+    atoms = np.empty((int(first[-1]), 4), np.int64)
+    entries = np.zeros((len(entry_of), len(Entry)), np.int64)
+    for block, mine in zip(edge_blocks, edge_places, strict=True):
+        columns = block.columns
+        is_plain = not columns.programs and columns.least is None and columns.greatest is None
+        write_entries(entries, entry_of, mine, block.rows, block.owners, *known, *columns.table, atoms, first, is_plain)
+    for block, mine in zip(wait_blocks, wait_places, strict=True):
+        if block.columns.atoms:
+            table = block.columns.table
+            _write_atoms(atoms, first, mine, block.rows, table.atoms, table.counts)
+    return atoms, entries
 
 
 def _registers(
@@ -404,24 +302,27 @@ def _registers(
 
 
 @njit(cache=True)
-def _lives(edge_first, target, conjunct_first, conjuncts, edge_count, final, life):
-    """How long an instance may last at each node and still lead to a result. Edges lead to higher numbers."""
-    for node in range(len(life) - 1, -1, -1):
-        if final[node]:
-            life[node] = INT64_MAX
+def _lives(edge_first, target, conjunct_first, conjuncts, edge_count, wait, node_life, life):
+    """How long an instance may last at each node, and so in each wait, and still lead to a result.
+
+    Edges lead to higher numbers.
+    """
+    for node in range(len(node_life) - 1, -1, -1):
+        if wait[node] < 0:
+            node_life[node] = INT64_MAX
             continue
         longest = np.int64(INT64_MIN)
         for edge in range(edge_first[node], edge_first[node + 1]):
             if target[edge] == node:
                 continue
             for conjunct in range(conjunct_first[edge], conjunct_first[edge + 1]):
-                longest = max(longest, min(conjuncts[conjunct, _GREATEST], life[target[edge]]))
+                longest = max(longest, min(conjuncts[conjunct, _GREATEST], node_life[target[edge]]))
         allowed = np.int64(INT64_MIN)
-        owner = edge_count + node
+        owner = edge_count + wait[node]
         for conjunct in range(conjunct_first[owner], conjunct_first[owner + 1]):
             allowed = max(allowed, conjuncts[conjunct, _GREATEST])
-        life[node] = min(longest, allowed)
-    return life
+        node_life[node] = min(longest, allowed)
+        life[wait[node]] = max(life[wait[node]], node_life[node])
 
 
 def _parameters(patterns: Sequence[PatternColumns]) -> tuple[Ints, NDArray[np.float64], NDArray[np.uint8]]:

@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.cayuga_assembly import MergedEdges, Owners, assembled, equalities
-from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, mix, mixed
+from ouzel.kernels.cayuga_assembly import MergedEdges, Owners, assembled
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, mix
+from ouzel.kernels.cayuga_indexes import find_words
 from ouzel.kernels.cayuga_tables import Automata, ProgramTable
 
 _SEEDS = (np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344))
@@ -38,17 +39,15 @@ def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: 
 
 
 @njit(cache=True)
-def _fold_atoms(words, lane, negated, low_at, high_at, columns, present):
+def _fold_atoms(words, atoms, counts):
     """Add the hashes of a conjunct's atoms: a sum, since the order of atoms says nothing."""
     for row in range(words.shape[1]):
-        for atom in range(len(lane)):
-            if present[row, atom]:
-                code = 2 * lane[atom] + negated[atom]
-                for k in range(2):
-                    word = mix(mix(_SEEDS[k], code), columns[low_at[atom], row])
-                    if low_at[atom] != high_at[atom]:
-                        word = mix(word, columns[high_at[atom], row])
-                    words[k, row] += word
+        for atom in range(counts[row]):
+            for k in range(2):
+                word = mix(mix(_SEEDS[k], atoms[row, atom, 0]), atoms[row, atom, 1])
+                if atoms[row, atom, 1] != atoms[row, atom, 2]:
+                    word = mix(word, atoms[row, atom, 2])
+                words[k, row] += word
 
 
 @njit(cache=True)
@@ -86,7 +85,7 @@ def _conjunct_words(conjunct: ConjunctColumns, pattern: PatternColumns) -> Words
     words = np.zeros((2, pattern.count), np.uint64)
     if conjunct.atoms:
         table = conjunct.table
-        _fold_atoms(words, table.lane, table.negated, table.low_at, table.high_at, table.columns, table.present)
+        _fold_atoms(words, table.atoms, table.counts)
     for program in conjunct.programs:
         _fold_one(words, program)
     if conjunct.programs:
@@ -108,15 +107,17 @@ def _predicate_words(conjuncts: Sequence[ConjunctColumns], pattern: PatternColum
     return words
 
 
-def _place_words(pattern: PatternColumns) -> list[Words]:
-    """For every place: what leads to it and how it waits, by query."""
+def _place_words(pattern: PatternColumns) -> tuple[list[Words], list[Words]]:
+    """For every place: what leads to it and how it waits, and how it waits alone, by query."""
     found: list[Words] = [_seeded(pattern.count)]
+    waits: list[Words] = [found[0]]
     for place in range(1, len(pattern.nodes)):
         node = pattern.nodes[place]
         words = _predicate_words(node.conjuncts, pattern)
         _fold_one(words, 2 * node.slot + (place == len(pattern.nodes) - 1))
         for part in node.key or (-1,):
             _fold_one(words, part)
+        waits.append(words.copy())
         for edge in pattern.edges:
             if edge.target == place:
                 label = _predicate_words(edge.conjuncts, pattern)
@@ -131,7 +132,46 @@ def _place_words(pattern: PatternColumns) -> list[Words]:
                 else:
                     _fold_words(words, found[edge.source])
         found.append(words)
-    return found
+    return found, waits
+
+
+@njit(cache=True)
+def _number_waits(words, final, table, numbers, wait, firsts):
+    """Number waits from 1 on, in the order of nodes, by their hashes; gives how many there are with the start's."""
+    mask = np.uint64(len(table) - 1)
+    count = 1
+    for node in range(len(final)):
+        if final[node]:
+            wait[node] = -1
+            continue
+        word = words[0, node] | np.uint64(1)
+        place = word & mask
+        while table[place] != 0 and table[place] != word:
+            place = (place + np.uint64(1)) & mask
+        if table[place] == 0:
+            table[place] = word
+            numbers[place] = count
+            firsts[count] = node
+            count += 1
+        elif words[1, firsts[numbers[place]]] != words[1, node]:
+            return -1
+        wait[node] = numbers[place]
+    return count
+
+
+def _waits(words: Words | None, final: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """How each node waits, and for each wait a node that waits so. Without hashes no two wait alike."""
+    total = len(final)
+    if words is None:
+        waiting = np.flatnonzero(~final).astype(np.int32)
+        wait = np.full(total, -1, np.int32)
+        wait[waiting] = np.arange(1, len(waiting) + 1, dtype=np.int32)
+        return wait, np.concatenate([np.zeros(1, np.int32), waiting])
+    places = 1 << max(4, 2 * total).bit_length()
+    wait, firsts = np.empty(total, np.int32), np.zeros(total + 1, np.int32)
+    count = _number_waits(words, final, np.zeros(places, np.uint64), np.zeros(places, np.int32), wait, firsts)
+    assert count > 0, "two different filter predicates have one hash"
+    return wait, firsts[:count]
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
@@ -145,9 +185,11 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
     row_of = np.concatenate(
         [np.tile(np.arange(p.count, dtype=np.int32), len(p.nodes) - 1) for p in patterns] or [np.empty(0, np.int32)]
     )
+    wait_words = None
     if merge and total:
-        words = [one for pattern in patterns for one in _place_words(pattern)[1:]]
-        first, second = (np.concatenate([one[k] for one in words]) for k in (0, 1))
+        both = [_place_words(pattern) for pattern in patterns]
+        first, second = (np.concatenate([one[k] for words, _ in both for one in words[1:]]) for k in (0, 1))
+        wait_words = np.concatenate([one for _, words in both for one in words[1:]], axis=1)
         order = np.argsort(first)
         sorted_first, sorted_second = first[order], second[order]
         begins = np.ones(total, bool)
@@ -171,7 +213,10 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
         nodes[1:] = number[group[begin : begin + size]].reshape(len(pattern.nodes) - 1, pattern.count)
         node_of.append(nodes)
         begin += size
-    return node_of, Owners(pattern_of[chosen], place_of[chosen], row_of[chosen])
+    last = np.array([len(p.nodes) - 1 for p in patterns], np.int32)
+    final = place_of[chosen] == last[pattern_of[chosen]]
+    wait, firsts = _waits(None if wait_words is None else wait_words[:, chosen], final)
+    return node_of, Owners(pattern_of[chosen], place_of[chosen], row_of[chosen], wait, firsts)
 
 
 def _numbered(
@@ -202,9 +247,10 @@ def _numbered(
                 source = begins[k] + (entering.source - 1) * patterns[k].count + rows
                 near[chosen] = number[group[source]].astype(np.uint64)
             elif entering.conjuncts:
-                lane, value, other, other_value = equalities(entering.conjuncts[0], rows).T
-                word = mixed(mixed(lane.astype(np.uint64), value), other)
-                near[chosen] = mixed(word, other_value)
+                table = entering.conjuncts[0].table
+                words = np.zeros(len(rows), np.uint64)
+                find_words(words, np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int32), rows, *table)
+                near[chosen] = words
         mine = mine[np.argsort(near)]
         number[mine] = 1 + sum(one.size for one in order) + np.arange(len(mine), dtype=np.int32)
         order.append(mine)

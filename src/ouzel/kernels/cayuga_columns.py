@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -31,16 +31,11 @@ class RangeAtom(NamedTuple):
 
 
 class AtomTable(NamedTuple):
-    """The atoms of a conjunct side by side, equalities first, since they fail most often."""
+    """The atoms that each query has of a conjunct, side by side: equalities first."""
 
-    lane: Ints  # [atom]
-    negated: NDArray[np.bool_]
-    low_at: Ints  # [atom]: the row of `columns` that has the constants; the same as `high_at` where they are equal
-    high_at: Ints
-    columns: Ints  # [column, query]
-    present: NDArray[np.bool_]  # [query, atom]
-    counts: NDArray[np.int32]  # [query]: how many are present
-    keys: Ints  # [query, 4]: lane and value of the first two equalities; lane -1 where there is none
+    atoms: Ints  # [query, atom, 3]: twice the lane, plus one where negated; low; high
+    counts: NDArray[np.int32]  # [query]
+    equal: NDArray[np.int32]  # [query]: how many of them are equalities
 
 
 @dataclass(frozen=True)
@@ -55,52 +50,48 @@ class ConjunctColumns:
 
     @cached_property
     def table(self) -> AtomTable:
-        """All atoms, so that one pass over the queries reads them."""
+        """All atoms, so that whoever looks at a query finds them together."""
         atoms = sorted(self.atoms, key=lambda one: (not one.equality or one.negated, one.lane))
-        columns: list[Ints] = []
-        place: dict[int, int] = {}
-        for atom in atoms:
-            for column in (atom.low, atom.high):
-                if id(column) not in place:
-                    place[id(column)] = len(columns)
-                    columns.append(column)
         count = len(atoms[0].low) if atoms else 0
-        present = np.ones((count, len(atoms)), bool)
-        for k, atom in enumerate(atoms):
-            if atom.present is not None:
-                present[:, k] = atom.present
-        lane = np.array([atom.lane for atom in atoms], np.int64)
-        equal = sum(atom.equality and not atom.negated for atom in atoms)
-        low_at = np.array([place[id(atom.low)] for atom in atoms], np.int64)
-        table = AtomTable(
-            lane=lane,
-            negated=np.array([atom.negated for atom in atoms], bool),
-            low_at=low_at,
-            high_at=np.array([place[id(atom.high)] for atom in atoms], np.int64),
-            columns=np.stack(columns) if columns else np.empty((0, 0), np.int64),
-            present=present,
-            counts=np.empty(count, np.int32),
-            keys=np.empty((count, 4), np.int64),
-        )
-        _count(table.counts, table.keys, equal, lane, low_at, table.columns, present)
+        everyone = np.broadcast_to(np.ones(1, bool), count)
+        present = [everyone if atom.present is None else atom.present for atom in atoms]
+        width = int(np.sum(present, axis=0, dtype=np.int32).max()) if count else 0
+        table = AtomTable(np.empty((count, width, 3), np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32))
+        for atom, mine in zip(atoms, present, strict=True):
+            is_equality = atom.equality and not atom.negated
+            code = 2 * atom.lane + atom.negated
+            _append_atom(table.atoms, table.counts, table.equal, code, is_equality, atom.low, atom.high, mine)
         return table
 
 
-@njit(cache=True)
-def _count(counts, keys, equal, lane, low_at, columns, present):
-    """How many atoms each query has, and its first two equalities, which come first."""
+# Constants may be read-only, or one for all queries: one compiled function reads them all.
+_NUMBERS = types.Array(types.int64, 1, "A", readonly=True)
+_FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
+
+
+@njit(
+    types.void(
+        types.int64[:, :, ::1],
+        types.int32[::1],
+        types.int32[::1],
+        types.int64,
+        types.boolean,
+        _NUMBERS,
+        _NUMBERS,
+        _FLAGS,
+    ),
+    cache=True,
+)
+def _append_atom(atoms, counts, equal, code, is_equality, low, high, present):
     for query in range(len(counts)):
-        found = 0
-        keys[query, 0] = keys[query, 2] = -1
-        keys[query, 1] = keys[query, 3] = 0
-        counts[query] = 0
-        for atom in range(len(lane)):
-            if present[query, atom]:
-                counts[query] += 1
-                if atom < equal and found < 2:
-                    keys[query, 2 * found] = lane[atom]
-                    keys[query, 2 * found + 1] = columns[low_at[atom], query]
-                    found += 1
+        if present[query]:
+            place = counts[query]
+            atoms[query, place, 0] = code
+            atoms[query, place, 1] = low[query]
+            atoms[query, place, 2] = high[query]
+            counts[query] = place + 1
+            if is_equality:
+                equal[query] = place + 1
 
 
 class Key(NamedTuple):

@@ -9,44 +9,43 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ouzel.kernels import cayuga
 from ouzel.kernels.cayuga import (
-    _BUCKET,
+    _CONJUNCT,
     _DONE,
-    _DYNAMIC,
-    _EDGE_FIRST,
+    _EDGE,
     _END,
-    _FINDING,
+    _FIRED,
     _FREE,
     _GREATEST,
-    _IN_NO_LIST,
     _KEY,
     _KEY_LANE,
     _LEAST,
     _MADE,
+    _MEMBERS,
     _NODE,
     _SERIAL,
     _SIGNATURE_FIRST,
     _START,
     _SWEEP_AT,
     _TAKEN,
-    _candidates,
-    _filter_mask,
-    _fire,
-    _leave,
-    _link,
-    _programs_hold,
-    _static_holds,
-    _takes,
-    _unlink,
+    _WAIT,
+    candidates,
+    entry_holds,
+    fire,
+    leave,
 )
+from ouzel.kernels.cayuga_lists import _BUCKET, _DYNAMIC, _FINDING, _IN_NO_LIST, link, sweep, unlink
+from ouzel.kernels.cayuga_programs import filter_mask, mixed, programs_hold, takes
+from ouzel.kernels.cayuga_tables import Node
+
+_EDGE_FIRST = int(Node.EDGE_FIRST)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _place_of(edges_found, edge, serial):
     """Where an edge stands, or would stand, in the hash table of this event's result."""
     mask = np.uint64(len(edges_found) - 1)
-    place = cayuga.mixed(np.uint64(0), edge) & mask
+    place = mixed(np.uint64(0), edge) & mask
     while edges_found[place, 1] == serial and edges_found[place, 0] != edge:
         place = (place + np.uint64(1)) & mask
     return place
@@ -60,65 +59,68 @@ def advance(automata, state, events, first, last, results, moment, edges_found):
     while position < last:
         now = events.times[position, _END]
         if len(links) - counters[_FREE] >= counters[_SWEEP_AT]:
-            cayuga.sweep(automata, state, now)
+            sweep(automata, state, now)
         after, taken, made, status = position, 0, 0, _DONE
         moment += 1
-        found, free = results.count[0], counters[_FREE]
+        found, free, members = results.count[0], counters[_FREE], counters[_MEMBERS]
         while after < last and events.times[after, _END] == now and status == _DONE:
             counters[_SERIAL] += 1
             serial = counters[_SERIAL]
             begin = events.times[after, _START]
             for row in range(nodes[0, _SIGNATURE_FIRST], nodes[1, _SIGNATURE_FIRST]):
-                begins, ends = _candidates(automata, events, after, 0, row)
+                begins, ends = candidates(automata, events, after, row)
                 for entry in range(begins, ends):
-                    conjunct = automata.fr_entries[entry, 1]
-                    if _static_holds(automata.conjuncts, automata.atoms, events, after, conjunct):
-                        edge = automata.fr_entries[entry, 0]
+                    if entry_holds(automata, events, after, entry):
+                        edge = automata.fr_entries[entry, _EDGE]
                         place = _place_of(edges_found, edge, serial)
                         edges_found[place, 0] = edge
                         edges_found[place, 1] = serial
-                        edges_found[place, 2] = conjunct
+                        edges_found[place, 2] = automata.fr_entries[entry, _CONJUNCT] >> 2
             for edge in range(nodes[0, _EDGE_FIRST], nodes[1, _EDGE_FIRST]):
                 place = _place_of(edges_found, edge, serial)
                 if edges_found[place, 1] != serial or status != _DONE:
                     continue
                 conjunct = edges_found[place, 2]
                 duration = now - begin + 1
+                counters[_FIRED] += 1
                 lasts = (
                     automata.conjuncts[conjunct, _LEAST] <= duration
                     and duration <= automata.conjuncts[conjunct, _GREATEST]
                 )
-                if lasts and _programs_hold(automata, state, events, -1, after, conjunct):
-                    status, made = _fire(automata, state, events, results, 0, -1, after, edge, made)
+                if lasts and programs_hold(automata, state, events, -1, after, conjunct):
+                    status, made = fire(automata, state, events, results, 0, -1, after, edge, made)
             for instance in range(len(links)):
                 node = np.int64(links[instance, _NODE])
                 # What this moment made ends now, so no event of this moment follows it.
                 if node < 0 or status != _DONE or begin <= state.times[instance, _END]:
                     continue
-                if nodes[node, _FINDING] == _DYNAMIC:
+                wait = np.int64(links[instance, _WAIT])
+                if automata.waits[wait, _FINDING] == _DYNAMIC:
                     # The AI index stands for this equality, so the filter predicate does not test it.
-                    lane = nodes[node, _KEY_LANE]
+                    lane = automata.waits[wait, _KEY_LANE]
                     equal = events.ints[lane, after] == state.times[instance, _KEY]
                     if not equal or events.int_nulls[lane, after] or links[instance, _BUCKET] == _IN_NO_LIST:
                         continue
                 duration = now - state.times[instance, _START] + 1
-                mask = _filter_mask(automata, state.places, serial, events, node, after)
-                if mask and _takes(automata, state, events, instance, after, node, mask, duration):
+                mask = filter_mask(automata, state.places, serial, events, wait, after)
+                if mask and takes(automata, state, events, instance, after, wait, mask, duration):
+                    counters[_FIRED] += 1
                     links[taken, _TAKEN] = instance
                     taken += 1
-                    status, made = _leave(automata, state, events, results, node, instance, after, duration, made)
+                    status, made = leave(automata, state, events, results, node, instance, after, duration, made)
             after += 1
         if status != _DONE:
             results.count[0] = found
             counters[_FREE] = free
+            counters[_MEMBERS] = members
             for k in range(made):
                 links[links[k, _MADE], _NODE] = -1
             return position, status, moment
         for k in range(made):
-            _link(automata, state, events, links[k, _MADE])
+            link(automata, state, events, links[k, _MADE])
         for k in range(taken):
             # Two events of one moment may take the same instance.
             if links[links[k, _TAKEN], _NODE] >= 0:
-                _unlink(automata, state, links[k, _TAKEN])
+                unlink(automata, state, links[k, _TAKEN])
         position = after
     return position, _DONE, moment

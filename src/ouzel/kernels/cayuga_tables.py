@@ -1,6 +1,9 @@
 """Arrays of the automaton kernel (Cayuga): merged automata, what came, what is remembered, what is found.
 
 Many automata are one graph: nodes where instances wait, edges that events drive them along. Node 0 is the start of all.
+Nodes with the same filter predicate *wait* alike: what one event brings to several of them is one instance with several
+members, which is found, taken and dropped as one.
+
 Every predicate is in disjunctive form. Its static part is a list of ranges over the int64 lanes of the event that is
 read, so that an index can find it; whatever looks at the instance is a program. Nothing here needs numba.
 """
@@ -19,14 +22,15 @@ from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # More than any expression that the language allows needs.
 STACK_HEIGHT = 2048
+MEMBERS_MIN = 4096
 # Components of programs that are not slots of the instance.
 CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
 
 
 class Finding(IntEnum):
-    """How events find the instances at a node."""
+    """How events find the instances of a wait."""
 
-    EVERY = 0  # every event looks at the node
+    EVERY = 0  # every event looks at them
     STATIC = 1  # through the AN index, by a value that the filter predicate fixes
     DYNAMIC = 2  # through the AI index, by a value of the instance
 
@@ -37,6 +41,7 @@ class Status(IntEnum):
     DONE = 0
     OUTPUT_FULL = 1  # room for more results is needed, then go on at the same moment
     INSTANCES_FULL = 2  # room for more instances is needed, then go on at the same moment
+    MEMBERS_FULL = 3  # room for more members of instances is needed, then go on at the same moment
 
 
 class Counter(IntEnum):
@@ -45,31 +50,38 @@ class Counter(IntEnum):
     FREE = 0  # instances that can be taken
     SERIAL = 1  # events read, by which stamps tell what was seen for this event
     SWEEP_AT = 2  # with so many instances, those that waited too long are looked for
-    ACTIVE_NODES = 3
+    ACTIVE_WAITS = 3  # those that have instances
     EVENTS = 4
     STATIC_MATCHES = 5  # edges whose static part an event satisfied
-    NODES_READ = 6  # active nodes looked at
-    INSTANCES_READ = 7
-    CREATED = 8
+    WAITS_READ = 6  # active waits looked at
+    INSTANCES_READ = 7  # members of instances that an event affected
+    CREATED = 8  # members
     RESULTS = 9
     EXPIRED = 10
     FIRED = 11  # tells edges already taken by one instance for one event
-    EVERY_HEAD = 12  # the list of active nodes that every event looks at
+    EVERY_HEAD = 12  # the list of active waits that every event looks at
+    MEMBERS = 13  # how much of `State.members` is used, given back or not
+    BUNDLES_READ = 14  # instances that an event affected, however many members they have
 
 
 class Node(IntEnum):
     """Columns of `Automata.nodes`. Where a column says FIRST, what is meant ends where the next row's begins."""
 
     EDGE_FIRST = 0
-    CONJUNCT_FIRST = 1  # of the filter predicate
-    SIGNATURE_FIRST = 2
-    AN_FIRST = 3
-    SLOT = 4  # where edges from the node put the event
-    FINDING = 5
-    KEY_LANE = 6  # of DYNAMIC: the lane of the event
-    KEY_COMPONENT = 7  # and where the instance has the value
-    KEY_VALUE_LANE = 8
-    FINAL = 9
+    SIGNATURE_FIRST = 1
+    SLOT = 2  # where edges from the node put the event
+    WAIT = 3  # -1: the node is final
+
+
+class Wait(IntEnum):
+    """Columns of `Automata.waits`. Row 0 is the start's, where nothing waits."""
+
+    CONJUNCT_FIRST = 0  # of the filter predicate
+    AN_FIRST = 1
+    FINDING = 2
+    KEY_LANE = 3  # of DYNAMIC: the lane of the event
+    KEY_COMPONENT = 4  # and where the instance has the value
+    KEY_VALUE_LANE = 5
 
 
 class Edge(IntEnum):
@@ -78,12 +90,35 @@ class Edge(IntEnum):
     TARGET = 0
     CONJUNCT_FIRST = 1
     REGISTER_FIRST = 2
+    WAIT = 3  # the target's
+
+
+class Entry(IntEnum):
+    """Columns of `Automata.fr_entries`: all that most events need to see of a conjunct of an edge, in 64 bytes."""
+
+    EDGE = 0
+    CONJUNCT = 1  # times four; plus 1 if it has atoms beyond the two tests, plus 2 if it has programs or bounds of DUR
+    LANE = 2  # -1: no test
+    LOW = 3
+    HIGH = 4
+    OTHER_LANE = 5
+    OTHER_LOW = 6
+    OTHER_HIGH = 7
+
+
+class Found(IntEnum):
+    """Columns of `Automata.fr_table`, which has open addressing."""
+
+    SIGNATURE = 0  # its row plus one; 0: free
+    VALUE = 1
+    OTHER_VALUE = 2
+    ENTRIES = 3  # from the upper 32 bits to the lower ones
 
 
 class Conjunct(IntEnum):
     """Columns of `Automata.conjuncts`."""
 
-    ATOM_FIRST = 0
+    ATOM_FIRST = 0  # of edges only those for which their entry has no place
     PROGRAM_FIRST = 1
     PARAMETER_ROW = 2
     LEAST = 3  # bounds of DUR
@@ -105,29 +140,35 @@ class Time(IntEnum):
 class Link(IntEnum):
     """Columns of `State.links`. A list is doubly linked; -1 ends it."""
 
-    NODE = 0  # -1: the instance is free
-    BUCKET = 1  # the AI bucket it is in; -1: in its node's list; -2: in none
+    NODE = 0  # of its first member; -1: the instance is free
+    BUCKET = 1  # the AI bucket it is in; -1: in its wait's list; -2: in none
     FOLLOWING = 2
     PRECEDING = 3
     FREE = 4  # a stack of free instances
     TAKEN = 5  # those that events of this moment took
     MADE = 6  # those made at this moment
+    WAIT = 7
+    MEMBER_HEAD = 8  # the list of its members
+    MEMBER_COUNT = 9
 
 
 class Place(IntEnum):
-    """Columns of `State.places`, by node."""
+    """Columns of `State.places`, by wait."""
 
     HEAD = 0  # the list of its instances
     COUNT = 1
     STAMP = 2  # the event for which MASK was computed
     MASK = 3
-    FOLLOWING = 4  # in the list of nodes that every event looks at
+    FOLLOWING = 4  # in the list of waits that every event looks at
     PRECEDING = 5
+    OPEN_FOR = 6  # who may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
+    INSTANCE = 7
 
 
 class Code(NamedTuple):
     """Programs, and the parameters of queries that they read."""
 
+    plain: NDArray[np.int8]  # by program: 1 compares two loaded integers, 2 two floats, 0 is anything else
     first: NDArray[np.int32]
     steps: NDArray[np.int32]  # rows: opcode, component or constant or comparison, lane
     int_constants: NDArray[np.int64]
@@ -149,27 +190,33 @@ class Automata(NamedTuple):
     """Merged automata."""
 
     nodes: NDArray[np.int32]  # one row more than nodes
-    life: NDArray[np.int64]  # by node: the longest DUR with which an instance can still lead to a result
+    gates: NDArray[np.int64]  # [node, 2]: a lane and the value it must have for any edge to be taken; lane -1: none
+    waits: NDArray[np.int32]  # one row more than waits
+    life: NDArray[np.int64]  # by wait: the longest DUR with which an instance can still lead to a result
     edges: NDArray[np.int32]  # sorted by source; one row more than edges
     registers: NDArray[np.int32]  # [row, 3]: register, program, whether it is a float
-    conjuncts: NDArray[np.int64]  # first those of edges, then those of nodes; one row more
+    conjuncts: NDArray[np.int64]  # first those of edges, then those of waits; one row more
     atoms: NDArray[np.int64]  # [atom, 4]: lane, negated, low, high
     programs: NDArray[np.int32]
     code: Code
     # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index
     # but all entries from the second to the third column.
     signatures: NDArray[np.int32]
-    fr_keys: NDArray[np.uint64]  # open addressing; 0 is free
-    fr_ranges: NDArray[np.int32]  # [place, 2]
-    fr_entries: NDArray[np.int32]  # [entry, 2]: edge, conjunct
+    signature_words: NDArray[np.uint64]  # what the hash of a signature's values begins with
+    fr_table: NDArray[np.int64]
+    fr_entries: NDArray[np.int64]
     # AN index.
-    an_entries: NDArray[np.int32]  # [entry, 2]: node, bucket
+    an_entries: NDArray[np.int32]  # [entry, 2]: wait, bucket
     an_lanes: NDArray[np.int32]
     an_mask: int
     ai_lanes: NDArray[np.int32]
 
     @property
     def node_count(self) -> int:
+        return len(self.nodes) - 1
+
+    @property
+    def wait_count(self) -> int:
         return len(self.life)
 
     @property
@@ -202,6 +249,7 @@ class State(NamedTuple):
     links: NDArray[np.int32]
     slots: NDArray[np.int32]
     registers: Registers
+    members: NDArray[np.int32]  # [member, 2]: its node, and the next member of the same instance
     places: NDArray[np.int64]
     an_links: NDArray[np.int32]  # [entry, 2]: following, preceding
     an_heads: NDArray[np.int32]
@@ -238,7 +286,7 @@ def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
 
 def new_state(automata: Automata, *, slots: int, registers: int, capacity: int = 64) -> State:
     """No instances, and room for some."""
-    places = np.zeros((automata.node_count, len(Place)), np.int64)
+    places = np.zeros((automata.wait_count, len(Place)), np.int64)
     places[:, [Place.HEAD, Place.FOLLOWING, Place.PRECEDING]] = -1
     size = STACK_HEIGHT
     state = State(
@@ -246,6 +294,7 @@ def new_state(automata: Automata, *, slots: int, registers: int, capacity: int =
         links=np.empty((0, len(Link)), np.int32),
         slots=np.empty((0, max(slots, 1)), np.int32),
         registers=new_registers(0, registers),
+        members=np.empty((MEMBERS_MIN, 2), np.int32),
         places=places,
         an_links=np.full((len(automata.an_entries), 2), -1, np.int32),
         an_heads=np.full(automata.an_mask + 1, -1, np.int32),
@@ -324,8 +373,10 @@ class ProgramTable:
             self._programs.append(program)
         return self._numbers[program]
 
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-        """Where programs begin, their steps, and their constants."""
+    def arrays(
+        self,
+    ) -> tuple[NDArray[np.int8], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+        """Which programs are plain comparisons, where programs begin, their steps, and their constants."""
         first, rows = [0], []
         ints: list[int] = []
         floats: list[float] = []
@@ -337,7 +388,15 @@ class ProgramTable:
                 assert height < STACK_HEIGHT, "the language limits how deep expressions nest"
             first.append(len(rows))
         code = np.array(rows, np.int32).reshape(len(rows), 3)
-        return np.array(first, np.int32), code, np.array(ints, np.int64), np.array(floats, np.float64)
+        plain = np.array([_plainness(program) for program in self._programs], np.int8)
+        return plain, np.array(first, np.int32), code, np.array(ints, np.int64), np.array(floats, np.float64)
+
+
+def _plainness(program: tuple[Instruction, ...]) -> int:
+    opcodes = [step.opcode for step in program]
+    if opcodes == [Opcode.LOAD_INT, Opcode.LOAD_INT, Opcode.COMPARE_INT]:
+        return 1
+    return 2 if opcodes == [Opcode.LOAD_FLOAT, Opcode.LOAD_FLOAT, Opcode.COMPARE_FLOAT] else 0
 
 
 def _row(step: Instruction, ints: list[int], floats: list[float]) -> tuple[int, int, int]:

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from ouzel.algebra.model import REGISTERS, BoundAlgebra, BoundStream, Branch, Source, may_repeat
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Kind
 from ouzel.errors import InputError, LimitError, QueryError
-from ouzel.kernels import cayuga
+from ouzel.kernels import cayuga, cayuga_lists
 from ouzel.kernels.cayuga_build import build
 from ouzel.kernels.cayuga_columns import PatternColumns
 from ouzel.kernels.cayuga_tables import (
     INT64_MAX,
     INT64_MIN,
+    MEMBERS_MIN,
     Automata,
     Counter,
     Events,
@@ -50,6 +51,19 @@ from ouzel.runtime.values import Column, from_engine, one_array, output_type, sp
 from ouzel.runtime.vectors import evaluate, holds
 
 _COMPACT_MIN = 4096
+# What a snapshot tells of the past; other counters are about lists, which are made anew.
+_LASTING_COUNTERS = (
+    Counter.SERIAL,
+    Counter.EVENTS,
+    Counter.STATIC_MATCHES,
+    Counter.WAITS_READ,
+    Counter.INSTANCES_READ,
+    Counter.BUNDLES_READ,
+    Counter.CREATED,
+    Counter.RESULTS,
+    Counter.EXPIRED,
+    Counter.FIRED,
+)
 
 
 class Batch(NamedTuple):
@@ -174,7 +188,10 @@ class Machine:
             )
             if status == Status.DONE:
                 break
-            grown = self._more_results(name) if status == Status.OUTPUT_FULL else self._more_instances(name)
+            if status == Status.OUTPUT_FULL:
+                grown = self._more_results(name)
+            else:
+                grown = self._more_instances(name, only_members=status == Status.MEMBERS_FULL)
             if not grown:
                 first = self._skip_moment(
                     first, last, "max_matches_per_moment" if status == Status.OUTPUT_FULL else "max_partial_matches"
@@ -201,9 +218,12 @@ class Machine:
         self._results = larger_results(self._results)
         return True
 
-    def _more_instances(self, name: str) -> bool:
+    def _more_instances(self, name: str, *, only_members: bool) -> bool:
         """Make room for instances; False where their limit is passed and what passes it is to be dropped."""
         live = self.live
+        if only_members and live < self._limits.max_partial_matches:
+            self._put_members_anew(4 * live)
+            return True
         if live >= self._limits.max_partial_matches:
             if self._limits.drops:
                 return False
@@ -213,9 +233,18 @@ class Machine:
                 "or raise the limit"
             )
         self.state = with_room(self.state, 2 * len(self.state.links))
+        self._put_members_anew(4 * live)
         if len(self.automata.ai_lanes) and len(self.state.links) > 2 * len(self.state.ai_heads):
             self.relink()
         return True
+
+    def _put_members_anew(self, wanted: int) -> None:
+        """Move the members of live instances together: those of others took up room until now."""
+        members = np.empty((max(wanted, MEMBERS_MIN), 2), np.int32)
+        self.state.counters[Counter.MEMBERS] = cayuga_lists.gather_members(
+            self.state.links, self.state.members, members
+        )
+        self.state = self.state._replace(members=members)
 
     def relink(self) -> None:
         """Make all lists anew, with room for the instances there are."""
@@ -225,12 +254,14 @@ class Machine:
         self.state.an_heads[:] = -1
         self.state.places[:, Place.HEAD] = -1
         self.state.places[:, Place.COUNT] = 0
-        self.state.counters[[Counter.ACTIVE_NODES, Counter.EVERY_HEAD]] = 0, -1
-        cayuga.relink(self.automata, self.state, self.events)
+        self.state.counters[[Counter.ACTIVE_WAITS, Counter.EVERY_HEAD]] = 0, -1
+        cayuga_lists.relink(self.automata, self.state, self.events)
 
     @property
     def live(self) -> int:
-        return len(self.state.links) - int(self.state.counters[Counter.FREE])
+        """How many instances there are; one that waits at several nodes counts for each of them."""
+        links = self.state.links
+        return int(links[links[:, Link.NODE] >= 0, Link.MEMBER_COUNT].sum())
 
     def forget(self, now: int, life: int) -> None:
         """Drop what nothing can come of after a tick: instances, then the events before them."""
@@ -238,7 +269,7 @@ class Machine:
             return
         dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
-            cayuga.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
+            cayuga_lists.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
             slots = self.state.slots[self.state.links[:, Link.NODE] >= 0]
             dead = min(dead, int(slots[slots >= 0].min(initial=dead)) if slots.size else dead)
             self.drop_front(dead)
@@ -274,10 +305,8 @@ def joined_events(parts: Sequence[Events]) -> Events:
 
 def longest_life(automata: Automata) -> int:
     """The longest DUR with which an instance anywhere can still lead to a result."""
-    waiting = automata.nodes[:-1, Node.FINAL] == 0
-    waiting[0] = False
     # An event that is read in no time is still needed until then.
-    return int(automata.life[waiting].max(initial=1))
+    return int(automata.life[1:].max(initial=1))
 
 
 class _Pending(NamedTuple):
@@ -821,9 +850,14 @@ def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
 
 
 def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
-    """Some instances, as arrays by name."""
+    """Some instances, as arrays by name; one that waits at several nodes stands there once for each."""
+    count = int(state.links[live, Link.MEMBER_COUNT].sum())
+    rows, nodes = np.empty(count, np.int64), np.empty(count, np.int32)
+    cayuga_lists.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
     arrays = {"times": state.times, "links": state.links, "slots": state.slots, **state.registers._asdict()}
-    return {name: array[live] for name, array in arrays.items()}
+    chosen = {name: array[rows] for name, array in arrays.items()}
+    chosen["links"][:, Link.NODE] = nodes
+    return chosen
 
 
 def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> None:
@@ -832,8 +866,7 @@ def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> N
     instances = {name: reader.array(number) for name, number in head["instances"].items()}
     put_instances(machine, instances)
     counters = reader.array(head["counters"])
-    for counter in (Counter.SERIAL, Counter.EVENTS, Counter.STATIC_MATCHES, Counter.NODES_READ, Counter.INSTANCES_READ,
-                    Counter.CREATED, Counter.RESULTS, Counter.EXPIRED, Counter.FIRED):  # fmt: skip
+    for counter in _LASTING_COUNTERS:
         machine.state.counters[counter] = counters[counter]
 
 
@@ -853,9 +886,16 @@ def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None
             width = min(target.shape[1], values.shape[1])
             target[:count, :width] = values[:, :width]
     state.times[:, Time.STAMP] = 0
-    state.links[:count, Link.NODE] = instances["links"][:, Link.NODE]
+    nodes = instances["links"][:, Link.NODE]
+    state.links[:count, Link.NODE] = nodes
+    state.links[:count, Link.WAIT] = machine.automata.nodes[nodes, Node.WAIT]
+    state.links[:count, Link.MEMBER_HEAD] = np.arange(count)
+    state.links[:count, Link.MEMBER_COUNT] = 1
+    members = np.full((max(MEMBERS_MIN, 2 * count), 2), -1, np.int32)
+    members[:count, 0] = nodes
     state.counters[Counter.FREE] -= count
-    machine.state = state
+    state.counters[Counter.MEMBERS] = count
+    machine.state = state._replace(members=members)
     machine.relink()
 
 

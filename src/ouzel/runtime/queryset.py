@@ -20,7 +20,7 @@ from ouzel.algebra.streams import Stream, from_text
 from ouzel.bind.model import Attribute, EventField
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.cayuga_build import build
-from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Link, Node, Results, Time, new_events
+from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Finding, Found, Link, Results, Time, Wait, new_events
 from ouzel.kernels.order import stable_order
 from ouzel.plan.linear import Planner
 from ouzel.prepared import Query, as_queries, query
@@ -424,9 +424,7 @@ class QuerySet:
         if self._bounded or not any(branch.hops for branch in group.stream.branches):
             return
         segment = _Segment([(group, np.arange(min(len(group.ids), 64)))], self._planner, self._limits, merge=False)
-        waiting = segment.automata.nodes[:-1, Node.FINAL] == 0
-        waiting[0] = False
-        if (segment.automata.life[waiting] == INT64_MAX).any():
+        if (segment.automata.life[1:] == INT64_MAX).any():
             raise QueryError(
                 "on a stream next(…) and fold(…) need an upper bound on DUR",
                 text=repr(group.stream.expression),
@@ -700,10 +698,10 @@ class QuerySet:
         self._payload.forget(dead_until)
         dead = int(np.searchsorted(self._events.end, dead_until, side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self._rows):
-            from ouzel.kernels import cayuga
+            from ouzel.kernels import cayuga_lists
 
             for segment in self._segments:
-                cayuga.sweep(segment.automata, segment.machine.state, until + 1)
+                cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)
                 state = segment.machine.state
                 np.maximum(state.slots - dead, 0, out=state.slots)
             self._events = chosen_events(self._events, slice(dead, None))
@@ -770,7 +768,7 @@ class QuerySet:
         total: dict[str, int] = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
         for segment in self._segments:
             for counter in Counter:
-                if counter not in (Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED):
+                if counter not in _PRIVATE_COUNTERS:
                     name = counter.name.lower()
                     total[name] = total.get(name, 0) + int(segment.machine.state.counters[counter])
             total["instances"] = total.get("instances", 0) + segment.machine.live
@@ -798,16 +796,17 @@ class QuerySet:
             lines += ["", "large segment" if number == 0 else "delta, merged into the large segment when it has grown"]
             patterns = sum(len(group.planned) for group, _ in segment.members)
             separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)
-            dynamic = int((automata.nodes[:-1, Node.KEY_LANE] >= 0).sum())
+            dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
             lines += [
                 f"  {segment.size:,} queries of {patterns:,} shapes",
                 f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, "
                 f"for {separate:,} nodes of single automata",
                 f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "
-                f"{int((automata.fr_keys != 0).sum()):,} keys",
+                f"{int((automata.fr_table[:, Found.SIGNATURE] != 0).sum()):,} keys",
+                f"  {automata.wait_count - 1:,} ways to wait, each shared by the nodes that have it",
                 f"  AN index over active nodes: {len(automata.an_entries):,} entries by {len(automata.an_lanes)} "
-                f"attributes, {int(segment.machine.state.counters[Counter.ACTIVE_NODES]):,} nodes active",
-                f"  AI index over instances: {dynamic:,} nodes by {len(automata.ai_lanes)} attributes, "
+                f"attributes, {int(segment.machine.state.counters[Counter.ACTIVE_WAITS]):,} ways to wait active",
+                f"  AI index over instances: {dynamic:,} ways to wait by {len(automata.ai_lanes)} attributes, "
                 f"{segment.machine.live:,} instances",
             ]
         if self._alone:
@@ -816,6 +815,10 @@ class QuerySet:
 
 
 _NOWHERE: Any = object()
+# How the kernel keeps its books, which says nothing of queries and events.
+_PRIVATE_COUNTERS = frozenset(
+    {Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED, Counter.MEMBERS}
+)
 
 
 class _TaggedFrame(ResultFrame):

@@ -1,0 +1,290 @@
+"""The FR index over edges and the AN index over waits, built from the columns of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed
+from ouzel.kernels.cayuga_tables import Entry, Found
+
+# Nodes with fewer edges are not worth an index.
+FR_EDGES_MIN = 9
+_SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+
+_EDGE = int(Entry.EDGE)
+_CONJUNCT = int(Entry.CONJUNCT)
+_TESTS = int(Entry.LANE)
+_SIGNATURE = int(Found.SIGNATURE)
+_VALUE = int(Found.VALUE)
+_OTHER_VALUE = int(Found.OTHER_VALUE)
+_ENTRIES = int(Found.ENTRIES)
+
+
+class ConjunctBlock(NamedTuple):
+    """One conjunct of one edge or wait of a pattern, for the rows that are built."""
+
+    pattern: int
+    columns: ConjunctColumns
+    rows: NDArray[np.int32]
+    owners: NDArray[np.int64]
+
+
+def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
+    """Where each owner's things begin, once they stand in the order of their owners."""
+    first = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=count), out=first[1:])
+    return first
+
+
+@njit(cache=True)
+def places_of(owners, first):
+    """Where things go so that they stand by owner, in the order they have within one."""
+    following = first.copy()
+    place = np.empty(len(owners), np.int64)
+    for k in range(len(owners)):
+        place[k] = following[owners[k]]
+        following[owners[k]] += 1
+    return place
+
+
+# ── FR ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True)
+def find_words(words, signatures, source, rows, atoms, counts, equal):
+    """What the FR index finds a conjunct of an edge by: its node, which lanes it compares, and their values."""
+    for k in range(len(words)):
+        row = rows[k]
+        keys = equal[row] if len(equal) else 0
+        signatures[k] = 0
+        if keys > 0:
+            signatures[k] = ((atoms[row, 0, 0] >> 1) + 1) * 65536
+        if keys > 1:
+            signatures[k] += (atoms[row, 1, 0] >> 1) + 1
+        word = mix((np.uint64(source[k]) + np.uint64(1)) * _SECOND_FACTOR, signatures[k])
+        if keys > 0:
+            word = mix(word, atoms[row, 0, 1])
+        if keys > 1:
+            word = mix(word, atoms[row, 1, 1])
+        words[k] = word
+
+
+class WaitKeys(NamedTuple):
+    """By wait: a lane and the value that every event that takes its instances has there; lane -1: there is none."""
+
+    lane: NDArray[np.int32]
+    value: Ints
+
+
+@njit(cache=True)
+def _is_known(atoms, row, atom, keys, lane, value):
+    """Whether an event is known to satisfy an atom: the index looked for it, or the wait asks the same."""
+    if keys >= 0:
+        return atom < keys
+    code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
+    return code == 2 * lane and low == high and low == value
+
+
+@njit(cache=True)
+def count_rest(rest, places, rows, edges, source, is_indexed, wait, lanes, values, atoms, counts, equal):
+    """How many atoms of a conjunct an entry of the FR index has no place for."""
+    if not len(counts):
+        return
+    for k in range(len(rows)):
+        row, node = rows[k], source[edges[k]]
+        keys = min(equal[row], 2) if is_indexed[node] else -1
+        lane, value = lanes[wait[node]], values[wait[node]]
+        tests = 0
+        for atom in range(counts[row]):
+            if not _is_known(atoms, row, atom, keys, lane, value):
+                if tests < 2 and atoms[row, atom, 0] & 1 == 0:
+                    tests += 1
+                else:
+                    rest[places[k]] += 1
+
+
+@njit(cache=True)
+def write_entries(
+    entries, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values, atoms, counts, equal,
+    rest, rest_first, is_plain,
+):  # fmt: skip
+    """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at."""
+    for k in range(len(rows)):
+        row, node = rows[k], source[edges[k]]
+        conjunct = places[k]
+        entry = entry_of[conjunct]
+        lane, value = lanes[wait[node]], values[wait[node]]
+        tests, more = 0, rest_first[conjunct]
+        entries[entry, _EDGE] = edges[k]
+        entries[entry, _TESTS] = entries[entry, _TESTS + 3] = -1
+        if len(counts):
+            keys = min(equal[row], 2) if is_indexed[node] else -1
+            for atom in range(counts[row]):
+                if _is_known(atoms, row, atom, keys, lane, value):
+                    continue
+                code = atoms[row, atom, 0]
+                if tests < 2 and code & 1 == 0:
+                    at = _TESTS + 3 * tests
+                    entries[entry, at] = code >> 1
+                    entries[entry, at + 1] = atoms[row, atom, 1]
+                    entries[entry, at + 2] = atoms[row, atom, 2]
+                    tests += 1
+                else:
+                    rest[more, 0] = code >> 1
+                    rest[more, 1] = code & 1
+                    rest[more, 2] = atoms[row, atom, 1]
+                    rest[more, 3] = atoms[row, atom, 2]
+                    more += 1
+        entries[entry, _CONJUNCT] = 4 * conjunct + 2 * (not is_plain) + (more > rest_first[conjunct])
+
+
+@njit(cache=True)
+def write_gates(gates, rows, edges, source, edge_first, conjunct_first, wait, lanes, atoms, equal):
+    """Where a node has one edge with one conjunct: an equality of it, if possible another than what the wait asks."""
+    for k in range(len(rows)):
+        node, row = source[edges[k]], rows[k]
+        if conjunct_first[edge_first[node + 1]] - conjunct_first[edge_first[node]] == 1 and equal[row] > 0:
+            which = int(equal[row] > 1 and atoms[row, 0, 0] == 2 * lanes[wait[node]])
+            gates[node, 0] = atoms[row, which, 0] >> 1
+            gates[node, 1] = atoms[row, which, 1]
+
+
+class FrIndex(NamedTuple):
+    signature_first: NDArray[np.int32]
+    signatures: NDArray[np.int32]
+    signature_words: Words
+    table: Ints
+    entry_of: Ints  # by conjunct of an edge
+
+
+def fr_index(
+    blocks: Sequence[ConjunctBlock],
+    keys: Sequence[tuple[Ints, Words]],
+    conjunct_of: Sequence[Ints],
+    source: NDArray[np.int32],
+    is_indexed: NDArray[np.bool_],
+) -> FrIndex:
+    """Entries of nodes with few edges stand one after the other; those of others by what a hash finds them by."""
+    total = sum(len(block.owners) for block in blocks)
+    # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
+    node, signature, word = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.uint64)
+    for block, (block_signature, block_word), mine in zip(blocks, keys, conjunct_of, strict=True):
+        node[mine], signature[mine], word[mine] = source[block.owners], block_signature, block_word
+    indexed = is_indexed[node]
+    # First the entries that no hash finds, then the others by hash.
+    direct, found = np.flatnonzero(~indexed), np.flatnonzero(indexed)
+    found = found[np.argsort(word[found])]
+    entry_of = np.empty(total, np.int64)
+    entry_of[direct] = np.arange(len(direct))
+    entry_of[found] = np.arange(len(direct), total)
+    begins = np.flatnonzero(np.diff(node[direct], prepend=-1))
+    ends = np.append(begins[1:], len(direct))[: len(begins)]
+    rows = [np.stack([np.full(len(begins), -1), begins, ends], axis=1)]
+    owners = [node[direct][begins]]
+    pairs = np.sort(node[found] << 33 | signature[found])
+    pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
+    number = pairs & ((1 << 33) - 1)
+    rows.append(np.stack([number, (number >> 16) - 1, (number & 65535) - 1], axis=1))
+    owners.append(pairs >> 33)
+    owner = np.concatenate(owners)
+    by_node = np.argsort(owner, kind="stable")
+    signatures = np.concatenate(rows)[by_node]
+    place_of = np.empty(len(owner), np.int64)
+    place_of[by_node] = np.arange(len(owner))
+    words = word[found]
+    begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])) if len(words) else words.view(np.int64)
+    table = np.zeros((1 << int(2 * len(begins)).bit_length(), len(Found)), np.int64)
+    values = np.zeros((total, 2), np.int64)
+    for block, mine in zip(blocks, conjunct_of, strict=True):
+        _write_values(values, mine, block.rows, block.columns.table.atoms, block.columns.table.equal)
+    which = place_of[len(rows[0]) + np.searchsorted(pairs, node[found] << 33 | signature[found])]
+    _insert(words, which, values[found], begins, len(direct), table)
+    return FrIndex(
+        first_of(owner, len(is_indexed)),
+        signatures.astype(np.int32),
+        mixed(apart(owner[by_node]), signatures[:, 0]),
+        table,
+        entry_of,
+    )
+
+
+@njit(cache=True)
+def _write_values(values, places, rows, atoms, equal):
+    if len(equal):
+        for k in range(len(rows)):
+            for atom in range(min(2, equal[rows[k]])):
+                values[places[k], atom] = atoms[rows[k], atom, 1]
+
+
+@njit(cache=True)
+def _insert(words, which, values, begins, first_entry, table):
+    mask = np.uint64(len(table) - 1)
+    for k in range(len(begins)):
+        begin = begins[k]
+        end = begins[k + 1] if k + 1 < len(begins) else len(words)
+        for other in range(begin + 1, end):
+            alike = values[begin, 0] == values[other, 0] and values[begin, 1] == values[other, 1]
+            assert alike and which[begin] == which[other], "two different keys have one hash"
+        place = words[begin] >> np.uint64(32) & mask
+        while table[place, _SIGNATURE] != 0:
+            place = (place + np.uint64(1)) & mask
+        table[place, _SIGNATURE] = which[begin] + 1
+        table[place, _VALUE] = values[begin, 0]
+        table[place, _OTHER_VALUE] = values[begin, 1]
+        table[place, _ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
+
+
+# ── AN ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AnIndex(NamedTuple):
+    usable: NDArray[np.bool_]
+    first: NDArray[np.int32]
+    entries: NDArray[np.int32]  # [entry, 2]: wait, bucket
+    lanes: NDArray[np.int32]
+    mask: int
+    keys: WaitKeys
+
+
+def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dynamic: NDArray[np.bool_]) -> AnIndex:
+    """The AN index: waits by a value that each conjunct of their filter predicate fixes, if all of them do."""
+    usable = np.zeros(waits, bool)
+    spoilt = np.zeros(waits, bool)
+    conjuncts = np.zeros(waits, np.int64)
+    found = []
+    for block in blocks:
+        table = block.columns.table
+        wait = block.owners - first_wait
+        conjuncts[wait] += 1
+        has_key = table.equal[block.rows] > 0 if len(table.equal) else np.zeros(len(wait), bool)
+        usable[wait[has_key]] = True
+        spoilt[wait[~has_key]] = True
+        if has_key.any():
+            atom = table.atoms[block.rows[has_key], 0]
+            found.append((wait[has_key], atom[:, 0] >> 1, atom[:, 1]))
+    usable &= ~spoilt & ~is_dynamic
+    wait, lane, value = (np.concatenate([one[k] for one in found] or [np.empty(0, np.int64)]) for k in range(3))
+    chosen = usable[wait]
+    wait, lane, value = wait[chosen], lane[chosen], value[chosen]
+    first = first_of(wait, waits)
+    place = places_of(wait, first)
+    words = mixed(apart(lane), value)
+    # Roomy: who shares a bucket is looked at in vain by every event that has the other's value.
+    mask = (1 << max(4, int(16 * _distinct(words)).bit_length())) - 1
+    entries = np.empty((len(wait), 2), np.int32)
+    entries[place, 0] = wait
+    entries[place, 1] = (words & np.uint64(mask)).astype(np.int32)
+    keys = WaitKeys(np.full(waits, -1, np.int32), np.zeros(waits, np.int64))
+    only = conjuncts[wait] == 1
+    keys.lane[wait[only]], keys.value[wait[only]] = lane[only], value[only]
+    return AnIndex(usable, first, entries, np.flatnonzero(np.bincount(lane)).astype(np.int32), mask, keys)
+
+
+def _distinct(words: Words) -> int:
+    ordered = np.sort(words)
+    return int((ordered[1:] != ordered[:-1]).sum()) + 1 if len(words) else 0
