@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
-    from ouzel.errors import InputError, LimitError, LimitWarning, OuzelError, QueryError, StateError
+    from ouzel.errors import (
+        EmptyAnswerWarning,
+        InputError,
+        LimitError,
+        LimitWarning,
+        OuzelError,
+        QueryError,
+        StateError,
+    )
     from ouzel.insight.timeline import plot
     from ouzel.insight.why import Why, why
     from ouzel.loss import LossModel
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "EmptyAnswerWarning": "ouzel.errors",
     "Engine": "ouzel.runtime.engine",
     "InputError": "ouzel.errors",
     "LimitError": "ouzel.errors",
@@ -44,6 +53,7 @@ _HOMES = {
 _ROOMS = ("algebra", "datasets", "loss", "spark")
 
 __all__ = [
+    "EmptyAnswerWarning",
     "Engine",
     "InputError",
     "LimitError",

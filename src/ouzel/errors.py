@@ -94,5 +94,9 @@ class LimitWarning(UserWarning):
     """Something was dropped where a limit was passed, as asked for with `when_passed="drop"`; the message counts it."""
 
 
+class EmptyAnswerWarning(UserWarning):
+    """A query found nothing in an input that ends, for a plain reason such as a misspelt type; the message tells it."""
+
+
 class StateError(OuzelError):
     """A snapshot cannot be read: damaged, cut short, of a newer version, or of another query."""

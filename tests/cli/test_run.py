@@ -306,3 +306,14 @@ def test_spark_answers_the_same(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert lines(done.stdout) == FOUND
+
+
+def test_a_misspelt_type_is_told_unless_quiet(run: Run, tmp_path: Path) -> None:
+    path = store(tmp_path / "events.jsonl", EVENTS)
+    misspelt = THEFT.replace("Shelf", "Shlef")
+    result = run("run", misspelt, "-i", path)
+    assert result.exit_code == 0, result.output
+    assert "no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?" in result.stderr.replace(
+        "\n", " "
+    )
+    assert "Shelf" not in run("run", misspelt, "-i", path, "--quiet").stderr

@@ -10,6 +10,7 @@ import pytest
 
 import ouzel
 from ouzel import datasets
+from ouzel.errors import InputError
 
 STREAMS: dict[str, Callable[..., pa.Table]] = {
     "stock_ticks": datasets.stock_ticks,
@@ -44,7 +45,7 @@ def test_trades_are_in_order_and_of_the_papers_types() -> None:
 
 
 def test_what_is_not_possible_is_refused() -> None:
-    with pytest.raises(ValueError, match="probability"):
+    with pytest.raises(InputError, match="probability"):
         datasets.stock_ticks(10, rising=2)
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(InputError, match="negative"):
         datasets.technical_events(-1)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ouzel.datasets import SaseQuery, sase_events, sase_matches_per_event, sase_query, sase_selectivity
+from ouzel.errors import InputError
 
 OPERATORS = {"<": lt, "<=": le, ">": gt, ">=": ge, "!=": ne}
 
@@ -81,7 +82,7 @@ def test_negated_ends_are_drawn_when_allowed() -> None:
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         sase_query(**arguments)  # type: ignore[arg-type]
 
 

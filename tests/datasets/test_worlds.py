@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ouzel.datasets import ShopDay, medicine, shop_day
+from ouzel.errors import InputError
 
 Row = dict[str, Any]
 
@@ -96,9 +97,9 @@ def test_the_truth_about_a_theft_is_in_the_readings(day: ShopDay) -> None:
 
 
 def test_days_too_small_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1,000 events, not 999"):
+    with pytest.raises(InputError, match="at least 1,000 events, not 999"):
         shop_day(999)
-    with pytest.raises(ValueError, match="1 shelves"):
+    with pytest.raises(InputError, match="1 shelves"):
         shop_day(1_000, shelves=1)
 
 

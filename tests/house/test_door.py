@@ -13,6 +13,7 @@ import ouzel
 from tests.house.sources import ROOT, SOURCE
 
 EXPORTED = [
+    "EmptyAnswerWarning",
     "Engine",
     "InputError",
     "LimitError",

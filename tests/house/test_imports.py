@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "insight": {"runtime", "prepared", "plan", "bind", "lang", "errors"},
     # The door too: workers compare its version with the driver's.
     "spark": {DOOR, "algebra", "runtime", "prepared", "plan", "bind", "lang", "errors"},
-    "datasets": {DOOR, "loss"},
+    "datasets": {DOOR, "errors", "loss"},
     # A run reads its files in pieces and drives a session itself.
     "cli": {DOOR, "runtime", "lang", "errors"},
     "demo": {DOOR, "datasets"},

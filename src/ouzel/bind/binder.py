@@ -40,7 +40,7 @@ def bind(
     catalog: Catalog,
     params: Mapping[str, Any] | None = None,
     *,
-    name: str = "query",
+    name: str | None = None,
     streaming: bool = False,
 ) -> BoundQuery:
     """Resolve all names and types of a query; every mistake is a `QueryError` with its place in the text.
@@ -55,7 +55,8 @@ def bind(
     (['a', 'c'], 1)
     """
     parameters = Parameters(params or {})
-    bound = bind_with(query, text, catalog, parameters, name=name, streaming=streaming)
+    own_name = name or query.name or "query"
+    bound = bind_with(query, text, catalog, parameters, name=own_name, streaming=streaming)
     parameters.check_all_used(text)
     return bound
 
@@ -100,9 +101,8 @@ def bind_with(
         raise source.mistake(
             "a query on a stream needs WITHIN, else its state grows for ever", query.pattern.span, hint
         )
-    own_name = query.name or name
     return BoundQuery(
-        name=own_name,
+        name=name,
         text=text,
         notation=query.pattern.notation,
         components=names.components,
@@ -112,7 +112,7 @@ def bind_with(
         window=window,
         output=output,
         returns=returns,
-        result_type=(query.returns.name if query.returns else None) or query.into or own_name,
+        result_type=(query.returns.name if query.returns else None) or query.into or name,
         into=query.into,
         sources=query.sources or ("input",),
         catalog=catalog,

@@ -34,6 +34,7 @@ from ouzel.cli.console import (
 from ouzel.cli.results import Format, Results
 from ouzel.cli.sources import Inputs, Source, find_sources
 from ouzel.errors import InputError
+from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from ouzel.runtime.statistics import key_statistics
@@ -108,12 +109,15 @@ def _here(
     inputs = Inputs(sources, options["time"])
     program = make_program(queries, inputs.schema(), **options)
     session: Session | None = None
+    watch = EmptyAnswers(program)
     schemas = {name: Session(program).schemas[name] for name in queries}
     with Results(schemas, output, chosen) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
                 session = Session(replace(program, statistics=statistics))
+            if not all(results.rows.values()):
+                watch.look_at(table)
             with _patience(quiet):
                 session.push(table)
                 if earliest_later is not None:
@@ -123,6 +127,8 @@ def _here(
             with _patience(quiet):
                 results.write(_asked(session.finish(), schemas))
             progress.more(0, sum(results.rows.values()))
+    for reason in () if quiet else watch.reasons(name for name, rows in results.rows.items() if not rows):
+        out(stderr=True).print(reason, style="yellow", markup=False, highlight=False)
     return inputs.rows, results
 
 

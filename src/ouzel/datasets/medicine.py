@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ouzel.errors import InputError
+
 MINUTE_US = 60 * 1_000_000
 HOUR_US = 60 * MINUTE_US
 
@@ -40,9 +42,9 @@ def medicine(events: int = 100_000, *, patients: int = 1_000, seed: int = 0, dat
     ['name', 'medicine', 'first_at', 'second_at', 'amount']
     """
     if events < 0:
-        raise ValueError(f"the number of events must not be negative, but is {events}")
+        raise InputError(f"the number of events must not be negative, but is {events}")
     if patients < 1:
-        raise ValueError(f"there must be at least one patient, not {patients}")
+        raise InputError(f"there must be at least one patient, not {patients}")
     rng = np.random.default_rng(seed)
     extra = events // 25
     planned = events - extra

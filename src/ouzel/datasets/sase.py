@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ouzel.errors import InputError
+
 # V_1 … V_5 of Table 1; experiment 3 tests equivalence on attr1 and attr2.
 VALUES = (1_000, 20, 100, 1_000, 10_000)
 
@@ -37,7 +39,7 @@ def sase_events(
     [7, 8, 9]
     """
     if events < 0:
-        raise ValueError(f"the number of events must not be negative, but is {events}")
+        raise InputError(f"the number of events must not be negative, but is {events}")
     attributes = _check_world(types, attributes, values)
     rng = np.random.default_rng(seed)
     names = pa.array([f"E{number}" for number in range(1, types + 1)])
@@ -102,16 +104,16 @@ def sase_query(
     """
     attributes = _check_world(types, attributes, values)
     if length < 1 or length + negations > types:
-        raise ValueError(f"{length} components and {negations} negations need as many types, but there are {types}")
+        raise InputError(f"{length} components and {negations} negations need as many types, but there are {types}")
     if equivalence_tests + inequalities + simple_predicates > attributes:
-        raise ValueError(
+        raise InputError(
             f"{equivalence_tests} equivalence tests, {inequalities} inequalities and {simple_predicates} simple "
             f"predicates need an attribute each, but there are {attributes}"
         )
     if inequalities and length < 2:
-        raise ValueError("an inequality compares two events, but the sequence has one")
+        raise InputError("an inequality compares two events, but the sequence has one")
     if negations and length < 2 and not negated_ends:
-        raise ValueError("a sequence of one has no inside to negate in; allow negated_ends")
+        raise InputError("a sequence of one has no inside to negate in; allow negated_ends")
     rng = np.random.default_rng(seed)
     drawn = rng.choice(types, size=length + negations, replace=False, p=_zipf_shares(types, step_zipf))
     names = [f"E{code + 1}" for code in drawn]
@@ -230,9 +232,9 @@ def _check_world(types: int, attributes: int | None, values: Sequence[int]) -> i
     """The number of attributes, once the parameters are found to fit together."""
     attributes = len(values) if attributes is None else attributes
     if types < 1:
-        raise ValueError(f"there must be at least one event type, not {types}")
+        raise InputError(f"there must be at least one event type, not {types}")
     if not 0 <= attributes <= len(values):
-        raise ValueError(f"values gives the domain sizes of {len(values)} attributes, not of {attributes}")
+        raise InputError(f"values gives the domain sizes of {len(values)} attributes, not of {attributes}")
     if any(size < 1 for size in values):
-        raise ValueError(f"every attribute needs at least one value: {tuple(values)}")
+        raise InputError(f"every attribute needs at least one value: {tuple(values)}")
     return attributes

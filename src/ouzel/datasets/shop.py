@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.errors import InputError
+
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
@@ -79,9 +81,9 @@ def shop_day(events: int = 1_000_000, *, seed: int = 0, date: str = "2024-05-01"
     ['tag_id', 'customer_id', 'shelf_id', 'found_on', 'taken_at', 'put_at']
     """
     if events < 1_000:
-        raise ValueError(f"a day needs at least 1,000 events, not {events}")
+        raise InputError(f"a day needs at least 1,000 events, not {events}")
     if shelves < 2:
-        raise ValueError(f"nothing can be misplaced in a shop with {shelves} shelves")
+        raise InputError(f"nothing can be misplaced in a shop with {shelves} shelves")
     rng = np.random.default_rng(seed)
     taken = int(events * STORY_SHARE / READINGS_PER_TAKEN_ITEM)
     items = _Items.draw(rng, taken, untouched=taken // 2, shelves=shelves)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ouzel.errors import InputError
+
 # The tickers of A-Seq's queries first; those that follow are rarer.
 TICKERS = ("DELL", "IPIX", "AMAT", "QQQ", "MSFT", "INTC", "ORCL", "CSCO", "YHOO", "RIMM")
 START_US = 1_714_554_000_000_000  # 2024-05-01 09:00
@@ -74,6 +76,6 @@ def stock_trades(events: int = 120_000, *, traders: int = 100, gap_ms: float = 1
 
 def _check(events: int, rising: float) -> None:
     if events < 0:
-        raise ValueError(f"the number of events must not be negative, but is {events}")
+        raise InputError(f"the number of events must not be negative, but is {events}")
     if not 0 <= rising <= 1:
-        raise ValueError(f"rising is a probability, not {rising}")
+        raise InputError(f"rising is a probability, not {rising}")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ouzel.errors import InputError
+
 
 def technical_events(
     events: int = 100_000, *, discrete: int = 4, continuous: int = 4, domain: int = 100, seed: int = 0
@@ -17,7 +19,7 @@ def technical_events(
     ['ts', 'type', 'd0', 'c0']
     """
     if events < 0:
-        raise ValueError(f"the number of events must not be negative, but is {events}")
+        raise InputError(f"the number of events must not be negative, but is {events}")
     rng = np.random.default_rng(seed)
     columns: dict[str, Any] = {
         "ts": np.arange(events, dtype=np.int64),

@@ -14,9 +14,10 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
-from ouzel.errors import InputError, LimitWarning, QueryError, StateError
+from ouzel.errors import EmptyAnswerWarning, InputError, LimitWarning, QueryError, StateError
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.feed import Feed, Inputs, Memory
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.limits import Limits, limits_of
@@ -62,6 +63,7 @@ def match(
     session.push(wide, keep_whole=True)
     answers = session.finish()
     _warn_of_dropped(session)
+    _warn_of_empty(session, wide, answers)
     if isinstance(query, Query | str | Stream | AlgebraQuery):
         (answer,) = answers.values()
         return answer
@@ -78,6 +80,16 @@ def _warn_of_dropped(session: Session) -> None:
                 LimitWarning,
                 stacklevel=3,
             )
+
+
+def _warn_of_empty(session: Session, events: pa.Table, answers: dict[str, pa.Table]) -> None:
+    """An empty answer without a reason is what new users despair of most."""
+    empty = [name for name, answer in answers.items() if not answer.num_rows]
+    if empty:
+        watch = EmptyAnswers(session.program)
+        watch.look_at(events)
+        for reason in watch.reasons(empty):
+            warnings.warn(reason, EmptyAnswerWarning, stacklevel=3)
 
 
 class Engine:
@@ -247,9 +259,12 @@ class Engine:
     def _tick(self, to: int | datetime) -> int:
         layout = self._feed.program.layout
         time = layout.schema.field(layout.time).type
-        if isinstance(to, int) and not isinstance(to, bool):
+        if isinstance(to, int) and not isinstance(to, bool) and abs(to) < 2**63:
             return to
         if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
+            if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
+                has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")
+                raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; say it as the events do")
             unit = "ns" if time.unit == "ns" else "us"
             return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
         raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")

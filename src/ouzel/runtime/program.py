@@ -80,13 +80,15 @@ def make_program(
     if not queries:
         raise InputError("there is no query to run; give at least one")
     check_rules(rules_off)
+    # One name is a list of one, not a list of its letters.
+    order = (order,) if isinstance(order, str) else tuple(order)
     if isinstance(schema, pa.Schema):
         schemas = None
         only_type = _only_type(queries) if type is None else None
-        layout = layout_of_table(schema, time=time, type=type, only_type=only_type, order=tuple(order))
+        layout = layout_of_table(schema, time=time, type=type, only_type=only_type, order=order)
     else:
         schemas = schema
-        layout = layout_of_inputs(schemas, time=time, order=tuple(order))
+        layout = layout_of_inputs(schemas, time=time, order=order)
 
     def catalog(query: Query) -> Catalog:
         return catalog_of(layout, schemas=schemas, declared=query.types, time_unit=time_unit)

@@ -275,7 +275,7 @@ def _placed(events: Events, placement: Placement, memory_limit: int | None) -> D
         placed = rows.repartition(*map(key_column, part.keys)) if part.keys else rows.repartition(1)
     if memory_limit is None:
         return placed
-    if not isinstance(memory_limit, int) or memory_limit <= 0:
+    if not isinstance(memory_limit, int) or isinstance(memory_limit, bool) or memory_limit <= 0:
         raise InputError(f"memory_limit={memory_limit!r} is not a number of bytes; write it like 1 << 30")
     order = [events.layout.time] if placement.cut is None else [PART_COLUMN, events.layout.time]
     return placed.sortWithinPartitions(*map(quoted, order))

@@ -1,0 +1,81 @@
+"""Plain reasons for which a query found nothing: a type that no event has, a window of a few microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.literals import NANOSECONDS_OF_UNIT
+from ouzel.bind.mistakes import listed, nearest, quoted
+from ouzel.bind.model import BoundQuery, Component, TimeWindow
+from ouzel.bind.script import INPUT
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.program import Program
+
+# Of so many types all are told.
+TYPES_TOLD_MAX = 10
+
+
+class EmptyAnswers:
+    """Watches the events of queries over the primary stream, and says afterwards what is plainly in their way.
+
+    Queries that read what others find are left out: what is in the way of those is told for the others.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._layout = program.layout
+        self._queries = [one for one in program.queries if one.sources == (INPUT,)]
+        self._seen: set[str] = set()
+        self._any_event = False
+
+    def look_at(self, events: pa.Table) -> None:
+        """Take note of the types that occur."""
+        self._any_event |= events.num_rows > 0
+        if self._layout.type is not None:
+            self._seen.update(value for value in pc.unique(_as_text(events, self._layout)).to_pylist() if value)
+
+    def reasons(self, empty: Iterable[str]) -> Iterator[str]:
+        """A sentence for each of these queries, which found nothing, where something is plainly in its way."""
+        names = set(empty)
+        for query in self._queries:
+            if query.name in names and self._any_event:
+                reason = self._missing_type(query) or _tiny_window(query, self._layout)
+                if reason is not None:
+                    yield f"query {quoted(query.name)} found nothing: {reason}"
+
+    def _missing_type(self, query: BoundQuery) -> str | None:
+        missing = next(filter(self._is_missing, query.components), None)
+        # Where events may be missing, a match needs not have them all; and a count that is 0 is an answer.
+        if missing is None or query.threshold is not None or self._layout.type is None:
+            return None
+        types = missing.types or ()
+        hint = nearest(types[0], self._seen) if len(types) == 1 else None
+        if hint is None and len(self._seen) <= TYPES_TOLD_MAX:
+            hint = f"the types are {listed(map(quoted, sorted(self._seen)), 'and')}"
+        told = f"no event has the type {listed(map(quoted, types))} in its column {quoted(self._layout.type)}"
+        return told if hint is None else f"{told}; {hint}"
+
+    def _is_missing(self, component: Component) -> bool:
+        return not component.negated and component.types is not None and not self._seen & set(component.types)
+
+
+def _as_text(events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+    assert layout.type is not None
+    column = events[layout.type]
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
+    """Who writes WITHIN 30 over timestamps means hardly ever 30 microseconds."""
+    window = query.window
+    kind = layout.schema.field(layout.time).type
+    if not isinstance(window, TimeWindow) or window.ticks is None or not pa.types.is_timestamp(kind):
+        return None
+    if not window.written.isdigit() or window.ticks >= NANOSECONDS_OF_UNIT["s"] // NANOSECONDS_OF_UNIT[kind.unit]:
+        return None
+    return (
+        f"WITHIN {window.written} is {window.ticks:,} {kind.unit} here, since times are in {kind.unit}; "
+        f"write the unit, as in WITHIN {window.written} s"
+    )

@@ -1,0 +1,58 @@
+"""Plain reasons for an empty answer are told: misspelt types, windows without a unit."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+
+TIMED = pa.table(
+    {"type": ["Shelf", "Exit"], "ts": pa.array([0, 5_000_000], pa.timestamp("us")), "id": [1, 1]},
+)
+COUNTED = pa.table({"type": ["Shelf", "Exit"], "ts": [1, 5], "id": [1, 1]})
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (
+            "PATTERN SEQ(Shlef a, Exit b) WITHIN 30 s",
+            r"no event has the type 'Shlef' in its column 'type'; did you mean",
+        ),
+        ("PATTERN SEQ(ANY(X, Y) a, Exit b) WITHIN 30 s", r"the type 'X' or 'Y' .* the types are 'Exit' and 'Shelf'"),
+        ("PATTERN SEQ(Shelf a, Exit b) WITHIN 30", r"WITHIN 30 is 30 us here, .* write the unit, as in WITHIN 30 s"),
+        ("PATTERN SEQ(Shelf a, Till b) WITHIN 30 s AGG COUNT HAVING COUNT > 0", "no event has the type 'Till'"),
+    ],
+)
+def test_what_is_plainly_in_the_way_is_told(query: str, reason: str) -> None:
+    with pytest.warns(ouzel.EmptyAnswerWarning, match=reason):
+        assert ouzel.match(TIMED, query).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("events", "query"),
+    [
+        (TIMED, "PATTERN SEQ(Shelf a, Exit b) WHERE a.id > 1 WITHIN 30 s"),
+        (TIMED, "PATTERN SEQ(Shelf a, !(Till t), Exit b) WITHIN 30 s"),
+        (TIMED, "PATTERN SEQ(Shelf a, ANY(Till, Exit) b) WITHIN 1 s"),
+        (COUNTED, "PATTERN SEQ(Shelf a, Exit b) WITHIN 3"),
+        (TIMED.slice(0, 0), "PATTERN SEQ(Shlef a, Exit b) WITHIN 30 s"),
+    ],
+)
+def test_nothing_is_said_where_nothing_is_plainly_wrong(events: pa.Table, query: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ouzel.match(events, query)
+
+
+def test_the_name_in_a_dictionary_is_the_query_s_name() -> None:
+    found = ouzel.match(COUNTED, {"mine": "its_own: PATTERN SEQ(Shelf a, Exit b) WITHIN 9"})
+    assert list(found) == ["mine"] and found["mine"].num_rows == 1
+
+
+def test_one_name_of_an_order_column_is_not_a_list_of_letters() -> None:
+    query = "PATTERN SEQ(Shelf a, Exit b) WITHIN 9"
+    assert ouzel.match(COUNTED, query, order="id").equals(ouzel.match(COUNTED, query, order=["id"]))
