@@ -87,7 +87,9 @@ class Contest:
         places = np.repeat(np.arange(len(width)), width)
         within = np.arange(len(places)) - np.repeat(np.cumsum(width) - width, width)
         element = layout.elements[layout.first[self._symbol[places]] + within]
-        return SharedInstances(places.astype(np.int64), self._key[places], element.astype(np.uint16))
+        return SharedInstances(
+            places.astype(np.int64), self._key[places], element.astype(np.uint16), np.empty(0, np.int64)
+        )
 
     def ratio(self, runs: int) -> float:
         """How many times the shared counters are faster; their rows are the same."""
@@ -98,7 +100,7 @@ class Contest:
 
 def _rows(output: SharedOutput) -> NDArray[Any]:
     told = int(output.written[0])
-    found = np.stack([output.tick, output.query, output.group, output.value.view(np.int64)])[:, :told]
+    found = np.stack([output.tick, output.query, output.group, output.value[:, 0].view(np.int64)])[:, :told]
     return found[:, np.lexsort(found[::-1])]
 
 

@@ -25,7 +25,7 @@ from tests.oracle.events import Event
 CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 5
 PARTS = 10
 TYPES = "ABCDEF"
-SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.int64()})
+SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.int64(), "y": pa.int64()})
 
 
 def random_pattern(rng: random.Random, common: list[str]) -> list[str]:
@@ -46,7 +46,9 @@ def random_query(rng: random.Random, pattern: list[str]) -> str:
     conjuncts += [f"v{place}.x != 1" for place in range(len(pattern)) if rng.random() < 0.1]
     where = f" WHERE {' AND '.join(conjuncts)}" if conjuncts else ""
     group = " GROUP BY id" if rng.random() < 0.5 else ""
-    aggregates = rng.choice(("COUNT", "COUNT", "COUNT", "COUNT AS DECIMAL", "COUNT AS n", "COUNT, SUM(v0.x) AS total"))
+    summed = f"v{rng.randrange(len(pattern))}.{rng.choice(('x', 'x', 'y'))}"
+    sums = (f"COUNT, SUM({summed}) AS total", f"AVG({summed} - 1) AS mean, COUNT({summed}) AS n, SUM(v0.x) AS total")
+    aggregates = rng.choice(("COUNT", "COUNT", "COUNT", "COUNT AS DECIMAL", "COUNT AS n", *sums, *sums))
     having = rng.choice(("", "", "", " HAVING COUNT > 2")) if "DECIMAL" not in aggregates else ""
     change = " EMIT ON CHANGE" if rng.random() < 0.05 else ""
     within = rng.choice((12, 12, 12, 30))
@@ -61,6 +63,7 @@ def random_set(number: int) -> tuple[random.Random, dict[str, str], list[dict[st
     for _ in range(rng.randint(20, 60)):
         time += rng.choice((0, 1, 1, 2))
         row = {"type": rng.choice(TYPES), "ts": time, "id": rng.choice((1, 2, 2, None)), "x": rng.randint(0, 2)}
+        row["y"] = rng.choice((-3, 2, 5, None))
         events.append(row)
     return rng, queries, events
 
@@ -129,6 +132,21 @@ def test_which_queries_share() -> None:
     assert plan_sharing(plans_of(queries), off=["share_counters"]) == ()
 
 
+def test_sums_over_integers_share() -> None:
+    catalog = catalog_for(schema=SCHEMA, time="ts")
+    texts = {
+        "count": "PATTERN SEQ(A a, B b, C c) GROUP BY id AGG COUNT WITHIN 10",
+        "sum": "PATTERN SEQ(A a, B b, C c) GROUP BY id AGG SUM(c.x), AVG(c.y) WITHIN 10",
+        "float": "PATTERN SEQ(A a, B b) GROUP BY id AGG SUM(b.x * 0.5) WITHIN 10",
+    }
+    plans = {name: make_plan(bind(parse(text), text, catalog, name=name)) for name, text in texts.items()}
+    (shared,) = plan_sharing(plans)
+    (bank,) = shared.banks
+    # The last component of the sums is four symbols with weights: of each column its values, and whether there are any.
+    assert bank.names == ("count", "sum") and len(bank.patterns) == 6 and len(shared.weights) == 4
+    assert bank.shared_cost < bank.alone_cost
+
+
 def test_a_segment_is_cut_out_where_it_pays() -> None:
     rates = [2.0] * 6 + [1.0] * 34
     patterns = [(10 + i, 0, 1, 2, 3, 4, 5, 25 + i) for i in range(10)]
@@ -153,7 +171,7 @@ def test_segments_in_both_orders_are_not_both_cut_out() -> None:
 def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "WORTH_MAX", worth)
     events = [
-        {"type": kind, "ts": 100 * step + n, "id": n % 2}
+        {"type": kind, "ts": 100 * step + n, "id": n % 2, "x": 7 * n - 90}
         for step, kind in enumerate("ABCDEFGHIJKLMN")
         for n in range(50)
     ]
@@ -162,6 +180,7 @@ def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytes
         "first": f"PATTERN SEQ(A a, {inner}, M m) WHERE [id] AGG COUNT AS DECIMAL WITHIN 1250",
         "second": f"PATTERN SEQ(B b, {inner}, N n) GROUP BY id AGG COUNT AS DECIMAL WITHIN 1250",
         "third": "PATTERN SEQ(A a, C c) GROUP BY id AGG COUNT WITHIN 1250",
+        "sums": "PATTERN SEQ(A a, C c, M m) WHERE [id] AGG SUM(c.x), AVG(a.x), COUNT(m.x) AS n WITHIN 1250",
     }
     want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
     assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
@@ -175,6 +194,24 @@ def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytes
     for name, table in engine.finish().items():
         told[name] += rows(table)
     assert told == want
+
+
+def test_a_total_over_keys_is_never_wrapped() -> None:
+    """Each key's count fits 64 bits, and so does that of any few of them, but not the total of all."""
+    events = [
+        {"type": kind, "ts": 100 * step + n, "id": key}
+        for step, kind in enumerate("ABCDEFGHIJK")
+        for n in range(42)
+        for key in range(40)
+    ]
+    inner = ", ".join(f"{kind} {kind.lower()}" for kind in "ABCDEFGHIJK")
+    whole = f"PATTERN SEQ({inner}) WHERE [id] AGG COUNT AS DECIMAL WITHIN 5000"
+    counts = [int(row["count"]) for row in ouzel.match(events, whole).to_pylist()]
+    assert counts[-1] == 40 * 42**11 > 2**64
+    both = ouzel.match(events, {"whole": whole, "part": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT WITHIN 5000"})
+    assert [int(row["count"]) for row in both["whole"].to_pylist()] == counts
+    with pytest.raises(LimitError, match="COUNT AS DECIMAL"):
+        ouzel.match(events, {"whole": whole.replace("COUNT AS DECIMAL", "COUNT"), "part": whole})
 
 
 def test_keys_that_are_gone_are_forgotten() -> None:

@@ -41,6 +41,8 @@ _ROWS = int(Counter.ROWS)
 _STACKS = int(Way.STACKS)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+# Each key's count is smaller than NARROW_MAX, and the total over keys stays so far below 2^64 that it never wraps.
+_TOTAL_MAX = np.uint64(1 << 62)
 
 
 def is_plain(tables: CounterTables) -> bool:
@@ -151,6 +153,10 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
                     break
                 group = key_group[key]
                 if summed:
+                    if total[group, 0] + gain >= _TOTAL_MAX:
+                        status = _WIDEN
+                        position = slot
+                        break
                     total[group, 0] += gain
                     value = total[group, 0]
                 elif older >= 0:

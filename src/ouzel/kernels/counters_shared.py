@@ -1,8 +1,9 @@
-"""COUNT of several queries in one pass, with what their patterns have in common counted once.
+"""COUNT and integer SUM of several queries in one pass, with what their patterns have in common counted once.
 
 The tree is the matrix of `counters_matrix` for many patterns at a time: an event multiplies the window by I + N from
 the right (a column for each of its nodes) and leaves it from the left by the inverse (a row below each of its nodes).
 All arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; what is told is known to be smaller.
+A sum is the count of a pattern in which one symbol counts for what its events weigh: I + wN, with the inverse I - wN.
 
 A segment X is counted once, since the stream began: X(t) by what has come, and Y(t) by what has left the window, with
 their inverses. What stands between two moments is X(s)^-1 X(t). So a prefix that enters the segment at s adds
@@ -22,12 +23,14 @@ from numpy.typing import NDArray
 
 from ouzel.kernels.counters_shared_tables import (
     ByElement,
+    ByFinal,
     ByJoint,
     BySegment,
     Kind,
     SharedOutput,
     SharedState,
     SharedTables,
+    Weight,
     larger_shared_output,
 )
 from ouzel.kernels.counters_tables import NARROW_MAX, Counter, Status
@@ -47,6 +50,12 @@ _LAST_JOINT = int(ByElement.LAST_JOINT)
 _SNAPSHOT = int(ByElement.SNAPSHOT)
 _SEGMENT = int(ByElement.SEGMENT)
 _PLACE = int(ByElement.PLACE)
+_WEIGHT = int(ByElement.WEIGHT)
+_NO_WEIGHT = int(Weight.NONE)
+_OWN_WEIGHT = int(Weight.OWN)
+_PATTERN = int(ByFinal.PATTERN)
+_QUERY = int(ByFinal.QUERY)
+_COLUMN = int(ByFinal.COLUMN)
 _JOINT_SEGMENT = int(ByJoint.SEGMENT)
 _JOINT_WORDS = int(ByJoint.WORDS)
 _JOINT_LEVEL = int(ByJoint.LEVEL)
@@ -67,6 +76,8 @@ _EXPIRED = int(Counter.EXPIRED)
 _ROWS = int(Counter.ROWS)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+# What is told stays smaller: a count over all keys of a group, times what an event of its query may weigh.
+_TOLD_MAX = 2.0**62
 
 
 class SharedInstances(NamedTuple):
@@ -75,6 +86,7 @@ class SharedInstances(NamedTuple):
     tick: NDArray[np.int64]
     key: NDArray[np.int32]
     element: NDArray[np.uint16]
+    weight: NDArray[np.int64]  # of those that have one; empty where none has
 
 
 class SharedProgress(NamedTuple):
@@ -92,26 +104,29 @@ def scan_shared(
     until: int,
     keys: int,
     output: SharedOutput,
+    heaviest: NDArray[np.float64] | None = None,
 ) -> SharedProgress:
     """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
 
-    `keys` have room in the state. Where 64 bits may no longer be enough, nothing is told of the moment under way, and
-    the state is of no more use; the instances from `counters[OLDEST]` on are the window.
+    `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 where it only counts.
+    Where 64 bits may no longer be enough, nothing is told of the moment under way, and the state is of no more use; the
+    instances from `counters[OLDEST]` on are the window.
 
     >>> from ouzel.kernels.counters_shared_tables import *
     >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
     >>> state = reserve_shared(layout.tables, new_shared_state(layout.tables), [np.zeros(1, np.int32)] * 2)
     >>> ticks, elements = np.array([1, 2, 3, 4]), layout.elements[np.array([0, 0, 1, 2])].astype(np.uint16)
-    >>> instances = SharedInstances(ticks, np.zeros(4, np.int32), elements)
+    >>> instances = SharedInstances(ticks, np.zeros(4, np.int32), elements, ticks[:0])
     >>> found = scan_shared(layout.tables, state, instances, 0, 4, 4, 1, new_shared_output()).output
-    >>> [(int(found.query[i]), int(found.tick[i]), int(found.value[i])) for i in range(found.written[0])]
+    >>> [(int(found.query[i]), int(found.tick[i]), int(found.value[i, 0])) for i in range(found.written[0])]
     [(0, 3, 2), (1, 4, 2)]
     """
     _open(tables, state, keys)
     scratch = np.zeros(tables.levels, np.uint64)
+    most = np.ones(len(tables.summed)) if heaviest is None else heaviest
     position = first
     while True:
-        status, position = _scan(tables, state, instances, position, last, until, output, scratch)
+        status, position = _scan(tables, state, instances, position, last, until, output, most, scratch)
         if status == Status.DONE:
             return SharedProgress(output, -1)
         if status == Status.WIDEN:
@@ -144,12 +159,13 @@ def _open(tables, state, keys):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _scan(tables, state, instances, first, last, until, output, scratch):
+def _scan(tables, state, instances, first, last, until, output, heaviest, scratch):
     """(status, position). Everything about the instance at `position` is still to be done."""
     # Functions that are called get arrays one by one: tables and states as a whole would be copied.
     tick = instances.tick
     key_of = instances.key
     element_of = instances.element
+    weight_of = instances.weight
     by_element = tables.by_element
     joints = tables.joints
     segments = tables.segments
@@ -181,6 +197,7 @@ def _scan(tables, state, instances, first, last, until, output, scratch):
             _leave(
                 by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total,
                 np.int64(key_of[oldest]), np.int64(key_of[oldest]) * block, element_of[oldest],
+                np.uint64(weight_of[oldest]) if by_element[element_of[oldest], _WEIGHT] == _OWN_WEIGHT else _ONE,
             )  # fmt: skip
             oldest += 1
         if slot == last:
@@ -208,49 +225,65 @@ def _scan(tables, state, instances, first, last, until, output, scratch):
         old = words[column]
         if kind == _PLAIN:
             gain = words[before]
-            reach = bound[key, coordinate] + bound[key, parent]
-            if reach >= NARROW_MAX:
-                bound[key, parent] = float(gain)
-                reach = float(old) + float(gain)
+            weight_here = by_element[element, _WEIGHT]
+            if weight_here == _NO_WEIGHT:
+                reach = bound[key, coordinate] + bound[key, parent]
                 if reach >= NARROW_MAX:
-                    status = _WIDEN
-                    position = slot
-                    break
-            bound[key, coordinate] = reach
+                    bound[key, parent] = float(gain)
+                    reach = float(old) + float(gain)
+                    if reach >= NARROW_MAX:
+                        status = _WIDEN
+                        position = slot
+                        break
+                bound[key, coordinate] = reach
             # Unsigned, so that no index is asked whether it counts from the end.
             target = np.uint64(column)
             source = np.uint64(before)
-            for row in range(np.uint64(levels)):
-                words[target + row] += words[source + row]
+            if weight_here == _OWN_WEIGHT:
+                weight = np.uint64(weight_of[slot])
+                gain *= weight
+                for row in range(np.uint64(levels)):
+                    words[target + row] += weight * words[source + row]
+            else:
+                for row in range(np.uint64(levels)):
+                    words[target + row] += words[source + row]
         else:
             if not _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key, base, element):
                 status = _WIDEN
                 position = slot
                 break
             gain = scratch[0]
-        if gain != _ZERO:
-            for place in range(first_final, last_final):
-                query = finals[place]
-                group = key_group[query, key]
-                value = old + gain
-                if summed[query]:
-                    total[query, group] += gain
-                    value = total[query, group]
-                row = last_row[query, group]
-                # One row for each moment: the one that is there already, or a new one.
-                if (
-                    row >= written
-                    or output.tick[row] != now
-                    or output.query[row] != query
-                    or output.group[row] != group
-                ):
-                    row = written
-                    written += 1
-                    last_row[query, group] = row
-                    output.query[row] = query
-                    output.tick[row] = now
-                    output.group[row] = group
-                output.value[row] = value
+        for place in range(first_final, last_final):
+            column_of_row = finals[place, _COLUMN]
+            # A count is told where there is something to tell; sums go with it, and may well be those of before.
+            if gain == _ZERO and column_of_row == 0:
+                continue
+            query = finals[place, _QUERY]
+            group = key_group[query, key]
+            value = old + gain
+            if summed[query]:
+                pattern = finals[place, _PATTERN]
+                total[pattern, group] += gain
+                value = total[pattern, group]
+            if column_of_row == 0 and float(value) * heaviest[query] >= _TOLD_MAX:
+                status = _WIDEN
+                break
+            row = last_row[query, group]
+            # One row for each moment: the one that is there already, or a new one.
+            if row >= written or output.tick[row] != now or output.query[row] != query or output.group[row] != group:
+                row = written
+                written += 1
+                last_row[query, group] = row
+                output.query[row] = query
+                output.tick[row] = now
+                output.group[row] = group
+                output.completed[row] = 0
+            output.value[row, column_of_row] = value
+            if column_of_row == 0:
+                output.completed[row] = 1
+        if status != _DONE:
+            position = slot
+            break
     if status == _WIDEN:
         # Nothing of the moment is told here.
         moment = tick[position]
@@ -351,17 +384,19 @@ def _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key
         scratch[entry - _ONE] = _ZERO
         for place in range(side):
             scratch[entry + place] = words[last_column + place]
-    reach = bound[key, coordinate] + bound[key, parent] * ways
-    if reach >= NARROW_MAX:
-        if snapshot >= 0:
-            length = segments[joints[snapshot, _JOINT_SEGMENT], _LENGTH]
-            start = base + segments[joints[snapshot, _JOINT_SEGMENT], _WORDS]
-            ways = float(_ways(words, start, length + 1, length))
-        bound[key, parent] = float(words[base + parent * levels])
-        reach = float(words[column]) + bound[key, parent] * ways
+    # Sums wrap as they please; what is told of them is bounded by the count beside them.
+    if by_element[element, _WEIGHT] == _NO_WEIGHT:
+        reach = bound[key, coordinate] + bound[key, parent] * ways
         if reach >= NARROW_MAX:
-            return False
-    bound[key, coordinate] = reach
+            if snapshot >= 0:
+                length = segments[joints[snapshot, _JOINT_SEGMENT], _LENGTH]
+                start = base + segments[joints[snapshot, _JOINT_SEGMENT], _WORDS]
+                ways = float(_ways(words, start, length + 1, length))
+            bound[key, parent] = float(words[base + parent * levels])
+            reach = float(words[column]) + bound[key, parent] * ways
+            if reach >= NARROW_MAX:
+                return False
+        bound[key, coordinate] = reach
     for one in range(level):
         words[column + one] += scratch[one]
     joint = by_element[element, _FIRST_JOINT]
@@ -384,16 +419,17 @@ def _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _leave(
-    by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total, key, base, element
-):
+    by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total, key, base, element,
+    weight,
+):  # fmt: skip
     """The oldest event leaves."""
     kind = by_element[element, _KIND]
     first_below = by_element[element, _FIRST_BELOW]
     last_below = by_element[element, _LAST_BELOW] if any_summed else first_below
     for place in range(first_below, last_below):
-        query = finals_below[place, 1]
+        query = finals_below[place, 2]
         if summed[query]:
-            total[query, key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
+            total[finals_below[place, 1], key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
     if kind == _IN_SEGMENT:
         segment = by_element[element, _SEGMENT]
         side = segments[segment, _LENGTH] + 1
@@ -404,19 +440,19 @@ def _leave(
         level = by_element[element, _LEVEL]
         place = np.uint64(base + first * levels + level)
         for _ in range(by_element[element, _END] - first):
-            words[place - _ONE] -= words[place]
+            words[place - _ONE] -= weight * words[place]
             place += np.uint64(levels)
         for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
             side = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _LENGTH] + 1)
             row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(level) * side
             for one in range(side):
-                words[row - side + one] -= words[row + one]
+                words[row - side + one] -= weight * words[row + one]
     else:
         _leave_joint(by_element, joints, segments, levels, words, base, element)
     for place in range(first_below, last_below):
-        query = finals_below[place, 1]
+        query = finals_below[place, 2]
         if summed[query]:
-            total[query, key_group[query, key]] += words[base + finals_below[place, 0] * levels]
+            total[finals_below[place, 1], key_group[query, key]] += words[base + finals_below[place, 0] * levels]
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)

@@ -14,7 +14,7 @@ by the segment as it stood then. See `counters_shared` for how the two are conne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -63,7 +63,15 @@ class ByElement(IntEnum):
     SNAPSHOT = 12  # behind a segment: the number of the joint, else -1
     SEGMENT = 13  # of a place in a segment
     PLACE = 14  # in its segment, from 1
-    UNUSED = 15  # rows of sixteen are one line of memory
+    WEIGHT = 15  # see Weight; rows of sixteen are one line of memory
+
+
+class Weight(IntEnum):
+    """Of nodes: whether sums are made there."""
+
+    NONE = 0
+    OWN = 1  # its instances have weights; it has no segment beside it
+    ABOVE = 2  # it stands below such a node
 
 
 class ByJoint(IntEnum):
@@ -85,6 +93,14 @@ class BySegment(IntEnum):
     BOUND = 2  # where its bounds begin in a key's bounds
 
 
+class ByFinal(IntEnum):
+    """Columns of `SharedTables.finals`."""
+
+    PATTERN = 0
+    QUERY = 1
+    COLUMN = 2  # 0 for the count of a query; sums follow, each a pattern of its own
+
+
 class SharedTables(NamedTuple):
     """Patterns of several queries over one window."""
 
@@ -96,8 +112,9 @@ class SharedTables(NamedTuple):
     by_element: NDArray[np.int32]  # [element, ByElement]
     joints: NDArray[np.int32]  # [joint, ByJoint]
     segments: NDArray[np.int32]  # [segment, BySegment]
-    finals: NDArray[np.int32]  # the queries that an element completes
-    finals_below: NDArray[np.int32]  # [place, (coordinate, query)]: every query once
+    finals: NDArray[np.int32]  # [place, ByFinal]: the patterns that an element completes
+    finals_below: NDArray[np.int32]  # [place, (coordinate, pattern, query)]: every pattern once
+    columns: int  # of a row of the output
     summed: NDArray[np.uint8]  # [query]: 1 where a group may have several keys, whose total is kept
 
 
@@ -105,7 +122,7 @@ class SharedTables(NamedTuple):
 class _Node:
     part: Part | None
     children: list[_Node] = field(default_factory=list)
-    queries: list[int] = field(default_factory=list)
+    patterns: list[int] = field(default_factory=list)
 
     def child(self, part: Part, *, merge: bool) -> _Node:
         for one in self.children:
@@ -130,7 +147,7 @@ class SharedLayout:
     elements: NDArray[np.int32]
     first: NDArray[np.int64]
     rank: NDArray[np.int32]  # per element: within a moment a larger one comes first
-    paths: tuple[tuple[int, ...], ...]  # per query the elements of its components
+    paths: tuple[tuple[int, ...], ...]  # per pattern the elements of its components
 
 
 def build_shared_tables(
@@ -140,22 +157,27 @@ def build_shared_tables(
     window: int,
     summed: Sequence[bool],
     merge: bool = True,
+    columns: Sequence[tuple[int, int]] | None = None,
+    weighted: Collection[int] = (),
 ) -> SharedLayout:
     """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan.
+
+    Where queries also sum, `columns` tells the query and the column (0: COUNT) of each pattern, and `weighted` which
+    symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
     >>> layout.paths, layout.tables.coordinates
     (((0, 1, 2), (0, 1, 3)), 5)
     """
     root = _Node(None)
-    for query, pattern in enumerate(patterns):
+    for number, pattern in enumerate(patterns):
         node = root
         for part in pattern:
             node = node.child(part, merge=merge)
-        node.queries.append(query)
-    builder = _Builder(segments)
+        node.patterns.append(number)
+    builder = _Builder(segments, columns or [(query, 0) for query in range(len(patterns))], weighted)
     builder.visit_children(root, 0, 0, ())
-    paths = tuple(builder.paths[query] for query in range(len(patterns)))
+    paths = tuple(builder.paths[number] for number in range(len(patterns)))
     symbol = np.array(builder.symbols, np.int32)
     rank = _ranks(paths, len(symbol))
     order = np.lexsort((-rank, symbol)).astype(np.int32)
@@ -172,13 +194,17 @@ def build_shared_tables(
 class _Builder:
     """Walks down the tree and collects the rows of the tables."""
 
-    def __init__(self, segments: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, segments: Sequence[Sequence[int]], columns: Sequence[tuple[int, int]], weighted: Collection[int]
+    ) -> None:
         self.segments = segments
+        self.columns = columns
+        self.weighted = weighted
         self.symbols: list[int] = []
         self.rows: list[list[int]] = []
         self.joints: list[list[int]] = []
-        self.finals: list[int] = []
-        self.below: list[tuple[int, int]] = []
+        self.finals: list[tuple[int, int, int]] = []
+        self.below: list[tuple[int, int, int]] = []
         self.paths: dict[int, tuple[int, ...]] = {}
         self.coordinates = self.levels = 1  # the root
         self.first_of_segment: list[int] = []
@@ -215,18 +241,25 @@ class _Builder:
         row[ByElement.KIND] = Kind.JOINT if joints or snapshot >= 0 else Kind.PLAIN
         row[ByElement.COORDINATE], row[ByElement.LEVEL], row[ByElement.PARENT] = coordinate, level, parent
         row[ByElement.SNAPSHOT] = snapshot
+        row[ByElement.WEIGHT] = self._weight(node.part, path)
+        assert row[ByElement.WEIGHT] != Weight.OWN or row[ByElement.KIND] == Kind.PLAIN, "a segment beside a weight"
         row[ByElement.FIRST_FINAL] = len(self.finals)
-        self.finals += node.queries
-        self.paths |= dict.fromkeys(node.queries, path)
+        self.finals += [(pattern, *self.columns[pattern]) for pattern in node.patterns]
+        self.paths |= dict.fromkeys(node.patterns, path)
         row[ByElement.LAST_FINAL] = len(self.finals)
         first_below = len(self.below)
-        self.below += [(coordinate, query) for query in node.queries]
+        self.below += [(coordinate, pattern, self.columns[pattern][0]) for pattern in node.patterns]
         row[ByElement.FIRST_INNER] = len(self.joints)
         row[ByElement.END], row[ByElement.FIRST_JOINT] = self.visit_children(node, coordinate, level, path)
         row[ByElement.LAST_JOINT] = len(self.joints)
         # Matches are lost only when their first event leaves.
         starts = level == 1
         row[ByElement.FIRST_BELOW], row[ByElement.LAST_BELOW] = first_below if starts else 0, len(self.below) * starts
+
+    def _weight(self, symbol: int, path: tuple[int, ...]) -> Weight:
+        if symbol in self.weighted:
+            return Weight.OWN
+        return Weight.ABOVE if any(self.symbols[above] in self.weighted for above in path) else Weight.NONE
 
     def _visit_segment(self, node: _Node, segment: int, parent: int, level: int, path: tuple[int, ...]) -> None:
         number = len(self.joints)
@@ -257,8 +290,9 @@ class _Builder:
             by_element=np.array(self.rows, np.int32).reshape(-1, len(ByElement)),
             joints=np.array(self.joints, np.int32).reshape(-1, len(ByJoint)),
             segments=np.array(placed, np.int32).reshape(-1, len(BySegment)),
-            finals=np.array(self.finals, np.int32),
-            finals_below=np.array(self.below, np.int32).reshape(-1, 2),
+            finals=np.array(self.finals, np.int32).reshape(-1, len(ByFinal)),
+            finals_below=np.array(self.below, np.int32).reshape(-1, 3),
+            columns=1 + max(column for _, column in self.columns),
             summed=np.array(summed, np.uint8),
         )
 
@@ -285,19 +319,20 @@ class SharedState(NamedTuple):
     words: NDArray[np.uint64]  # a block for each key
     bound: NDArray[np.float64]  # [key, bound]: of each coordinate's word 0, and of the ways through each segment
     key_group: NDArray[np.int32]  # [query, key]
-    total: NDArray[np.uint64]  # [query, group]
+    total: NDArray[np.uint64]  # [pattern, group]
     last_row: NDArray[np.int64]  # [query, group]: where the output may have a row of the moment
     opened: NDArray[np.int64]  # of length 1: so many keys have a block
     counters: NDArray[np.int64]  # see counters_tables.Counter
 
 
 class SharedOutput(NamedTuple):
-    """Rows: a query, a moment, a group and its count."""
+    """Rows: a query, a moment, a group and its columns. Only those that are `completed` are meant to be told."""
 
     query: NDArray[np.int32]
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
-    value: NDArray[np.uint64]
+    completed: NDArray[np.uint8]
+    value: NDArray[np.uint64]  # [row, column], modulo 2^64
     written: NDArray[np.int64]
 
 
@@ -307,19 +342,20 @@ def new_shared_state(tables: SharedTables) -> SharedState:
         np.zeros(0, np.uint64),
         np.zeros((0, tables.bounds), np.float64),
         np.zeros((queries, 0), np.int32),
-        np.zeros((queries, 0), np.uint64),
+        np.zeros((len(tables.finals), 0), np.uint64),
         np.zeros((queries, 0), np.int64),
         np.zeros(1, np.int64),
         np.zeros(len(Counter), np.int64),
     )
 
 
-def new_shared_output(capacity: int = 1024) -> SharedOutput:
+def new_shared_output(capacity: int = 1024, columns: int = 1) -> SharedOutput:
     return SharedOutput(
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
-        np.empty(capacity, np.uint64),
+        np.empty(capacity, np.uint8),
+        np.empty((capacity, columns), np.uint64),
         np.zeros(1, np.int64),
     )
 
@@ -362,10 +398,9 @@ def rekey_shared(
     fresh.bound[: len(known)] = state.bound[known]
     fresh.opened[0] = len(known)
     fresh.counters[:] = state.counters
-    finals = {int(query): int(coordinate) for coordinate, query in tables.finals_below}
-    for query, coordinate in finals.items():
+    for coordinate, pattern, query in tables.finals_below:
         counts = fresh.words.reshape(-1, tables.block)[: len(known), coordinate * tables.levels]
-        np.add.at(fresh.total[query], fresh.key_group[query, : len(known)], counts)
+        np.add.at(fresh.total[pattern], fresh.key_group[query, : len(known)], counts)
     return fresh
 
 

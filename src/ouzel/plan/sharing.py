@@ -1,11 +1,13 @@
 """Aggregates that are counted together: which queries may share, what they share, and whether that is worth it.
 
-Two queries may share counters if each, alone, would be counted by inverse matrices with nothing but COUNT, and without
-EMIT ON CHANGE; both read the primary stream, with the same types known of it; and their events are kept apart by the
-same keys. Groups, HAVING and names may differ. Components are the same *symbol* if they have the same types, the same
-predicates on single events, and the same key. Queries that may share are staged together, whatever their patterns;
-those whose windows are equal also share a tree of counters (a *bank*): what patterns begin with in common is counted
-once, and so are segments that stand in several of them, wherever that pays. Sharing is never visible in answers.
+Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
+of integers are, and without EMIT ON CHANGE; both read the primary stream, with the same types known of it; and their
+events are kept apart by the same keys. Groups, HAVING and names may differ. Components are the same *symbol* if they
+have the same types, the same predicates on single events, and the same key. A sum is a pattern of its own, in which the
+component that it is over is a symbol with a weight; what comes before that it shares with the count, and with other
+sums over the same. Queries that may share are staged together, whatever their patterns; those whose windows are equal
+also share a tree of counters (a *bank*): what patterns begin with in common is counted once, and so are segments that
+stand in several of them, wherever that pays. Sharing is never visible in answers.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
 from ouzel.kernels.counters_shared_tables import Part, SegmentPart, build_shared_tables
 from ouzel.kernels.counters_tables import Way
-from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.aggregate import AggregatePlan, MeasureSpec
 from ouzel.plan.automaton import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
 from ouzel.plan.rules import SHARE_COUNTERS
@@ -41,7 +43,9 @@ class Bank:
 
     names: tuple[str, ...]
     window: TimeWindow
+    # For each query its count and then its sums; `columns` tells for each the query and the column.
     patterns: tuple[tuple[Part, ...], ...]
+    columns: tuple[tuple[int, int], ...]
     segments: tuple[tuple[int, ...], ...]
     # Steps of counting for each event that any of the queries reads, alone and shared.
     alone_cost: float
@@ -55,6 +59,8 @@ class SharedPlan:
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
     banks: tuple[Bank, ...]
+    # What the instances of some symbols weigh.
+    weights: Mapping[int, MeasureSpec]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,8 +100,6 @@ def refusal(plan: Plan) -> str | None:
         return "it asks for matches"
     if plan.way is not Way.INVERSE:
         return "it is not counted by inverse matrices"
-    if plan.measures:
-        return "it asks for more than COUNT"
     if plan.query.emit_on_change:
         return "it is told of expiry"
     if _keys_of(plan) is None:
@@ -139,19 +143,32 @@ def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
     return frozenset(found)
 
 
-Symbol = tuple[tuple[str, ...] | None, frozenset[tuple[Bound, ...]]]
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """What a component asks of single events; of one that is summed over, also what an event adds."""
+
+    types: tuple[str, ...] | None
+    tests: frozenset[tuple[Bound, ...]]
+    weight: MeasureSpec | None = None
 
 
-def _symbols_of(plan: AggregatePlan) -> tuple[Symbol, ...]:
-    made = []
+def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
+    """The pattern that is counted, and one for each sum."""
+    counted = []
     for component in plan.positives:
         types = None if component.types is None else tuple(sorted(component.types))
         tests = frozenset(
             tuple(_moved(comparison, 0) for comparison in conjunct.comparisons)
             for conjunct in plan.roles.get(component.position, ())
         )
-        made.append((types, tests))
-    return tuple(made)
+        counted.append(Symbol(types, tests))
+    made = [tuple(counted)]
+    places = {component.position: place for place, component in enumerate(plan.positives)}
+    for measure in plan.measures:
+        weight = replace(measure, expression=_moved(measure.expression, 0), component=0)
+        place = places[measure.component]
+        made.append((*counted[:place], replace(counted[place], weight=weight), *counted[place + 1 :]))
+    return made
 
 
 def _small_enough(names: Sequence[str], plans: Mapping[str, Plan]) -> list[list[str]]:
@@ -160,7 +177,7 @@ def _small_enough(names: Sequence[str], plans: Mapping[str, Plan]) -> list[list[
     for name in names:
         plan = plans[name]
         assert isinstance(plan, AggregatePlan)
-        wanted = set(_symbols_of(plan))
+        wanted = {symbol for pattern in _patterns_of(plan) for symbol in pattern}
         fitting = [group for group in groups if len(group[1] | wanted) <= SYMBOLS_MAX]
         if not fitting:
             groups.append(([name], wanted))
@@ -174,27 +191,33 @@ def _small_enough(names: Sequence[str], plans: Mapping[str, Plan]) -> list[list[
 def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statistics) -> SharedPlan:
     own: dict[str, AggregatePlan] = {}
     numbers: dict[Symbol, int] = {}
-    patterns: dict[str, tuple[int, ...]] = {}
+    patterns: dict[str, list[tuple[int, ...]]] = {}
     labels: dict[int, str] = {}
     for name in names:
         plan = plans[name]
         assert isinstance(plan, AggregatePlan)
         own[name] = plan
-        symbols = _symbols_of(plan)
-        for component, symbol in zip(plan.positives, symbols, strict=True):
-            labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
-        patterns[name] = tuple(numbers[symbol] for symbol in symbols)
+        patterns[name] = []
+        for pattern in _patterns_of(plan):
+            for component, symbol in zip(plan.positives, pattern, strict=True):
+                labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
+            patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
     stage = _stage_plan(own[names[0]], list(numbers), labels)
     rates = [_rate(symbol, statistics) for symbol in numbers]
+    weights = {
+        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
+        for symbol, number in numbers.items()
+        if symbol.weight is not None
+    }
     # While the unit of time is not known, windows are equal if they are written alike.
     windows: dict[object, list[str]] = {}
     for name, plan in own.items():
         windows.setdefault(plan.window_ticks or _window_of(plan).written, []).append(name)
     banks = tuple(
-        _bank(members, _window_of(own[members[0]]), [patterns[name] for name in members], rates)
+        _bank(members, _window_of(own[members[0]]), [patterns[name] for name in members], rates, weights.keys())
         for members in windows.values()
     )
-    return SharedPlan(own, stage, banks)
+    return SharedPlan(own, stage, banks, weights)
 
 
 def _window_of(plan: AggregatePlan) -> TimeWindow:
@@ -206,15 +229,15 @@ def _window_of(plan: AggregatePlan) -> TimeWindow:
 def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[int, str]) -> AggregatePlan:
     """A plan by which events are staged: each symbol a component, with its tests and keys."""
     components = tuple(
-        Component(number, labels[number], types, kleene=False, negated=False)
-        for number, (types, _) in enumerate(symbols)
+        Component(number, labels[number], symbol.types, kleene=False, negated=False)
+        for number, symbol in enumerate(symbols)
     )
     roles = {
         number: tuple(
             Conjunct(tuple(_moved(x, number) for x in test), frozenset((number,)), None, number, Edge.BEGIN)
-            for test in sorted(tests, key=repr)
+            for test in sorted(symbol.tests, key=repr)
         )
-        for number, (_, tests) in enumerate(symbols)
+        for number, symbol in enumerate(symbols)
     }
     key = []
     for part in like.key:
@@ -227,21 +250,27 @@ def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[
 
 def _rate(symbol: Symbol, statistics: Statistics) -> float:
     """How often a symbol comes, of all events; all alike where nothing is known."""
-    types, _ = symbol
-    if not statistics.rates or types is None:
+    if not statistics.rates or symbol.types is None:
         return 1.0
-    return sum(statistics.rates.get(name, 0.0) for name in types)
+    return sum(statistics.rates.get(name, 0.0) for name in symbol.types)
 
 
 # ── What to share ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _bank(
-    names: Sequence[str], window: TimeWindow, patterns: Sequence[tuple[int, ...]], rates: Sequence[float]
+    names: Sequence[str],
+    window: TimeWindow,
+    patterns: Sequence[Sequence[tuple[int, ...]]],
+    rates: Sequence[float],
+    weighted: Collection[int],
 ) -> Bank:
-    alone = sum(rates[symbol] for pattern in patterns for symbol in pattern)
-    parts, segments = choose_segments(patterns, rates)
-    return Bank(tuple(names), window, parts, segments, alone, cost(parts, segments, rates))
+    flat = [pattern for own in patterns for pattern in own]
+    columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
+    # Alone, too, a sum is kept from the component on that it is over.
+    alone = sum(cost(own, (), rates) for own in patterns)
+    parts, segments = choose_segments(flat, rates, weighted)
+    return Bank(tuple(names), window, parts, tuple(columns), segments, alone, cost(parts, segments, rates))
 
 
 def cost(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], rates: Sequence[float]) -> float:
@@ -274,9 +303,10 @@ def cost(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], 
 
 
 def choose_segments(
-    patterns: Sequence[tuple[int, ...]], rates: Sequence[float]
+    patterns: Sequence[tuple[int, ...]], rates: Sequence[float], weighted: Collection[int] = ()
 ) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
-    """The patterns with segments cut out as long as that promises to pay, the best first.
+    """The patterns with segments cut out as long as that promises to pay, the best first; none has a `weighted` symbol,
+    nor stands beside one.
 
     >>> choose_segments([(0, 1, 2)], [1.0] * 3)
     (((0, 1, 2),), ())
@@ -286,8 +316,8 @@ def choose_segments(
     now = cost(parts, segments, rates)
     while len(segments) < SEGMENTS_MAX:
         best = None
-        for candidate in _candidates(parts, rates):
-            cut = tuple(_cut(pattern, candidate, len(segments)) for pattern in parts)
+        for candidate in _candidates(parts, rates, weighted):
+            cut = tuple(_cut(pattern, candidate, len(segments), weighted) for pattern in parts)
             then = cost(cut, (*segments, candidate), rates)
             if (
                 then <= WORTH_MAX * now
@@ -302,14 +332,17 @@ def choose_segments(
     return parts, segments
 
 
-def _candidates(patterns: Sequence[tuple[Part, ...]], rates: Sequence[float]) -> list[tuple[int, ...]]:
+def _candidates(
+    patterns: Sequence[tuple[Part, ...]], rates: Sequence[float], weighted: Collection[int]
+) -> list[tuple[int, ...]]:
     """Substrings that stand behind several different beginnings, with an own part before and behind them."""
     places: dict[tuple[int, ...], set[tuple[Part, ...]]] = {}
     for pattern in patterns:
         for first in range(1, len(pattern) - 2):
             for last in range(first + 2, len(pattern)):
                 inner = pattern[first:last]
-                if any(isinstance(part, SegmentPart) for part in (pattern[first - 1], *inner, pattern[last])):
+                around = (pattern[first - 1], *inner, pattern[last])
+                if any(isinstance(part, SegmentPart) or part in weighted for part in around):
                     continue
                 places.setdefault(tuple(part for part in inner if isinstance(part, int)), set()).add(pattern[:first])
     saving = {
@@ -320,13 +353,15 @@ def _candidates(patterns: Sequence[tuple[Part, ...]], rates: Sequence[float]) ->
     return sorted(saving, key=lambda segment: -saving[segment])[:_CANDIDATES_MAX]
 
 
-def _cut(pattern: tuple[Part, ...], segment: tuple[int, ...], number: int) -> tuple[Part, ...]:
+def _cut(
+    pattern: tuple[Part, ...], segment: tuple[int, ...], number: int, weighted: Collection[int]
+) -> tuple[Part, ...]:
     """A pattern with the first place where a segment may stand taken by it."""
     width = len(segment)
     for first in range(1, len(pattern) - width):
         if pattern[first : first + width] == segment:
             neighbours = (pattern[first - 1], pattern[first + width])
-            if not any(isinstance(part, SegmentPart) for part in neighbours):
+            if not any(isinstance(part, SegmentPart) or part in weighted for part in neighbours):
                 return (*pattern[:first], SegmentPart(number), *pattern[first + width :])
     return pattern
 
@@ -366,10 +401,12 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
     for prefix, members in _common_prefixes(bank):
         lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
     for number, segment in enumerate(bank.segments):
-        users = [
-            name for name, pattern in zip(bank.names, bank.patterns, strict=True) if SegmentPart(number) in pattern
-        ]
-        lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(users)}")
+        users = {
+            bank.names[query]: None
+            for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True)
+            if SegmentPart(number) in pattern
+        }
+        lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
     if bank.shared_cost < bank.alone_cost:
         lines.append(f"  about {bank.shared_cost / bank.alone_cost:.0%} of the steps of counting one by one")
     else:
@@ -380,9 +417,11 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
 def _common_prefixes(bank: Bank) -> list[tuple[list[int], list[str]]]:
     """The longest beginnings that several queries share."""
     found: dict[tuple[Part, ...], list[str]] = {}
-    for name, pattern in zip(bank.names, bank.patterns, strict=True):
+    for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
         for length in range(1, len(pattern) + 1):
-            found.setdefault(pattern[:length], []).append(name)
+            members = found.setdefault(pattern[:length], [])
+            if bank.names[query] not in members:
+                members.append(bank.names[query])
     shown = []
     for prefix, members in found.items():
         longer = any(

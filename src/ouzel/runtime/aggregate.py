@@ -190,8 +190,10 @@ class AggregateRunner:
         self._own_keys = False
 
     def take(self, instances: CounterInstances) -> None:
-        """Take instances in, in order, whose keys the groups know."""
+        """Take instances in, in order, whose keys the groups know. Their measures are integers."""
         if len(instances.tick):
+            for number, values in enumerate(instances.ints):
+                self._note_largest(number, values)
             self._pending.append(instances)
             self._check_held()
 
@@ -221,10 +223,14 @@ class AggregateRunner:
             else:
                 ints[next_int] = made
                 next_int += 1
-            if measure.kind is MeasureKind.INTEGER and count:
-                # In floating point, since the smallest int64 has no absolute value.
-                self._largest[number] = max(self._largest[number], float(np.abs(made.astype(np.float64)).max()))
+            if measure.kind is MeasureKind.INTEGER:
+                self._note_largest(number, made)
         return ints, floats
+
+    def _note_largest(self, number: int, values: np.ndarray) -> None:
+        if len(values):
+            # In floating point, since the smallest int64 has no absolute value.
+            self._largest[number] = max(self._largest[number], float(np.abs(values.astype(np.float64)).max()))
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 

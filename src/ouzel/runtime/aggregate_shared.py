@@ -22,13 +22,14 @@ from ouzel.kernels.counters_shared_tables import (
 )
 from ouzel.kernels.counters_tables import Counter, CounterInstances, enlarged, new_counter_instances
 from ouzel.kernels.order import first_disorder, stable_order, ties
-from ouzel.kernels.stack_tables import EVERY_KEY
-from ouzel.plan.lower import lower
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.stack_tables import EVERY_KEY, Instances
+from ouzel.plan.lower import Domain, LaneSpec, lower
 from ouzel.plan.sharing import Bank, SharedPlan
 from ouzel.runtime.aggregate import AggregateRunner, dump_arrays, load_arrays
 from ouzel.runtime.aggregate_answer import answer
 from ouzel.runtime.aggregate_groups import GroupBook
-from ouzel.runtime.aggregate_values import columns_of
+from ouzel.runtime.aggregate_values import columns_of, measured
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -49,10 +50,17 @@ class SharedCounters:
         self._shared = shared
         self._layout = layout
         self._limits = limits
-        self._stager = Stager(shared.stage, lower(shared.stage).lanes, layout)
+        lanes = lower(shared.stage).lanes
+        self._weights = [
+            (measure, lanes.lane(symbol, LaneSpec(measure.expression, Domain.INT)))
+            for symbol, measure in shared.weights.items()
+        ]
+        self._stager = Stager(shared.stage, lanes, layout)
         self.schemas = {name: output_schema(plan.query, layout) for name, plan in shared.plans.items()}
         self.books = {name: GroupBook(shared.of(name), layout, self.schemas[name]) for name in shared.names}
         self._banks = [_BankCounters(shared, bank, self, layout, limits) for bank in shared.banks]
+        # The largest absolute weight so far.
+        self.heaviest = 1.0
         self._pending: list[SharedInstances] = []
         self._told: dict[str, Told] = {}
 
@@ -77,7 +85,8 @@ class SharedCounters:
         instances = block.instances
         for book in self.books.values():
             book.note_keys(frame_of, block.rows, instances, self.key_count)
-        self._pending.append(SharedInstances(instances.end, instances.key, instances.component.astype(np.uint16)))
+        element = instances.component.astype(np.uint16)
+        self._pending.append(SharedInstances(instances.end, instances.key, element, self._weighed(instances)))
         held = self.held_events
         # The limit is for each query, and none may meet it here that would not meet it alone.
         most = self._limits.max_buffered_events * len(self._shared.names)
@@ -87,6 +96,18 @@ class SharedCounters:
                 f"max_buffered_events={self._limits.max_buffered_events:,} for each; "
                 "give them smaller WITHIN windows, a more selective WHERE, or a higher limit"
             )
+
+    def _weighed(self, instances: Instances) -> np.ndarray:
+        """What each instance weighs; nothing at all where no query sums."""
+        if not self._weights:
+            return np.empty(0, np.int64)
+        weight = np.zeros(len(instances.end), np.int64)
+        for measure, lane in self._weights:
+            present = (instances.lane_flags[lane.lane] == LaneFlag.VALUE) & (instances.component == measure.component)
+            weight += measured(measure, instances.int_lanes[lane.lane], present)
+        # In floating point, since the smallest int64 has no absolute value.
+        self.heaviest = max(self.heaviest, float(np.abs(weight.astype(np.float64)).max(initial=1.0)))
+        return weight
 
     @property
     def key_count(self) -> int:
@@ -155,6 +176,7 @@ class SharedCounters:
     def dump(self, writer: Writer) -> dict[str, Any]:
         return {
             "pending": [dump_arrays(block, writer) for block in self._pending],
+            "heaviest": self.heaviest,
             "books": {name: book.dump(writer) for name, book in self.books.items()},
             "banks": [bank.dump(writer) for bank in self._banks],
             "coders": [
@@ -165,6 +187,7 @@ class SharedCounters:
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         self._pending = [load_arrays(_no_instances(), block, reader) for block in head["pending"]]
+        self.heaviest = head["heaviest"]
         for name, book in self.books.items():
             book.load(reader, head["books"][name])
         self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
@@ -188,9 +211,13 @@ class _BankCounters:
             bank.segments,
             window=bank.window.ticks,
             summed=[plan.several_keys_a_group for plan in self._plans.values()],
+            columns=bank.columns,
+            weighted=shared.weights.keys(),
         )
+        self._columns = bank.columns
+        self._sums = any(column for _, column in bank.columns)
         self.state = new_shared_state(self._layout.tables)
-        self._output = new_shared_output()
+        self._output = new_shared_output(columns=self._layout.tables.columns)
         self._live = _no_instances()
         self._count = 0
         # The queries one by one, once 64 bits are no longer enough for all of them together.
@@ -209,8 +236,17 @@ class _BankCounters:
         self._append(block)
         books = [self._counters.books[name].key_group for name in self._plans]
         self.state = reserve_shared(self._layout.tables, self.state, books)
+        heaviest = np.array([self._counters.heaviest if plan.measures else 1.0 for plan in self._plans.values()])
         self._output, widen_at = scan_shared(
-            self._layout.tables, self.state, self._live, first, self._count, until, len(books[0]), self._output
+            self._layout.tables,
+            self.state,
+            self._live,
+            first,
+            self._count,
+            until,
+            len(books[0]),
+            self._output,
+            heaviest,
         )
         told = self._collect()
         if widen_at >= 0:
@@ -221,13 +257,15 @@ class _BankCounters:
     def _expanded(self, ready: SharedInstances) -> SharedInstances:
         """An instance for each element that an event may fill, later elements of a moment first."""
         width = self._width[ready.element]
+        if not self._sums:
+            ready = ready._replace(weight=ready.weight[:0])
         if len(width) and width.min() == 1 and width.max() == 1:
             block = ready._replace(element=self._layout.elements[self._first[ready.element]].astype(np.uint16))
         else:
             places = np.repeat(np.arange(len(width)), width)
             within = np.arange(len(places)) - np.repeat(np.cumsum(width) - width, width)
             element = self._layout.elements[self._first[ready.element[places]] + within]
-            block = SharedInstances(ready.tick[places], ready.key[places], element.astype(np.uint16))
+            block = _chosen(ready, places)._replace(element=element.astype(np.uint16))
         if len(ties(ready.tick).positions):
             tied = ties(block.tick)
             rank = self._layout.rank[block.element[tied.positions]]
@@ -245,6 +283,8 @@ class _BankCounters:
             live = SharedInstances._make(enlarged(array[: self._count], room, 0) for array in live)
         for added, array in ((block.tick, live.tick), (block.key, live.key), (block.element, live.element)):
             array[self._count : total] = added
+        if self._sums:
+            live.weight[self._count : total] = block.weight
         self._live, self._count = live, total
 
     # ── Telling ────────────────────────────────────────────────────────────────────────────────────
@@ -254,13 +294,19 @@ class _BankCounters:
         count = int(output.written[0])
         output.written[0] = 0
         order = np.argsort(output.query[:count], kind="stable")
-        bounds = np.searchsorted(output.query[:count][order], np.arange(len(self._plans) + 1))
+        if self._sums:
+            order = order[output.completed[order] != 0]
+        bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
         told = {}
         for number, (name, plan) in enumerate(self._plans.items()):
             rows = order[bounds[number] : bounds[number + 1]]
-            words = np.zeros((len(rows), 2), np.uint64)
-            words[:, 0] = output.value[rows]
-            values = columns_of(plan.query, (), words, words[:, :1].astype(np.float64), [])
+            sums = len(plan.measures)
+            words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
+            words[:, 0::2] = output.value[rows, : 1 + sums]
+            words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
+            # Nothing wider than 64 bits has got here.
+            sizes = words[:, :1].astype(np.float64)
+            values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
             groups = self._counters.books[name].show(output.group[rows])
             told[name] = answer(plan.query, self._counters.schemas[name], output.tick[rows], groups, values)
         return told
@@ -287,11 +333,16 @@ class _BankCounters:
 
     def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told]:
         told = {}
-        for path, (name, runner) in zip(self._layout.paths, self._apart.items(), strict=True):
+        for query, (name, runner) in enumerate(self._apart.items()):
+            path, *sums = [self._layout.paths[n] for n, column in enumerate(self._columns) if column[0] == query]
             component = np.full(len(self._layout.symbol), 255, np.uint8)
             component[list(path)] = np.arange(len(path))
             chosen = np.flatnonzero(component[block.element] != 255)
-            runner.take(_counter_instances(block, component, chosen))
+            instances = _counter_instances(block, component, chosen, len(sums))
+            for values, measure, own in zip(instances.ints, self._plans[name].measures, sums, strict=True):
+                # The same events fill both, in the same order.
+                values[instances.component == measure.component] = block.weight[block.element == own[measure.component]]
+            runner.take(instances)
             table = runner.advance(until)
             told[name] = table, runner.moments[0]
         return told
@@ -401,20 +452,22 @@ def shared_runners(shared: SharedPlan, layout: Layout, limits: Limits) -> dict[s
 
 
 def _no_instances() -> SharedInstances:
-    return SharedInstances(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint16))
+    return SharedInstances(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.int64))
 
 
 def _chosen(block: SharedInstances, places: np.ndarray) -> SharedInstances:
-    return SharedInstances._make(array[places] for array in block)
+    return SharedInstances._make(array[places] if len(array) else array for array in block)
 
 
 def _joined(blocks: list[SharedInstances]) -> SharedInstances:
     return SharedInstances._make(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
 
 
-def _counter_instances(block: SharedInstances, component: np.ndarray, chosen: np.ndarray) -> CounterInstances:
-    """Instances of one query's components."""
-    made = new_counter_instances(len(chosen))
+def _counter_instances(
+    block: SharedInstances, component: np.ndarray, chosen: np.ndarray, sums: int
+) -> CounterInstances:
+    """Instances of one query's components, which add nothing to its sums yet."""
+    made = new_counter_instances(len(chosen), sums)
     return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
 
 
