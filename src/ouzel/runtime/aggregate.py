@@ -161,7 +161,7 @@ class AggregateRunner:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
-        fitting = self._limits.fitting(np.unique(rows[block.rows]), ticks, self.held_events)
+        fitting = self._limits.fitting(rows[block.rows], ticks, self.held_events)
         if fitting is not None:
             self.stage(table.take(fitting), ticks[fitting])
             return

@@ -71,7 +71,7 @@ class SharedCounters:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
-        fitting = self._limits.fitting(np.unique(rows[block.rows]), ticks, self.held_events, len(self._shared.names))
+        fitting = self._limits.fitting(rows[block.rows], ticks, self.held_events, len(self._shared.names))
         if fitting is not None:
             self.stage(table.take(fitting), ticks[fitting])
             return

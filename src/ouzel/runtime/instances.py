@@ -86,7 +86,7 @@ class InstanceRunner:
         if not block.count:
             return
         if self._limits.drops:
-            fitting = self._limits.fitting(np.unique(places[block.rows]), ticks, self.held_events)
+            fitting = self._limits.fitting(places[block.rows], ticks, self.held_events)
             if fitting is not None:
                 self.stage(table.take(fitting), ticks[fitting], keep_whole=keep_whole)
                 return

@@ -43,9 +43,12 @@ class Limits:
 
     def fitting(self, rows: np.ndarray, ticks: np.ndarray, held: int, queries: int = 1) -> np.ndarray | None:
         """Which of new events there is room for, beside those held: the earliest of them; None where all fit or
-        nothing is to be dropped. `rows` numbers the events that matter among all that came."""
+        nothing is to be dropped. `rows` numbers the events that matter among all that came, some of them repeatedly."""
         room = max(0, self.max_buffered_events * queries - held)
         if not self.drops or len(rows) <= room:
+            return None
+        rows = np.unique(rows)
+        if len(rows) <= room:
             return None
         self.drop("max_buffered_events", len(rows) - room)
         return np.sort(rows[np.argsort(ticks[rows], kind="stable")[:room]])
