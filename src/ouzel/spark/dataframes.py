@@ -16,7 +16,7 @@ from ouzel.runtime.engine import Queries
 from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
 from ouzel.spark.events import bind_events, watermarked
 from ouzel.spark.shares import plan_shares
-from ouzel.spark.stream import buckets_of_share, check_stream_names, match_stream
+from ouzel.spark.stream import can_spread_totals, check_stream_names, match_stream
 
 
 def match(
@@ -62,9 +62,7 @@ def match(
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        # To spread over one bucket would only cost a second step.
-        spread_totals = buckets_of_share(bound.frame, buckets) != 1
-        shares = plan_shares(bound.program, bound.clock, spread_totals=spread_totals)
+        shares = plan_shares(bound.program, bound.clock, spread_totals=can_spread_totals(bound.frame, buckets))
         check_stream_names(bound, shares)
         frame, watermark = watermarked(bound, sources, max_delay)
         taken = {"late", "query"} if several else set(next(iter(shares[0].outputs.values())).names) & {"late"}

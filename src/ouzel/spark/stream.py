@@ -28,6 +28,8 @@ from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT
 
 # What `Listener` looks for among the metrics that Spark observes.
 OBSERVED = "ouzel"
+# The first version known to fire a timer in the micro-batch whose watermark just reaches it.
+SPARK_WITH_EXACT_TIMERS = (4, 3)
 # Who adds up what a row tells.
 ADDER = "adder"
 
@@ -51,7 +53,7 @@ def match_stream(
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(shares) <= DIVISIBLE):
         most = DIVISIBLE // len(shares)
         raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
-    per_share = buckets_of_share(events.frame, buckets)
+    per_share = _buckets_of_share(events.frame, buckets)
     job = StreamJob(
         shares=tuple(part.share for part in shares),
         buckets=per_share,
@@ -97,7 +99,17 @@ def match_stream(
     return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
 
 
-def buckets_of_share(frame: DataFrame, asked_for: int | None) -> int:
+def can_spread_totals(frame: DataFrame, buckets: int | None) -> bool:
+    """Whether a total over all keys may be added up from several buckets.
+
+    That needs every bucket to tell in one micro-batch all that the watermark has reached. Older versions of Spark fire
+    a timer only when the watermark has passed it. To spread over one bucket would only cost a second step.
+    """
+    version = tuple(int(part) for part in frame.sparkSession.version.split(".")[:2])
+    return version >= SPARK_WITH_EXACT_TIMERS and _buckets_of_share(frame, buckets) != 1
+
+
+def _buckets_of_share(frame: DataFrame, asked_for: int | None) -> int:
     """In how many buckets the state of each share is kept."""
     return asked_for or int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
 
