@@ -110,11 +110,10 @@ class Listed(NamedTuple):
 
 
 class ListedEvents(NamedTuple):
-    """Matches as events: how many each has at each place, and all of them, match by match."""
+    """Matches as events, by place: where those of each match begin, and all of them, match by match."""
 
-    bounds: NDArray[np.int64]
-    lengths: NDArray[np.int32]  # [match, place]
-    rows: NDArray[np.int32]
+    bounds: NDArray[np.int64]  # [place, match]; one more than there are matches
+    rows: list[NDArray[np.int32]]  # by place
 
 
 def list_paths(row: Row, starts: NDArray[np.int64], limit: int, places: int, base: int) -> ListedEvents:
@@ -124,84 +123,102 @@ def list_paths(row: Row, starts: NDArray[np.int64], limit: int, places: int, bas
     order = np.lexsort((begins, starts[row.cell_event[begins]]))
     # Room for all of them at once, within reason: a walk that finds too little of it starts again.
     capacity = max(1, min(limit, count_matches(row), 1 << 18))
+    events = 16
     while True:
-        bounds, lengths, rows, complete = _list(row, begins[order], limit, capacity, places, base)
+        # A match has at most as many events at a place as there are cells.
+        room = capacity * np.minimum(np.bincount(row.cell_place, minlength=places), events)
+        firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(room)])
+        bounds, rows, complete = _list(row, begins[order], limit, capacity, firsts, base)
         if complete:
-            return ListedEvents(bounds, lengths, rows)
-        capacity *= 4
+            ends = firsts[:-1] + bounds[:, -1]
+            return ListedEvents(bounds, [rows[a:b] for a, b in zip(firsts[:-1], ends, strict=True)])
+        capacity *= 2
+        events *= 2
 
 
-@njit(cache=True, nogil=True)
-def events_of(row, bounds, cells, places, base):
-    """(lengths, rows): how many events each match has at each place, and all of them, counted from `base`.
+def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
+    """The events of matches that are known by their cells, counted from `base`.
 
     >>> a = np.array([0, 1, 2], np.int32)
     >>> row = Row(a, np.array([0, 0, 1], np.int32), a, a, a, a, a)
-    >>> [part.tolist() for part in events_of(row, np.array([0, 3, 5]), np.array([0, 1, 2, 1, 2]), 2, 10)]
-    [[[2, 1], [1, 1]], [10, 11, 12, 11, 12]]
+    >>> found = events_of(row, Listed(np.array([0, 3, 5]), np.array([0, 1, 2, 1, 2])), 2, 10)
+    >>> found.bounds.tolist(), [rows.tolist() for rows in found.rows]
+    ([[0, 2, 3], [0, 1, 2]], [[10, 11, 11], [12, 12]])
     """
-    lengths = np.zeros((bounds.size - 1, places), np.int32)
-    rows = np.empty(cells.size, np.int32)
-    for match in range(bounds.size - 1):
-        for entry in range(bounds[match], bounds[match + 1]):
-            cell = cells[entry]
-            lengths[match, row.cell_place[cell]] += 1
-            rows[entry] = base + row.cell_event[cell]
-    return lengths, rows
+    count = len(listed.bounds) - 1
+    match = np.repeat(np.arange(count), np.diff(listed.bounds))
+    place_of = row.cell_place[listed.cells]
+    event_of = row.cell_event[listed.cells] + np.int32(base)
+    bounds = np.zeros((places, count + 1), np.int64)
+    for place in range(places):
+        np.cumsum(np.bincount(match[place_of == place], minlength=count), out=bounds[place, 1:])
+    return ListedEvents(bounds, [event_of[place_of == place] for place in range(places)])
 
 
 @njit(cache=True, nogil=True)
-def _list(row, begins, limit, capacity, places, base):
-    """(bounds, lengths, rows, whether the room was enough): a walk forward, along which every step leads to a root."""
+def _list(row, begins, limit, capacity, firsts, base):
+    """(bounds, rows, whether the room was enough): a walk forward, along which every step leads to a root. The events
+    of a place lie between two of `firsts`.
+
+    Numbers are made unsigned before they are used: numba asks of signed ones at every access whether they count from
+    the end.
+    """
     first_follower, followers = _followers(row)
     count = row.cell_begin.size
+    places = np.uint64(firsts.size - 1)
     is_root = np.zeros(count, np.bool_)
     for root in row.root_cell:
         is_root[root] = True
-    bounds = np.zeros(capacity + 1, np.int64)
-    lengths = np.empty((capacity, places), np.int32)
-    rows = np.empty(16 * capacity, np.int32)
+    bounds = np.zeros((places, capacity + 1), np.int64)
+    rows = np.empty(firsts[places], np.int32)
+    # Of the path walked: its cells, their events, the next follower to try; and where the events of each place begin.
     path = np.empty(count, np.int32)
     path_rows = np.empty(count, np.int32)
-    at_place = np.zeros(places, np.int32)
     cursor = np.empty(count, np.int64)
-    found = 0
-    used = 0
+    place_first = np.zeros(places + 1, np.int64)
+    found = np.uint64(0)
     for begin in begins:
         depth = np.int64(-1)
         following = begin
         while True:
             if following >= 0:
+                cell = np.uint64(following)
                 depth += 1
-                path[depth] = following
-                path_rows[depth] = base + row.cell_event[following]
-                at_place[row.cell_place[following]] += 1
-                cursor[depth] = first_follower[following]
-                if is_root[following]:
+                here = np.uint64(depth)
+                path[here] = following
+                path_rows[here] = base + row.cell_event[cell]
+                cursor[here] = first_follower[cell]
+                place = np.uint64(row.cell_place[cell])
+                if depth == 0 or np.uint64(row.cell_place[np.uint64(path[here - np.uint64(1)])]) != place:
+                    place_first[place] = depth
+                if is_root[cell]:
                     if found == limit:
-                        return bounds[: found + 1], lengths[:found], rows[:used], True
-                    if found == capacity or used + depth + 1 > rows.size:
-                        return bounds, lengths, rows, False
-                    # Unsigned, since numba asks of signed numbers at every access whether they count from the end.
-                    behind = np.uint64(used)
-                    for step in range(np.uint64(depth + 1)):
-                        rows[behind + step] = path_rows[step]
+                        return bounds[:, : found + 1], rows, True
+                    if found == capacity:
+                        return bounds, rows, False
+                    place_first[places] = depth + 1
                     for place in range(places):
-                        lengths[found, place] = at_place[place]
-                    used += depth + 1
-                    found += 1
-                    bounds[found] = used
-            cell = path[depth]
-            if cursor[depth] < first_follower[cell + 1]:
-                following = followers[cursor[depth]]
-                cursor[depth] += 1
+                        source = np.uint64(place_first[place])
+                        length = np.uint64(place_first[place + np.uint64(1)]) - source
+                        written = np.uint64(bounds[place, found])
+                        target = np.uint64(firsts[place]) + written
+                        if target + length > np.uint64(firsts[place + np.uint64(1)]):
+                            return bounds, rows, False
+                        for step in range(length):
+                            rows[target + step] = path_rows[source + step]
+                        bounds[place, found + np.uint64(1)] = written + length
+                    found += np.uint64(1)
+            here = np.uint64(depth)
+            cell = np.uint64(path[here])
+            if cursor[here] < first_follower[cell + np.uint64(1)]:
+                following = followers[np.uint64(cursor[here])]
+                cursor[here] += 1
             else:
-                at_place[row.cell_place[cell]] -= 1
                 depth -= 1
                 following = np.int32(-1)
                 if depth < 0:
                     break
-    return bounds[: found + 1], lengths[:found], rows[:used], True
+    return bounds[:, : found + 1], rows, True
 
 
 @njit(cache=True, nogil=True)

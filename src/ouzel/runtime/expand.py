@@ -22,7 +22,7 @@ from ouzel.runtime.composition import layouts
 from ouzel.runtime.compressed import GRAPH, graph_of, rows_of
 from ouzel.runtime.inputs import as_table
 from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, ticks_of
-from ouzel.runtime.match_transform import Matches, transform_matches
+from ouzel.runtime.match_transform import MatchesByPlace, transform_matches
 from ouzel.runtime.program import make_program
 from ouzel.runtime.transform import output_schema
 from ouzel.runtime.values import one_array
@@ -103,31 +103,39 @@ def listed(
     if first is None and sample is None:
         _check_total(rows, max_matches)
     left = _NO_LIMIT if first is None else first
-    lengths, event_rows, starts, match_ends = [], [], [], []
     places = len(bound.positives)
+    by_row: list[ListedEvents] = []
+    starts, match_ends = [], []
     for number, row in enumerate(rows):
         base = int(graph.event_bounds[number])
         if wanted is None:
             found = list_paths(row, event_starts[base : graph.event_bounds[number + 1]], left, places, base)
         else:
-            paths = _unranked(row, wanted[number])
-            found = ListedEvents(paths.bounds, *events_of(row, paths.bounds, paths.cells, places, base))
-        count = len(found.bounds) - 1
+            found = events_of(row, _unranked(row, wanted[number]), places, base)
+        count = found.bounds.shape[1] - 1
         if not count:
             continue
         left -= count
-        lengths.append(found.lengths)
-        event_rows.append(found.rows)
-        starts.append(event_starts[found.rows[found.bounds[:-1]]])
+        by_row.append(found)
+        starts.append(event_starts[found.rows[0][found.bounds[0, :-1]]])
         match_ends.append(np.full(count, ends[number]))
-    if not lengths:
+    if not by_row:
         return output_schema(bound, layout).empty_table()
-    matches = Matches(
-        event_table,
-        ticks,
-        *(part[0] if len(part) == 1 else np.concatenate(part) for part in (lengths, event_rows, starts, match_ends)),
-    )
+    joined = [_side_by_side(by_row, place) for place in range(places)]
+    matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
     return transform_matches(bound, layout, matches)
+
+
+def _side_by_side(by_row: list[ListedEvents], place: int) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, rows): the events of a place in the matches of all rows."""
+    if len(by_row) == 1:
+        return by_row[0].bounds[place], by_row[0].rows[place]
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(found.bounds[place]) for found in by_row)])
+    return np.cumsum(lengths), np.concatenate([found.rows[place] for found in by_row])
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def check_numbers(first: int | None, sample: int | None) -> None:

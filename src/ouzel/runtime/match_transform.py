@@ -60,10 +60,41 @@ class Matches:
         return last
 
 
+@dataclass(frozen=True)
+class MatchesByPlace:
+    """The same where the events of each place lie side by side already: (offsets, rows), match by match."""
+
+    table: pa.Table
+    ticks: np.ndarray
+    places: list[tuple[np.ndarray, np.ndarray]]
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def offsets(self, place: int) -> np.ndarray:
+        return self.places[place][0]
+
+    def all_rows(self, place: int) -> np.ndarray:
+        return self.places[place][1]
+
+    def first_rows(self, place: int) -> np.ndarray:
+        offsets, rows = self.places[place]
+        first: np.ndarray = rows if len(rows) == self.count else rows[offsets[:-1]]
+        return first
+
+    def last_rows(self, place: int) -> np.ndarray:
+        offsets, rows = self.places[place]
+        last: np.ndarray = rows if len(rows) == self.count else rows[offsets[1:] - 1]
+        return last
+
+
 class MatchFrame:
     """Matches to evaluate over: one row a match."""
 
-    def __init__(self, query: BoundQuery, layout: Layout, matches: Matches) -> None:
+    def __init__(self, query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> None:
         self._query = query
         self._layout = layout
         self._matches = matches
@@ -155,7 +186,7 @@ def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -
     return pa.array(sums, engine_type(expression.type))
 
 
-def transform_matches(query: BoundQuery, layout: Layout, matches: Matches) -> pa.Table:
+def transform_matches(query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> pa.Table:
     """Composite events out of matches that may have Kleene variables."""
     schema = output_schema(query, layout)
     frame = MatchFrame(query, layout, matches)
