@@ -1,6 +1,6 @@
 """Dropping the newest runs and matches where a limit is passed, for users who prefer that to an error.
 
-The limit is looked at before each event, so what is too much was made by the event before it; where a limit was lowered
+The limit is looked at after each event, so what is too much was made by the event read last; where a limit was lowered
 there may be more, and then the most recently moved runs of all go.
 """
 

@@ -158,9 +158,9 @@ def _scan(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
-    status = _DONE
+    status = _limit_passed(tables, counters)
     slot = first
-    while slot < last:
+    while slot < last and status == _DONE:
         status = _make_ready(tables, state, events, slot, output)
         if status != _DONE:
             break
@@ -170,6 +170,8 @@ def _scan(tables, state, events, first, last, output):
             if status != _DONE:
                 break
             _read(tables, state, events, slot, roles, output)
+            # At once, so that the slot before the one to go on with is that of the event that was too much.
+            status = _limit_passed(tables, counters)
         for negative in range(tables.negatives):
             if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
                 stack = np.int64(events.key[slot]) * tables.negatives + negative
@@ -178,8 +180,6 @@ def _scan(tables, state, events, first, last, output):
                 )
         slot += 1
     counters[_EVENTS] += slot - first
-    if status == _DONE:
-        status = _limit_passed(tables, counters)
     return status, slot
 
 
@@ -213,7 +213,7 @@ def _room(tables, state, key, output):
         return _OUTPUT_FULL
     if tables.at_end and counters[_WAITING] + most > state.waiting.node.size:
         return _WAITING_FULL
-    return _limit_passed(tables, counters)
+    return _DONE
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
