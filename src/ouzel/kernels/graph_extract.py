@@ -19,6 +19,8 @@ from ouzel.kernels.run_state import RunState
 from ouzel.kernels.run_tables import RunEvents, RunTables
 
 _STARTS = np.int32(STARTS)
+# Room for so many marks is made at first.
+_MARKS_MIN = 256
 
 
 class Compressed(NamedTuple):
@@ -156,15 +158,15 @@ def _graph_row(tables, state, events, roots, oldest):
 def _reachable(tables, state, events, roots, oldest):
     """The cells on some path from a root to a start within the window, in stream order."""
     cells = state.cells
-    highest = 0
-    for root in roots:
-        highest = max(highest, root)
-    is_in = np.zeros(highest + 1, np.bool_)
-    is_linked = np.zeros(highest + 1, np.bool_)
-    waiting = np.empty(highest + 1, np.int32)
+    highest = roots.max()
+    # Marks from `low` on, as far down as the window turns out to reach: the graph may be much longer.
+    low = max(0, min(roots.min(), highest + 1 - _MARKS_MIN))
+    is_in = np.zeros(highest + 1 - low, np.bool_)
+    is_linked = np.zeros(highest + 1 - low, np.bool_)
+    waiting = np.empty(highest + 1 - low, np.int32)
     count = 0
     for root in roots:
-        is_in[root] = True
+        is_in[root - low] = True
         waiting[count] = root
         count += 1
     done = 0
@@ -174,31 +176,43 @@ def _reachable(tables, state, events, roots, oldest):
         for begins in (False, True):
             link = cells.begin[cell] if begins else cells.take[cell]
             tested = is_tested(tables, cells.place[cell], begins)
-            while link >= 0 and cells.reach[link] >= oldest and (tested or not is_linked[link]):
+            while link >= 0 and cells.reach[link] >= oldest:
+                if link < low:
+                    low = max(0, min(link, highest + 1 - 2 * is_in.size))
+                    is_in = _further_down(is_in, highest + 1 - low)
+                    is_linked = _further_down(is_linked, highest + 1 - low)
+                    waiting = np.append(waiting, np.empty(is_in.size - waiting.size, np.int32))
                 if not tested:
-                    is_linked[link] = True
+                    if is_linked[link - low]:
+                        break
+                    is_linked[link - low] = True
                 if (
                     cells.newest[link] >= oldest
-                    and not is_in[link]
+                    and not is_in[link - low]
                     and (
                         not tested
                         or may_follow(tables, state, events, link, cells.event[cell], cells.place[cell], begins)
                     )
                 ):
-                    is_in[link] = True
+                    is_in[link - low] = True
                     waiting[count] = link
                     count += 1
                 link = cells.below[link]
     # In stream order, which is the order of their numbers.
-    lowest = highest
-    for place in range(count):
-        lowest = min(lowest, waiting[place])
     count = 0
-    for cell in range(lowest, highest + 1):
-        if is_in[cell]:
-            waiting[count] = cell
+    for mark in range(is_in.size):
+        if is_in[mark]:
+            waiting[count] = low + mark
             count += 1
     return waiting[:count]
+
+
+@njit(cache=True, nogil=True)
+def _further_down(marks, size):
+    """Marks with more of them in front."""
+    larger = np.zeros(size, np.bool_)
+    larger[size - marks.size :] = marks
+    return larger
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -271,14 +285,13 @@ def _runs_row(merged, arena, matches, oldest):
 @njit(cache=True, nogil=True)
 def _reachable_nodes(merged, arena, matches, oldest):
     """The nodes on some way from a match to a start within the window, in stream order."""
-    highest = 0
-    for node in matches:
-        highest = max(highest, node)
-    is_in = np.zeros(highest + 1, np.bool_)
-    waiting = np.empty(highest + 1, np.int32)
+    highest = matches.max()
+    low = max(0, min(matches.min(), highest + 1 - _MARKS_MIN))
+    is_in = np.zeros(highest + 1 - low, np.bool_)
+    waiting = np.empty(highest + 1 - low, np.int32)
     count = 0
     for node in matches:
-        is_in[node] = True
+        is_in[node - low] = True
         waiting[count] = node
         count += 1
     done = 0
@@ -287,9 +300,14 @@ def _reachable_nodes(merged, arena, matches, oldest):
         done += 1
         while entry >= 0:
             parent = arena.parent[entry]
-            if parent >= 0 and not is_in[parent] and (not merged or arena.own[entry] >= oldest):
-                is_in[parent] = True
-                waiting[count] = parent
-                count += 1
+            if parent >= 0 and (not merged or arena.own[entry] >= oldest):
+                if parent < low:
+                    low = max(0, min(parent, highest + 1 - 2 * is_in.size))
+                    is_in = _further_down(is_in, highest + 1 - low)
+                    waiting = np.append(waiting, np.empty(is_in.size - waiting.size, np.int32))
+                if not is_in[parent - low]:
+                    is_in[parent - low] = True
+                    waiting[count] = parent
+                    count += 1
             entry = arena.others[entry]
     return np.sort(waiting[:count])

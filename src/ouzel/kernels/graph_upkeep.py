@@ -12,24 +12,44 @@ _CELLS = int(GraphCounter.CELLS)
 
 
 @njit(cache=True, nogil=True)
-def oldest_needed(tables, state, oldest_start, position_counts):
-    """The oldest slot that a match to come may use, or -1.
-
-    A match to come starts at `oldest_start` or later; with windows in events, within the window of the next event of
-    its partition (`position_counts`, by key).
-    """
-    oldest_slot = -1
+def drop_expired(tables, state, events, position_counts, needed):
+    """For windows in events: forget the cells from which no match to come may start, within the window of the next
+    event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
     cells = state.cells
-    for key in range(state.head.size // tables.length):
-        oldest = oldest_start
-        if tables.in_events:
-            oldest = oldest_alive(position_counts[key], tables.window)
-        cell = state.head[key * tables.length]
-        while cell >= 0 and cells.reach[cell] >= oldest:
-            if cells.newest[cell] >= oldest and (oldest_slot < 0 or cells.event[cell] < oldest_slot):
-                oldest_slot = cells.event[cell]
-            cell = cells.below[cell]
-    return oldest_slot
+    count = state.counters[_CELLS]
+    renamed = np.empty(count, np.int32)
+    live = 0
+    for cell in range(count):
+        slot = cells.event[cell]
+        # What stands below comes before, so it has its new number: a cell that goes is stood in for by that.
+        below = renamed[cells.below[cell]] if cells.below[cell] >= 0 else np.int32(-1)
+        if cells.newest[cell] < oldest_alive(position_counts[events.key[slot]], tables.window):
+            renamed[cell] = below
+            continue
+        begin = cells.begin[cell]
+        take = cells.take[cell]
+        needed[slot] = True
+        cells.event[live] = slot
+        cells.place[live] = cells.place[cell]
+        cells.proceeds[live] = cells.proceeds[cell]
+        cells.begin[live] = renamed[begin] if begin >= 0 else begin
+        cells.take[live] = renamed[take] if take >= 0 else take
+        cells.below[live] = below
+        cells.newest[live] = cells.newest[cell]
+        cells.reach[live] = cells.reach[cell]
+        renamed[cell] = live
+        live += 1
+    state.counters[_CELLS] = live
+    for chain in range(state.head.size):
+        if state.head[chain] >= 0:
+            state.head[chain] = renamed[state.head[chain]]
+
+
+@njit(cache=True, nogil=True)
+def renumber_cells(state, renamed):
+    """Slots have new numbers."""
+    for cell in range(state.counters[_CELLS]):
+        state.cells.event[cell] = renamed[state.cells.event[cell]]
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,8 @@ from numba import njit
 
 from ouzel.kernels.run_state import GONE, Counter, RunOutput, RunState
 from ouzel.kernels.run_tables import ByPlace, ByRegister, Form, Function, RunTables
-from ouzel.kernels.stack_checks import NEVER, oldest_alive
+from ouzel.kernels.stack_checks import NEVER, oldest_alive, push_negative
+from ouzel.kernels.stack_tables import EVERY_KEY
 
 _GONE = np.int32(GONE)
 _KEPT = np.int32(0)
@@ -148,12 +149,11 @@ def _mark(merged, arena, marks, waiting, node, oldest):
 
 @njit(cache=True, nogil=True)
 def sweep(tables, state, oldest_start, position_counts):
-    """Drop runs that nothing can complete any more; the oldest slot that a run or waiting match still needs, or -1.
+    """Drop runs that nothing can complete any more.
 
     A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
     now (`position_counts`, by key) that the next one lies outside.
     """
-    oldest_slot = -1
     for key in range(state.key_head.size):
         oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
         # Members of combined runs that are older than this are not asked for again.
@@ -170,46 +170,8 @@ def sweep(tables, state, oldest_start, position_counts):
             else:
                 state.runs.next[run] = kept
                 kept = run
-                first = state.runs.first[run]
-                if tables.in_events and tables.merge:
-                    first = _oldest_member(state.arena, state.counters[_NODES], state.runs.node[run], oldest)
-                if oldest_slot < 0 or first < oldest_slot:
-                    oldest_slot = first
             run = following
         state.key_head[key] = kept
-    for place in range(state.counters[_WAITING]):
-        node = state.waiting.node[place]
-        while state.arena.parent[node] >= 0:
-            node = state.arena.parent[node]
-        first = state.arena.event[node]
-        if oldest_slot < 0 or first < oldest_slot:
-            oldest_slot = first
-    return oldest_slot
-
-
-@njit(cache=True, nogil=True)
-def _oldest_member(arena, nodes, node, oldest):
-    """The slot of the first event of the oldest member of a combined run that is still within the window."""
-    seen = np.zeros(nodes, np.bool_)
-    waiting = np.empty(nodes + 1, np.int32)
-    waiting[0] = node
-    seen[node] = True
-    count = 1
-    slot = -1
-    while count > 0:
-        count -= 1
-        entry = waiting[count]
-        while entry >= 0:
-            if arena.own[entry] >= oldest:
-                parent = arena.parent[entry]
-                if parent < 0 and (slot < 0 or arena.event[entry] < slot):
-                    slot = arena.event[entry]
-                elif parent >= 0 and not seen[parent]:
-                    seen[parent] = True
-                    waiting[count] = parent
-                    count += 1
-            entry = arena.others[entry]
-    return slot
 
 
 @njit(cache=True, nogil=True)
@@ -249,6 +211,72 @@ def rebase(tables, state, shift, used):
                 state.links[negative, link, slot] = below if below >= reserved else -1
             for mark in range(state.marks.shape[1]):
                 state.marks[negative, mark, slot] = state.marks[negative, mark, slot + shift]
+
+
+@njit(cache=True, nogil=True)
+def mark_needed(tables, state, events, needed):
+    """Mark the slots that runs still need, for windows in events: `sweep` and `reclaim_nodes` have gone before.
+
+    A partition that has fallen silent keeps its own events for as long as it likes, and nothing of the others.
+    """
+    arena = state.arena
+    # Per key the slot of the oldest event of a run; negative events before it forbid nothing any more.
+    oldest = np.full(state.key_head.size, needed.size, np.int64)
+    for node in range(state.counters[_NODES]):
+        slot = arena.event[node]
+        needed[slot] = True
+        oldest[events.key[slot]] = min(oldest[events.key[slot]], slot)
+        first_register = tables.by_place[arena.place[node], _FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, _FIRST_REGISTER]):
+            if _holds_slot(tables, arena, node, number - first_register, number):
+                needed[arena.values[node, number - first_register]] = True
+    oldest[EVERY_KEY] = oldest.min()
+    negative_roles = ~np.uint64(0) << np.uint64(2 * tables.length) if tables.negatives else np.uint64(0)
+    for slot in range(tables.reserved, needed.size):
+        if events.roles[slot] & negative_roles and slot > oldest[events.key[slot]]:
+            needed[slot] = True
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _holds_slot(tables, arena, node, register, number):
+    return tables.by_register[number, _FUNCTION] > _AVERAGE and arena.counts[node, register] > 0
+
+
+@njit(cache=True, nogil=True)
+def renumber(tables, state, events, needed, renamed):
+    """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
+    arena = state.arena
+    for node in range(state.counters[_NODES]):
+        arena.event[node] = renamed[arena.event[node]]
+        first_register = tables.by_place[arena.place[node], _FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, _FIRST_REGISTER]):
+            register = number - first_register
+            if _holds_slot(tables, arena, node, register, number):
+                arena.values[node, register] = renamed[arena.values[node, register]]
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            state.runs.first[run] = renamed[state.runs.first[run]]
+            run = state.runs.next[run]
+    if tables.form > _NON_OVERLAPPING:
+        for key in range(state.key_mark.size):
+            if state.key_mark[key] > 0:
+                state.key_mark[key] = renamed[state.key_mark[key]]
+    for slot in range(min(needed.size, state.started.size)):
+        started = state.started[slot]
+        state.started[slot] = 0
+        if needed[slot]:
+            state.started[renamed[slot]] = started
+    if tables.negatives:
+        # Stacks skip over their own elements, so they are stacked up again.
+        state.negative_head[:] = -1
+        for slot in range(tables.reserved, needed.sum()):
+            for negative in range(tables.negatives):
+                if (events.roles[slot] >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
+                    stack = np.int64(events.key[slot]) * tables.negatives + negative
+                    push_negative(
+                        events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
+                    )
 
 
 @njit(cache=True, nogil=True)

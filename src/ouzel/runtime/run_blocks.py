@@ -76,6 +76,20 @@ class Buffer:
         """Let go of the oldest events."""
         self._move(dead, self.count - dead)
 
+    def keep(self, slots: np.ndarray) -> None:
+        """Let go of all but some slots, those of the kernel among them."""
+        old = self.events
+        self.events = self._room(len(slots) - self._tables.reserved)
+        for name in _FLAT:
+            if getattr(old, name).size:
+                getattr(self.events, name)[:] = getattr(old, name)[slots]
+        if self.events.start is not self.events.end:
+            self.events.start[:] = old.start[slots]
+        for name in _WIDE:
+            getattr(self.events, name)[:] = getattr(old, name)[:, slots]
+        self.rows = self.rows[slots]
+        self.count = len(slots)
+
     def _move(self, dead: int, capacity: int) -> None:
         reserved = self._tables.reserved
         old, rows, count = self.events, self.rows, self.count

@@ -17,7 +17,7 @@ from ouzel.kernels.graph_state import (
     reserve_cells,
     reserve_heads,
 )
-from ouzel.kernels.graph_upkeep import drop_cells, oldest_needed, rekey_chains
+from ouzel.kernels.graph_upkeep import drop_cells, drop_expired, rekey_chains, renumber_cells
 from ouzel.kernels.run_drops import drop_newest_matches, drop_newest_runs
 from ouzel.kernels.run_matches import expand_matches
 from ouzel.kernels.run_state import (
@@ -32,7 +32,7 @@ from ouzel.kernels.run_state import (
     reserve_nodes,
 )
 from ouzel.kernels.run_tables import RunEvents, RunTables
-from ouzel.kernels.run_upkeep import rebase, reclaim_nodes, rekey, sweep
+from ouzel.kernels.run_upkeep import mark_needed, rebase, reclaim_nodes, rekey, renumber, sweep
 from ouzel.kernels.runs import release, scan
 from ouzel.kernels.stack_tables import NO_LIMIT
 from ouzel.runtime.limits import Limits
@@ -81,8 +81,14 @@ class Kernel(Protocol):
     def take_compressed(self, events: RunEvents) -> FoundCompressed | None:
         """The matches since the last call, compressed."""
 
-    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
-        """Let go of partial matches that have left the window; the oldest slot that is still needed, or -1."""
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        """Let go of partial matches that started before a tick."""
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        """The same for windows in events, `counts` being the positions to come; which of the slots are needed."""
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        """Slots that are not needed are gone from the events, and the others have new numbers."""
 
     def drop_front(self, dead: int, used: int) -> None:
         """The oldest events are gone; all others have moved down by so many slots."""
@@ -181,10 +187,18 @@ class RunsKernel:
         self._output.written[0] = 0
         self._state.counters[Counter.SETTLED] = 0
 
-    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
-        oldest = int(sweep(self._tables, self._state, oldest_start, counts))
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        sweep(self._tables, self._state, oldest_start, counts)
         reclaim_nodes(self._tables, self._state, self._output)
-        return oldest
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        self.sweep(0, counts)
+        needed = _own_slots(self._tables, used)
+        mark_needed(self._tables, self._state, events, needed)
+        return needed
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        renumber(self._tables, self._state, events, needed, renamed)
 
     def drop_front(self, dead: int, used: int) -> None:
         rebase(self._tables, self._state, dead, used)
@@ -267,8 +281,16 @@ class GraphKernel:
         self._output.found[:] = 0
         return FoundCompressed(ends, keys, graph)
 
-    def sweep(self, oldest_start: int, counts: np.ndarray) -> int:
-        return int(oldest_needed(self._tables, self._state, oldest_start, counts))
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        """Cells go with their events."""
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        needed = _own_slots(self._tables, used)
+        drop_expired(self._tables, self._state, events, counts, needed)
+        return needed
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        renumber_cells(self._state, renamed)
 
     def drop_front(self, dead: int, used: int) -> None:
         drop_cells(self._tables, self._state, dead)
@@ -293,6 +315,11 @@ class GraphKernel:
             cells=cells, head=reader.array(head["head"]), counters=reader.array(head["counters"])
         )
         self._state = reserve_heads(self._tables, reserve_cells(state, len(cells.event) + 256), keys)
+
+
+def _own_slots(tables: RunTables, used: int) -> np.ndarray:
+    """Of so many slots those that are the kernel's own."""
+    return np.arange(used) < tables.reserved
 
 
 def _grouped(ends: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -252,21 +252,34 @@ class RunsRunner:
                 return
             self._kernel.sweep(dead_until + 1, self._counts)
         elif self._tables.in_events:
-            if self._live.live < self._swept_at:
-                return
-            oldest = self._kernel.sweep(_EARLIEST, self._counts)
-            dead = self._live.live if oldest < 0 else oldest - self._tables.reserved
-            self._swept_at = 2 * max(_COMPACT_MIN, self._live.live - dead)
-            dead_until = int(self._live.events.end[self._tables.reserved + dead - 1]) if dead else _EARLIEST
-            if dead < self._live.live and dead:
-                # An event at the same tick may still be needed.
-                dead_until = min(dead_until, int(self._live.events.end[self._tables.reserved + dead]) - 1)
+            if self._live.live >= self._swept_at:
+                self._keep_needed()
+            return
         else:
             return
         self._kernel.drop_front(dead, self._live.count)
         self._live.drop_front(dead)
         self._payload.forget(dead_until)
         self._forget_codes(dead_until)
+
+    def _keep_needed(self) -> None:
+        """With windows in events any partition may fall silent, so what is dead lies between what is not."""
+        reserved = self._tables.reserved
+        needed = self._kernel.sweep_positions(self._kernel_events(), self._counts, self._live.count)
+        self._live.keep(np.flatnonzero(needed))
+        before = np.cumsum(needed) - needed
+        self._kernel.renumber(self._kernel_events(), needed, before.astype(np.int32))
+        self._swept_at = 2 * max(_COMPACT_MIN, self._live.live)
+        # Events that only count have no rows.
+        rows = np.concatenate([self._live.rows[reserved:], *(block.rows for block in self._pending)])
+        rows[rows >= 0] = self._payload.keep(rows[rows >= 0])
+        ends = np.cumsum([self._live.live, *(block.count for block in self._pending)])
+        self._live.rows[reserved:], *parts = np.split(rows, ends[:-1])
+        self._pending = [
+            RunBlock(part, block.events, block.deciding, block.deciding_rows)
+            for part, block in zip(parts, self._pending, strict=True)
+        ]
+        self._forget_codes(_EARLIEST)
 
     def _forget_codes(self, dead_until: int) -> None:
         """Codes of keys and texts that no live event has are given up, so that memory follows the window."""
