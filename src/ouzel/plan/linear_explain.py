@@ -18,6 +18,7 @@ from ouzel.algebra.model import (
     duration,
     replaced,
 )
+from ouzel.algebra.normal_form import normal_form
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.model import Attribute, Bound, Catalog, Intrinsic, Type
 from ouzel.plan.automaton import Arrow, Automaton, State
@@ -73,7 +74,11 @@ def algebra_explanation(query: BoundAlgebra) -> Explanation:
         if linear
         else "not linear-plus: split into linear-plus parts that read each other's results (resubscription)"
     )
-    notes = [("normal form", "selections first; renaming, extension and projection cost nothing (Theorem 3)")]
+    normal = normal_form(query.expression, query.catalog)
+    same = "" if normal != query.expression else "; it is written so already"
+    notes = [("normal form", f"of unary operators σ, ρ, α, π (Theorem 3), and only σ costs anything{same}")]
+    if not same:
+        notes.append(("rewritten", repr(normal)))
     if any(len(stream.branches) > 1 for stream in query.streams):
         notes.append(("union", "one automaton for each side; results with the same sources and values are one"))
     return Explanation(

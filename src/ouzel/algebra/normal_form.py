@@ -1,0 +1,259 @@
+"""Theorem 3 of the CESAR paper as a rewrite rule: unary operators in any order are one selection, then one renaming,
+one extension and one projection, F = π ∘ α ∘ ρ ∘ σ.
+
+The binder needs no such help, since it says every condition in terms of input events at once. What the rule is for: to
+see what an expression comes to, and to tell whether two of them come to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ouzel.algebra.binding import bind
+from ouzel.algebra.streams import (
+    UNARY,
+    Extend,
+    Fold,
+    Next,
+    Project,
+    Rename,
+    Select,
+    Stream,
+    Union,
+    parsed,
+)
+from ouzel.bind.model import Catalog
+from ouzel.lang import format_expression
+from ouzel.lang.syntax import NOWHERE, Expr, Logical, Node, Reference
+
+
+def normal_form(
+    expression: Stream, catalog: Catalog | None = None, *, time: str | None = None, type: str | None = None
+) -> Stream:
+    """The expression with every row of unary operators in normal form. Its meaning is the same.
+
+    Where the columns of an input are not known, and the names of a row of operators get in each other's way, that row
+    is left as it is.
+
+    >>> from ouzel.algebra.streams import stream
+    >>> normal_form(stream("A").extend(n="x + 1").rename({"n": "m"}).select("m > 3").project(["m"]))
+    A.select('x + 1 > 3').extend(m='x + 1').project(['m'])
+    """
+    return _Rule(catalog or Catalog(), time, type).rewritten(expression)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    catalog: Catalog
+    time: str | None
+    type: str | None
+
+    def rewritten(self, expression: Stream) -> Stream:
+        row: list[Stream] = []
+        below = expression
+        while isinstance(below, UNARY):
+            row.insert(0, below)
+            below = below.input
+        match below:
+            case Union(left=left, right=right):
+                made: Stream = Union(self.rewritten(left), self.rewritten(right))
+            case Next(left=left, right=right, theta=theta):
+                made = Next(self.rewritten(left), self.rewritten(right), theta)
+            case Fold(left=left, right=right, theta=theta, step=each, first=first):
+                made = Fold(self.rewritten(left), self.rewritten(right), theta, self._step(each), first)
+            case _:
+                made = below
+        return self._row(row, made, self._columns(below)) if row else made
+
+    def _step(self, each: Stream) -> Stream:
+        row: list[Stream] = []
+        below = each
+        while isinstance(below, UNARY):
+            row.insert(0, below)
+            below = below.input
+        # What a round gives depends on the fold around it.
+        return self._row(row, below, None, in_step=True) if row else each
+
+    def _columns(self, below: Stream) -> tuple[str, ...] | None:
+        """The attributes of a stream, in order; None where they are not all known."""
+        (*_, stream) = bind(below, self.catalog, time=self.time, type=self.type).streams
+        return None if stream.branches[0].open_slot is not None else tuple(stream.columns)
+
+    def _row(
+        self, row: list[Stream], below: Stream, columns: tuple[str, ...] | None, *, in_step: bool = False
+    ) -> Stream:
+        meaning = _Meaning(columns, in_step)
+        try:
+            for operator in row:
+                meaning.apply(operator)
+            return meaning.written_over(below)
+        except _InTheWay:
+            made = below
+            for operator in row:
+                made = replace(operator, input=made)  # type: ignore[call-arg]
+            return made
+
+
+class _InTheWay(Exception):
+    """The names of a row of operators get in each other's way, and not enough is known of the input to step aside."""
+
+
+class _Meaning:
+    """What a row of unary operators does, in terms of the attributes below it."""
+
+    def __init__(self, columns: tuple[str, ...] | None, in_step: bool) -> None:
+        self._below = columns
+        self._in_step = in_step
+        # Attributes that are known to be there, each as an expression of those below.
+        self._values: dict[str, Expr] = {name: _named(name) for name in columns or ()}
+        # All further attributes pass through, but for these.
+        self._passes_others = columns is None
+        self._gone: set[str] = set()
+        # Names below that a renaming took away, and such that an extension may have written over.
+        self._left: set[str] = set()
+        self._covered: set[str] = set()
+        self._conditions: list[Expr] = []
+
+    def apply(self, operator: Stream) -> None:
+        match operator:
+            case Select(condition=text):
+                self._conditions.append(self._said_below(parsed(text)))
+            case Extend(values=values):
+                more = {name: self._said_below(parsed(text)) for name, text in values}
+                self._values |= more
+                self._gone -= set(more)
+                self._covered |= set(more)
+            case Rename(names=pairs):
+                found = {new: self._value(old) for old, new in pairs}
+                for old, _ in pairs:
+                    self._values.pop(old, None)
+                    self._gone.add(old)
+                    self._left.add(old)
+                self._values |= found
+                self._gone -= set(found)
+            case Project(names=kept):
+                self._values = {name: self._value(name) for name in dict.fromkeys(kept)}
+                self._passes_others, self._gone = False, set()
+
+    def _value(self, name: str) -> Expr:
+        if name in self._values:
+            return self._values[name]
+        if not self._passes_others or name in self._gone:
+            raise _InTheWay
+        return _named(name)
+
+    def _said_below(self, text: Expr) -> Expr:
+        """An expression over the attributes here, said of those below."""
+        made: Expr = _changed(text, self._reference)
+        return made
+
+    def _reference(self, reference: Reference) -> Expr:
+        name, *rest = reference.names
+        if self._in_step and rest == ["last"]:
+            return reference
+        if name == "DUR" and not rest:
+            if "DUR" in self._values:
+                raise _InTheWay
+            return reference
+        value = self._value(name)
+        if not rest:
+            return value
+        if not isinstance(value, Reference):
+            raise _InTheWay
+        return replace(value, names=(*value.names, *rest))
+
+    def written_over(self, below: Stream) -> Stream:
+        """The normal form over a stream."""
+        made = below
+        if self._conditions:
+            condition = self._conditions[0] if len(self._conditions) == 1 else _all(self._conditions)
+            made = Select(made, format_expression(condition))
+        renamed = self._renamed()
+        if renamed:
+            made = Rename(made, tuple(renamed.items()))
+        extended = {
+            name: value
+            for name, value in self._values.items()
+            if not (
+                isinstance(value, Reference) and renamed.get(value.names[0], value.names[0]) == name and _is_name(value)
+            )
+        }
+        if extended:
+            said = {name: _renamed_in(value, renamed, self._in_step) for name, value in extended.items()}
+            written = [(name, format_expression(value)) for name, value in said.items()]
+            made = Extend(made, tuple(written))
+        if not self._passes_others:
+            made = self._projected(made, renamed, extended)
+        return made
+
+    def _renamed(self) -> dict[str, str]:
+        """Attributes that only get another name, which nothing below has."""
+        found: dict[str, str] = {}
+        for name, value in self._values.items():
+            if not (isinstance(value, Reference) and _is_name(value)):
+                continue
+            (old,) = value.names
+            free = name not in self._below if self._below is not None else self._passes_others
+            if old != name and free and old not in found and not self._stays(old):
+                found[old] = name
+        if self._passes_others:
+            # Nothing is projected away: what was there below must be gone by its new name, or written over.
+            targets = set(found.values())
+            lost = {name for name in self._left if name not in found and (name in targets or name not in self._values)}
+            if lost or (self._covered & targets) - set(found):
+                raise _InTheWay
+        return found
+
+    def _stays(self, name: str) -> bool:
+        """Whether an attribute below is still there, under its name."""
+        if name in self._values:
+            return self._values[name] == _named(name)
+        return self._passes_others and name not in self._gone
+
+    def _projected(self, made: Stream, renamed: Mapping[str, str], extended: Mapping[str, Expr]) -> Stream:
+        """Exactly the attributes that there are to be, in their order."""
+        if self._below is not None:
+            kept = [name for name in self._below if name not in renamed] + list(renamed.values())
+            natural = [*kept, *(name for name in extended if name not in kept)]
+            if natural == list(self._values):
+                return made
+        return Project(made, tuple(self._values))
+
+
+def _named(name: str) -> Reference:
+    return Reference((name,), span=NOWHERE)
+
+
+def _is_name(reference: Reference) -> bool:
+    plain = reference.index is None and reference.default is None
+    return plain and len(reference.names) == 1 and reference.names != ("DUR",)
+
+
+def _renamed_in(expression: Expr, names: Mapping[str, str], in_step: bool) -> Expr:
+    """An expression over the attributes below, after some of them were renamed."""
+
+    def change(reference: Reference) -> Expr:
+        first, *rest = reference.names
+        if first not in names or (in_step and rest == ["last"]):
+            return reference
+        return replace(reference, names=(names[first], *rest))
+
+    made: Expr = _changed(expression, change)
+    return made
+
+
+def _changed(node: Any, change: Callable[[Reference], Expr]) -> Any:
+    """A syntax tree with every reference changed."""
+    if isinstance(node, Reference):
+        return change(node)
+    if isinstance(node, tuple):
+        return tuple(_changed(one, change) for one in node)
+    if isinstance(node, Node):
+        return replace(node, **{f.name: _changed(getattr(node, f.name), change) for f in fields(node)})
+    return node
+
+
+def _all(conditions: list[Expr]) -> Expr:
+    return Logical("AND", tuple(conditions), span=NOWHERE)
