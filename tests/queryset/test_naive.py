@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -26,7 +25,6 @@ def test_the_naive_extension_answers_the_same(monkeypatch: pytest.MonkeyPatch) -
     rng = random.Random("naive")
     parameters, quotes = random_parameters(rng, 60), pa.Table.from_pylist(random_quotes(rng, 80))
     indexed = answers(parameters, quotes)
-    edges_found = np.zeros((1 << 12, 3), np.int64)
-    monkeypatch.setattr(cayuga, "advance", lambda *given: cayuga_naive.advance(*given, edges_found))
+    monkeypatch.setattr(cayuga, "advance", cayuga_naive.NaiveKernel())
     assert len(indexed) > 50
     assert counted(answers(parameters, quotes)) == counted(indexed)

@@ -83,6 +83,8 @@ _NO_INSTANCE = -1
 _LOWER_HALF = 2**32 - 1
 _SHIFT = np.uint64(32)
 _ONE = np.uint64(1)
+_SIX = np.uint64(6)
+_SIXTY_THREE = np.uint64(63)
 
 
 # ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +182,10 @@ def candidates(automata, events, event, row):
                 return np.int32(0), np.int32(0)
             other_value = events.ints[other, event]
             word = mixed(word, other_value)
+    bits = automata.fr_bits
+    bit = word & np.uint64(64 * len(bits) - 1)
+    if bits[bit >> _SIX] >> (bit & _SIXTY_THREE) & _ONE == 0:
+        return np.int32(0), np.int32(0)
     table = automata.fr_table
     last = np.uint64(len(table) - 1)
     place = word >> _SHIFT & last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -14,13 +14,11 @@ from ouzel.kernels.cayuga_indexes import (
     FR_EDGES_MIN,
     ConjunctBlock,
     an_index,
-    count_rest,
-    find_words,
     first_of,
     fr_index,
+    fr_table,
     places_of,
     write_entries,
-    write_gates,
 )
 from ouzel.kernels.cayuga_tables import (
     INT64_MAX,
@@ -37,6 +35,8 @@ from ouzel.kernels.cayuga_tables import (
 )
 
 _GREATEST = int(Conjunct.GREATEST)
+_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
+_ATOM_LAST = int(Conjunct.ATOM_LAST)
 
 
 class Owners(NamedTuple):
@@ -78,16 +78,19 @@ def _conjunct_blocks(
 
 
 @njit(cache=True)
-def _write_atoms(atoms, first, places, rows, table, counts):
+def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
+    """Write all atoms of conjuncts from row `used` on; gives the row after the last one."""
     for k in range(len(rows)):
-        place = first[places[k]]
+        conjuncts[places[k], _ATOM_FIRST] = used
         for atom in range(counts[rows[k]]):
             code = table[rows[k], atom, 0]
-            atoms[place, 0] = code >> 1
-            atoms[place, 1] = code & 1
-            atoms[place, 2] = table[rows[k], atom, 1]
-            atoms[place, 3] = table[rows[k], atom, 2]
-            place += 1
+            atoms[used, 0] = code >> 1
+            atoms[used, 1] = code & 1
+            atoms[used, 2] = table[rows[k], atom, 1]
+            atoms[used, 3] = table[rows[k], atom, 2]
+            used += 1
+        conjuncts[places[k], _ATOM_LAST] = used
+    return used
 
 
 @njit(cache=True)
@@ -111,18 +114,14 @@ def assembled(
         ids = np.arange(begin, begin + len(rows), dtype=np.int64)
         edge_blocks += _conjunct_blocks(number, patterns[number].edges[index].conjuncts, rows, ids)
         begin += len(rows)
-    # Edges stand by source, and within it by what the FR index finds them by, so that a bucket is one stretch.
-    words = np.zeros(edge_count, np.uint64)
-    keys = []
-    for block in edge_blocks:
-        signature, word = np.empty(len(block.rows), np.int64), np.empty(len(block.rows), np.uint64)
-        find_words(word, signature, edges.source[block.owners], block.rows, *block.columns.table)
-        words[block.owners] = word
-        keys.append((signature, word))
-    order = np.argsort(edges.source.astype(np.uint64) << np.uint64(32) | words >> np.uint64(32))
-    new_edge = np.empty(edge_count, np.int64)
-    new_edge[order] = np.arange(edge_count)
-    source, target = edges.source[order], edges.target[order]
+    # Edges stand by source; those of the start came by what the FR index finds them by, so that a bucket is a stretch.
+    source, target = edges.source, edges.target
+    new_edge = np.arange(edge_count)
+    if (source[1:] < source[:-1]).any():
+        order = np.argsort(source, kind="stable")
+        new_edge[order] = np.arange(edge_count)
+        source, target = source[order], target[order]
+        edge_blocks = [block._replace(owners=new_edge[block.owners]) for block in edge_blocks]
     edge_first = first_of(source, count)
 
     slot = np.zeros(count, np.int32)
@@ -134,13 +133,16 @@ def assembled(
     wait_count = len(key)
     wait = np.concatenate([np.zeros(1, np.int32), owners.wait])
 
-    edge_blocks = [block._replace(owners=new_edge[block.owners]) for block in edge_blocks]
     conjuncts = _place_conjuncts([*edge_blocks, *wait_blocks], edge_count + wait_count, patterns)
     an = an_index(wait_blocks, edge_count, wait_count, key[:, 0] >= 0)
     finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(an.usable, Finding.STATIC, Finding.EVERY))
     is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
-    fr = fr_index(edge_blocks, keys, conjuncts.of_block[: len(edge_blocks)], source, is_indexed)
-    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, (source, is_indexed, wait, *an.keys))
+    fr = fr_index(edge_blocks, conjuncts.of_block[: len(edge_blocks)], source, is_indexed)
+    gates = np.full((count, 2), -1, np.int64)
+    known = _Known(source, is_indexed, wait, *an.keys)
+    only_one = np.diff(conjuncts.first[edge_first]) == 1
+    atoms, entries, values = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, gates, only_one)
+    bits, found = fr_table(fr, values)
     registers = _registers(patterns, edges, new_edge)
     life = np.full(wait_count, INT64_MIN, np.int64)
     _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
@@ -149,14 +151,6 @@ def assembled(
     nodes[:, Node.SIGNATURE_FIRST] = fr.signature_first
     nodes[:count, Node.SLOT] = slot
     nodes[:count, Node.WAIT] = wait
-    gates = np.full((count, 2), -1, np.int64)
-    for block in edge_blocks:
-        held = block.columns.table
-        if len(held.equal):
-            write_gates(
-                gates, block.rows, block.owners, source, edge_first, conjuncts.first, wait, an.keys.lane, held.atoms,
-                held.equal,
-            )  # fmt: skip
     waits = np.zeros((wait_count + 1, len(Wait)), np.int32)
     waits[:, Wait.CONJUNCT_FIRST] = conjuncts.first[edge_count:]
     waits[:, Wait.AN_FIRST] = an.first
@@ -180,7 +174,8 @@ def assembled(
         code=Code(*programs.arrays(), *_parameters(patterns)),
         signatures=fr.signatures,
         signature_words=fr.signature_words,
-        fr_table=fr.table,
+        fr_bits=bits,
+        fr_table=found,
         fr_entries=entries,
         an_entries=an.entries,
         an_lanes=an.lanes,
@@ -225,7 +220,7 @@ def _place_conjuncts(
     place = places_of(owners, first)
     program_count = np.zeros(total, np.int64)
     table = np.empty((total + 1, len(Conjunct)), np.int64)
-    table[:] = np.array([0, 0, -1, INT64_MIN, INT64_MAX], np.int64)
+    table[:] = np.array([0, 0, -1, INT64_MIN, INT64_MAX, 0], np.int64)
     of_block = []
     begin = 0
     row_begin = np.cumsum([0, *(len(p.parameter_ints) for p in patterns)])
@@ -249,36 +244,56 @@ def _place_conjuncts(
     return _Conjuncts(first, table, programs, of_block)
 
 
+class _Known(NamedTuple):
+    """What an event that looks at an edge is known to satisfy already."""
+
+    source: NDArray[np.int32]  # by edge
+    is_indexed: NDArray[np.bool_]  # by node
+    wait: NDArray[np.int32]  # by node
+    lane: NDArray[np.int32]  # by wait
+    value: Ints
+
+
 def _predicates(
     conjuncts: _Conjuncts,
     edge_blocks: Sequence[ConjunctBlock],
     wait_blocks: Sequence[ConjunctBlock],
     entry_of: Ints,
-    known: tuple[Any, ...],
-) -> tuple[Ints, Ints]:
-    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for."""
+    known: _Known,
+    gates: Ints,
+    only_one: NDArray[np.bool_],
+) -> tuple[Ints, Ints, Ints]:
+    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for; these
+    entries; and the values that the index finds them by."""
     edge_places = conjuncts.of_block[: len(edge_blocks)]
     wait_places = conjuncts.of_block[len(edge_blocks) :]
-    atom_count = np.zeros(len(conjuncts.table) - 1, np.int64)
-    for block, mine in zip(edge_blocks, edge_places, strict=True):
-        count_rest(atom_count, mine, block.rows, block.owners, *known, *block.columns.table)
-    for block, mine in zip(wait_blocks, wait_places, strict=True):
-        if block.columns.atoms:
-            atom_count[mine] = block.columns.table.counts[block.rows]
-    first = np.zeros(len(atom_count) + 1, np.int64)
-    np.cumsum(atom_count, out=first[1:])
-    conjuncts.table[:, Conjunct.ATOM_FIRST] = first
-    atoms = np.empty((int(first[-1]), 4), np.int64)
-    entries = np.zeros((len(entry_of), len(Entry)), np.int64)
+    room = sum(_rest_max(b.columns, b.rows) for b in edge_blocks)
+    room += sum(int(b.columns.table.counts[b.rows].sum()) for b in wait_blocks if b.columns.atoms)
+    # Rows that nothing is written to take no memory.
+    atoms = np.empty((room, 4), np.int64)
+    entries = np.empty((len(entry_of), len(Entry)), np.int64)
+    values = np.zeros((len(entry_of), 2), np.int64)
+    used = 0
     for block, mine in zip(edge_blocks, edge_places, strict=True):
         columns = block.columns
         is_plain = not columns.programs and columns.least is None and columns.greatest is None
-        write_entries(entries, entry_of, mine, block.rows, block.owners, *known, *columns.table, atoms, first, is_plain)
+        used = write_entries(
+            entries, values, gates, only_one, entry_of, mine, block.rows, block.owners, *known, *columns.table,
+            conjuncts.table, atoms, used, is_plain,
+        )  # fmt: skip
     for block, mine in zip(wait_blocks, wait_places, strict=True):
         if block.columns.atoms:
             table = block.columns.table
-            _write_atoms(atoms, first, mine, block.rows, table.atoms, table.counts)
-    return atoms, entries
+            used = _write_atoms(conjuncts.table, atoms, used, mine, block.rows, table.atoms, table.counts)
+    return atoms[:used], entries, values
+
+
+def _rest_max(columns: ConjunctColumns, rows: NDArray[np.int32]) -> int:
+    """How many atoms there can be for which entries of the FR index have no place: they have two, for plain ranges."""
+    if not columns.atoms:
+        return 0
+    placed = 0 if any(atom.negated for atom in columns.atoms) else 2
+    return int(np.maximum(columns.table.counts[rows] - placed, 0).sum())
 
 
 def _registers(

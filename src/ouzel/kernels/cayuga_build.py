@@ -136,7 +136,7 @@ def _place_words(pattern: PatternColumns) -> tuple[list[Words], list[Words]]:
 
 
 @njit(cache=True)
-def _number_waits(words, final, table, numbers, wait, firsts):
+def _number_waits(words, chosen, final, table, numbers, wait, firsts):
     """Number waits from 1 on, in the order of nodes, by their hashes; gives how many there are with the start's."""
     mask = np.uint64(len(table) - 1)
     count = 1
@@ -144,7 +144,7 @@ def _number_waits(words, final, table, numbers, wait, firsts):
         if final[node]:
             wait[node] = -1
             continue
-        word = words[0, node] | np.uint64(1)
+        word = words[0, chosen[node]] | np.uint64(1)
         place = word & mask
         while table[place] != 0 and table[place] != word:
             place = (place + np.uint64(1)) & mask
@@ -153,13 +153,13 @@ def _number_waits(words, final, table, numbers, wait, firsts):
             numbers[place] = count
             firsts[count] = node
             count += 1
-        elif words[1, firsts[numbers[place]]] != words[1, node]:
+        elif words[1, chosen[firsts[numbers[place]]]] != words[1, chosen[node]]:
             return -1
         wait[node] = numbers[place]
     return count
 
 
-def _waits(words: Words | None, final: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _waits(words: Words | None, chosen: Ints, final: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """How each node waits, and for each wait a node that waits so. Without hashes no two wait alike."""
     total = len(final)
     if words is None:
@@ -169,9 +169,24 @@ def _waits(words: Words | None, final: NDArray[np.bool_]) -> tuple[NDArray[np.in
         return wait, np.concatenate([np.zeros(1, np.int32), waiting])
     places = 1 << max(4, 2 * total).bit_length()
     wait, firsts = np.empty(total, np.int32), np.zeros(total + 1, np.int32)
-    count = _number_waits(words, final, np.zeros(places, np.uint64), np.zeros(places, np.int32), wait, firsts)
+    count = _number_waits(words, chosen, final, np.zeros(places, np.uint64), np.zeros(places, np.int32), wait, firsts)
     assert count > 0, "two different filter predicates have one hash"
     return wait, firsts[:count]
+
+
+@njit(cache=True)
+def _grouped(order, first, second, group, representative):
+    """Which of the things with equal hashes each is one of, and one of them; gives how many groups there are."""
+    groups = 0
+    for k in range(len(order)):
+        here = order[k]
+        if k == 0 or first[here] != first[order[k - 1]]:
+            representative[groups] = here
+            groups += 1
+        elif second[here] != second[order[k - 1]]:
+            return -1
+        group[here] = groups - 1
+    return groups
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
@@ -190,17 +205,10 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
         both = [_place_words(pattern) for pattern in patterns]
         first, second = (np.concatenate([one[k] for words, _ in both for one in words[1:]]) for k in (0, 1))
         wait_words = np.concatenate([one for _, words in both for one in words[1:]], axis=1)
-        order = np.argsort(first)
-        sorted_first, sorted_second = first[order], second[order]
-        begins = np.ones(total, bool)
-        begins[1:] = sorted_first[1:] != sorted_first[:-1]
-        clash = ~begins
-        clash[1:] &= sorted_second[1:] != sorted_second[:-1]
-        assert not clash.any(), "two different automata have one hash"
-        group_sorted = np.cumsum(begins) - 1
-        group = np.empty(total, np.int64)
-        group[order] = group_sorted
-        representative = order[begins]
+        group, representative = np.empty(total, np.int64), np.empty(total, np.int64)
+        groups = _grouped(np.argsort(first), first, second, group, representative)
+        assert groups > 0, "two different automata have one hash"
+        representative = representative[:groups]
     else:
         group = np.arange(total)
         representative = group
@@ -215,7 +223,7 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
         begin += size
     last = np.array([len(p.nodes) - 1 for p in patterns], np.int32)
     final = place_of[chosen] == last[pattern_of[chosen]]
-    wait, firsts = _waits(None if wait_words is None else wait_words[:, chosen], final)
+    wait, firsts = _waits(wait_words, chosen, final)
     return node_of, Owners(pattern_of[chosen], place_of[chosen], row_of[chosen], wait, firsts)
 
 
@@ -259,16 +267,21 @@ def _numbered(
 
 def _edges(patterns: Sequence[PatternColumns], node_of: list[NDArray[np.int32]], owners: Owners) -> MergedEdges:
     blocks, sources, targets = [], [], []
+    # Nodes are numbered place by place.
+    places = np.searchsorted(owners.place, np.arange(max((len(p.nodes) for p in patterns), default=0) + 1))
     for number, pattern in enumerate(patterns):
-        mine = owners.pattern == number
         for place in range(1, len(pattern.nodes)):
-            rows = owners.row[mine & (owners.place == place)]
-            if not rows.size:
+            begin, end = places[place], places[place + 1]
+            mine = np.arange(begin, end)
+            if len(patterns) > 1:
+                mine = mine[owners.pattern[begin:end] == number]
+            if not mine.size:
                 continue
+            rows = owners.row[mine]
             for index, edge in enumerate(pattern.edges):
                 if edge.target == place:
                     blocks.append((number, index, rows))
                     sources.append(node_of[number][edge.source, rows])
-                    targets.append(node_of[number][place, rows])
+                    targets.append((mine + 1).astype(np.int32))
     empty = [np.empty(0, np.int32)]
     return MergedEdges(np.concatenate(sources or empty), np.concatenate(targets or empty), blocks)

@@ -55,7 +55,10 @@ class ConjunctColumns:
         count = len(atoms[0].low) if atoms else 0
         everyone = np.broadcast_to(np.ones(1, bool), count)
         present = [everyone if atom.present is None else atom.present for atom in atoms]
-        width = int(np.sum(present, axis=0, dtype=np.int32).max()) if count else 0
+        most = np.zeros(count, np.int16)
+        for mine in present:
+            most += mine
+        width = max(1, int(most.max())) if count else 0
         table = AtomTable(np.empty((count, width, 3), np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32))
         for atom, mine in zip(atoms, present, strict=True):
             is_equality = atom.equality and not atom.negated
@@ -83,15 +86,25 @@ _FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
     cache=True,
 )
 def _append_atom(atoms, counts, equal, code, is_equality, low, high, present):
+    width = atoms.shape[1]
     for query in range(len(counts)):
-        if present[query]:
-            place = counts[query]
+        place = counts[query]
+        before = max(place - 1, 0)
+        # The same test again, as where theta and a selection after it ask for the same value, says nothing.
+        is_known = (
+            (place > 0)
+            & (atoms[query, before, 0] == code)
+            & (atoms[query, before, 1] == low[query])
+            & (atoms[query, before, 2] == high[query])
+        )
+        # Written in any case and counted if it is there: nobody can predict which queries make a test.
+        if place < width:
             atoms[query, place, 0] = code
             atoms[query, place, 1] = low[query]
             atoms[query, place, 2] = high[query]
-            counts[query] = place + 1
-            if is_equality:
-                equal[query] = place + 1
+        counts[query] = place + (present[query] & ~is_known)
+        if is_equality:
+            equal[query] = counts[query]
 
 
 class Key(NamedTuple):

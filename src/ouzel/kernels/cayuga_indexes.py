@@ -10,12 +10,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed
-from ouzel.kernels.cayuga_tables import Entry, Found
+from ouzel.kernels.cayuga_tables import Conjunct, Entry, Found
 
 # Nodes with fewer edges are not worth an index.
 FR_EDGES_MIN = 9
+# Bits that stay in the nearest cache.
+_BITS_MAX = 1 << 18
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 
+_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
+_ATOM_LAST = int(Conjunct.ATOM_LAST)
 _EDGE = int(Entry.EDGE)
 _CONJUNCT = int(Entry.CONJUNCT)
 _TESTS = int(Entry.LANE)
@@ -91,39 +95,34 @@ def _is_known(atoms, row, atom, keys, lane, value):
 
 
 @njit(cache=True)
-def count_rest(rest, places, rows, edges, source, is_indexed, wait, lanes, values, atoms, counts, equal):
-    """How many atoms of a conjunct an entry of the FR index has no place for."""
-    if not len(counts):
-        return
-    for k in range(len(rows)):
-        row, node = rows[k], source[edges[k]]
-        keys = min(equal[row], 2) if is_indexed[node] else -1
-        lane, value = lanes[wait[node]], values[wait[node]]
-        tests = 0
-        for atom in range(counts[row]):
-            if not _is_known(atoms, row, atom, keys, lane, value):
-                if tests < 2 and atoms[row, atom, 0] & 1 == 0:
-                    tests += 1
-                else:
-                    rest[places[k]] += 1
-
-
-@njit(cache=True)
 def write_entries(
-    entries, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values, atoms, counts, equal,
-    rest, rest_first, is_plain,
+    entries, values_found, gates, only_one, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
+    atoms, counts, equal, conjuncts, rest, more, is_plain,
 ):  # fmt: skip
-    """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at."""
+    """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at.
+
+    Atoms that have no place there go to `rest` from row `more` on; gives the row after the last one.
+
+    With them go the values by which the index finds them, and gates: where a node has one edge with one conjunct, an
+    equality of it, if possible another than what the wait asks.
+    """
     for k in range(len(rows)):
         row, node = rows[k], source[edges[k]]
         conjunct = places[k]
         entry = entry_of[conjunct]
         lane, value = lanes[wait[node]], values[wait[node]]
-        tests, more = 0, rest_first[conjunct]
+        tests = 0
+        conjuncts[conjunct, _ATOM_FIRST] = more
         entries[entry, _EDGE] = edges[k]
         entries[entry, _TESTS] = entries[entry, _TESTS + 3] = -1
         if len(counts):
             keys = min(equal[row], 2) if is_indexed[node] else -1
+            for atom in range(keys):
+                values_found[entry, atom] = atoms[row, atom, 1]
+            if only_one[node] and equal[row] > 0:
+                which = int(equal[row] > 1 and atoms[row, 0, 0] == 2 * lane)
+                gates[node, 0] = atoms[row, which, 0] >> 1
+                gates[node, 1] = atoms[row, which, 1]
             for atom in range(counts[row]):
                 if _is_known(atoms, row, atom, keys, lane, value):
                     continue
@@ -140,31 +139,24 @@ def write_entries(
                     rest[more, 2] = atoms[row, atom, 1]
                     rest[more, 3] = atoms[row, atom, 2]
                     more += 1
-        entries[entry, _CONJUNCT] = 4 * conjunct + 2 * (not is_plain) + (more > rest_first[conjunct])
-
-
-@njit(cache=True)
-def write_gates(gates, rows, edges, source, edge_first, conjunct_first, wait, lanes, atoms, equal):
-    """Where a node has one edge with one conjunct: an equality of it, if possible another than what the wait asks."""
-    for k in range(len(rows)):
-        node, row = source[edges[k]], rows[k]
-        if conjunct_first[edge_first[node + 1]] - conjunct_first[edge_first[node]] == 1 and equal[row] > 0:
-            which = int(equal[row] > 1 and atoms[row, 0, 0] == 2 * lanes[wait[node]])
-            gates[node, 0] = atoms[row, which, 0] >> 1
-            gates[node, 1] = atoms[row, which, 1]
+        conjuncts[conjunct, _ATOM_LAST] = more
+        has_more = more > conjuncts[conjunct, _ATOM_FIRST]
+        entries[entry, _CONJUNCT] = 4 * conjunct + 2 * (not is_plain) + has_more
+    return more
 
 
 class FrIndex(NamedTuple):
     signature_first: NDArray[np.int32]
     signatures: NDArray[np.int32]
     signature_words: Words
-    table: Ints
     entry_of: Ints  # by conjunct of an edge
+    first_found: int  # the first entry that a hash finds
+    words: Words  # of the entries from there on
+    which: Ints  # the rows of their signatures
 
 
 def fr_index(
     blocks: Sequence[ConjunctBlock],
-    keys: Sequence[tuple[Ints, Words]],
     conjunct_of: Sequence[Ints],
     source: NDArray[np.int32],
     is_indexed: NDArray[np.bool_],
@@ -173,8 +165,13 @@ def fr_index(
     total = sum(len(block.owners) for block in blocks)
     # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
     node, signature, word = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.uint64)
-    for block, (block_signature, block_word), mine in zip(blocks, keys, conjunct_of, strict=True):
-        node[mine], signature[mine], word[mine] = source[block.owners], block_signature, block_word
+    for block, mine in zip(blocks, conjunct_of, strict=True):
+        node[mine] = source[block.owners]
+        chosen = np.flatnonzero(is_indexed[node[mine]])
+        signatures, words = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.uint64)
+        at = mine[chosen]
+        find_words(words, signatures, source[block.owners[chosen]], block.rows[chosen], *block.columns.table)
+        signature[at], word[at] = signatures, words
     indexed = is_indexed[node]
     # First the entries that no hash finds, then the others by hash.
     direct, found = np.flatnonzero(~indexed), np.flatnonzero(indexed)
@@ -193,43 +190,43 @@ def fr_index(
     owners.append(pairs >> 33)
     owner = np.concatenate(owners)
     by_node = np.argsort(owner, kind="stable")
-    signatures = np.concatenate(rows)[by_node]
+    table = np.concatenate(rows)[by_node]
     place_of = np.empty(len(owner), np.int64)
     place_of[by_node] = np.arange(len(owner))
-    words = word[found]
-    begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])) if len(words) else words.view(np.int64)
-    table = np.zeros((1 << int(2 * len(begins)).bit_length(), len(Found)), np.int64)
-    values = np.zeros((total, 2), np.int64)
-    for block, mine in zip(blocks, conjunct_of, strict=True):
-        _write_values(values, mine, block.rows, block.columns.table.atoms, block.columns.table.equal)
     which = place_of[len(rows[0]) + np.searchsorted(pairs, node[found] << 33 | signature[found])]
-    _insert(words, which, values[found], begins, len(direct), table)
     return FrIndex(
         first_of(owner, len(is_indexed)),
-        signatures.astype(np.int32),
-        mixed(apart(owner[by_node]), signatures[:, 0]),
-        table,
+        table.astype(np.int32),
+        mixed(apart(owner[by_node]), table[:, 0]),
         entry_of,
+        len(direct),
+        word[found],
+        which,
     )
 
 
-@njit(cache=True)
-def _write_values(values, places, rows, atoms, equal):
-    if len(equal):
-        for k in range(len(rows)):
-            for atom in range(min(2, equal[rows[k]])):
-                values[places[k], atom] = atoms[rows[k], atom, 1]
+def fr_table(fr: FrIndex, values: Ints) -> tuple[Words, Ints]:
+    """The bits and the table of the FR index, from the values that its entries are found by."""
+    words = fr.words
+    begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])) if len(words) else words.view(np.int64)
+    table = np.zeros((1 << int(2 * len(begins)).bit_length(), len(Found)), np.int64)
+    bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
+    _insert(words, fr.which, values[fr.first_found :], begins, fr.first_found, table, bits)
+    return bits, table
 
 
 @njit(cache=True)
-def _insert(words, which, values, begins, first_entry, table):
+def _insert(words, which, values, begins, first_entry, table, bits):
     mask = np.uint64(len(table) - 1)
+    bit_mask = np.uint64(64 * len(bits) - 1)
     for k in range(len(begins)):
         begin = begins[k]
         end = begins[k + 1] if k + 1 < len(begins) else len(words)
         for other in range(begin + 1, end):
             alike = values[begin, 0] == values[other, 0] and values[begin, 1] == values[other, 1]
             assert alike and which[begin] == which[other], "two different keys have one hash"
+        bit = words[begin] & bit_mask
+        bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
         place = words[begin] >> np.uint64(32) & mask
         while table[place, _SIGNATURE] != 0:
             place = (place + np.uint64(1)) & mask

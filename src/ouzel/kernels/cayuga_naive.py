@@ -1,10 +1,14 @@
 """The naive extension of a pub/sub engine (Cayuga 5.2.1), to measure the indexes against: the FR index finds the edges
-whose static predicates an event satisfies, and every user's automaton looks for its own among them.
+whose static predicates an event satisfies, and every user's automaton looks for its own among them, then at its own
+instances. Nothing but the FR index spans several automata, so there is neither merging nor an AN or AI index.
 
-Answers are those of `cayuga.advance`. There is no AN and no AI index: all start edges and all instances are looked at.
+Answers are those of `cayuga.advance`. In the twin's favour, the FR index finds edges of starts only, where the paper's
+finds all, and an automaton's own edges are tested at once.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,10 +19,10 @@ from ouzel.kernels.cayuga import (
     _EDGE,
     _END,
     _FIRED,
+    _FOLLOWING,
     _FREE,
     _GREATEST,
-    _KEY,
-    _KEY_LANE,
+    _HEAD,
     _LEAST,
     _MADE,
     _MEMBERS,
@@ -34,11 +38,9 @@ from ouzel.kernels.cayuga import (
     fire,
     leave,
 )
-from ouzel.kernels.cayuga_lists import _BUCKET, _DYNAMIC, _FINDING, _IN_NO_LIST, link, sweep, unlink
+from ouzel.kernels.cayuga_lists import _KEY_COMPONENT, _KEY_LANE, _KEY_VALUE_LANE, link, sweep, unlink
 from ouzel.kernels.cayuga_programs import filter_mask, mixed, programs_hold, takes
-from ouzel.kernels.cayuga_tables import Node
-
-_EDGE_FIRST = int(Node.EDGE_FIRST)
+from ouzel.kernels.cayuga_tables import Automata, Edge, Finding, Node, Wait
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -51,15 +53,73 @@ def _place_of(edges_found, edge, serial):
     return place
 
 
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _has_key(waits, registers, slots, events, instance, event, wait):
+    """Whether the event has the value that the AI index would have found the instance by."""
+    lane = waits[wait, _KEY_LANE]
+    if lane < 0:
+        return True
+    component, own = waits[wait, _KEY_COMPONENT], waits[wait, _KEY_VALUE_LANE]
+    if component < 0:
+        value, null = registers.ints[instance, own], registers.nulls[instance, own]
+    else:
+        place = slots[instance, component]
+        value, null = events.ints[own, place], events.int_nulls[own, place]
+    return not null and not events.int_nulls[lane, event] and events.ints[lane, event] == value
+
+
+class Users(NamedTuple):
+    """The automaton of each user: where it begins in these arrays, which end with where the last one ends."""
+
+    edge_first: np.ndarray
+    edges: np.ndarray  # out of the start
+    wait_first: np.ndarray
+    waits: np.ndarray
+    place_of: np.ndarray  # by wait: where it stands here
+
+
+def users_of(automata: Automata) -> Users:
+    """Automata that share nothing but the start, each by itself."""
+    edges, nodes = automata.edges, automata.nodes
+    owner = np.full(automata.node_count, -1, np.int64)
+    starts = np.arange(nodes[0, Node.EDGE_FIRST], nodes[1, Node.EDGE_FIRST])
+    owner[edges[starts, Edge.TARGET]] = edges[starts, Edge.TARGET]
+    # Edges lead to higher numbers.
+    for node in range(1, automata.node_count):
+        for edge in range(nodes[node, Node.EDGE_FIRST], nodes[node + 1, Node.EDGE_FIRST]):
+            owner[edges[edge, Edge.TARGET]] = owner[node]
+    waiting = np.flatnonzero(nodes[1:-1, Node.WAIT] >= 0) + 1
+    number = np.unique(owner[1:], return_inverse=True)[1]
+    edge_owner, wait_owner = number[edges[starts, Edge.TARGET] - 1], number[waiting - 1]
+    by_user, waits_by_user = np.argsort(edge_owner, kind="stable"), np.argsort(wait_owner, kind="stable")
+    users = np.arange(number.max(initial=-1) + 2)
+    waits = nodes[waiting[waits_by_user], Node.WAIT]
+    place_of = np.zeros(automata.wait_count, np.int32)
+    place_of[waits] = np.arange(len(waits))
+    return Users(
+        np.searchsorted(edge_owner[by_user], users).astype(np.int32),
+        starts[by_user].astype(np.int32),
+        np.searchsorted(wait_owner[waits_by_user], users).astype(np.int32),
+        waits.astype(np.int32),
+        place_of,
+    )
+
+
 @njit(cache=True, nogil=True, _nrt=False)
-def advance(automata, state, events, first, last, results, moment, edges_found):
-    """Read events from `first` on; as `cayuga.advance`. `edges_found` is [place, 3]: edge, event, conjunct."""
+def advance(automata, state, events, first, last, results, moment, users, heads, edges_found):
+    """Read events from `first` on; as `cayuga.advance`.
+
+    `heads` has the first instance of every wait, in the order of users; `edges_found` is [place, 3]: edge, event,
+    conjunct.
+    """
     position = first
     counters, links, nodes = state.counters, state.links, automata.nodes
     while position < last:
         now = events.times[position, _END]
         if len(links) - counters[_FREE] >= counters[_SWEEP_AT]:
             sweep(automata, state, now)
+            for k in range(len(heads)):
+                heads[k] = state.places[users.waits[k], _HEAD]
         after, taken, made, status = position, 0, 0, _DONE
         moment += 1
         found, free, members = results.count[0], counters[_FREE], counters[_MEMBERS]
@@ -76,38 +136,40 @@ def advance(automata, state, events, first, last, results, moment, edges_found):
                         edges_found[place, 0] = edge
                         edges_found[place, 1] = serial
                         edges_found[place, 2] = automata.fr_entries[entry, _CONJUNCT] >> 2
-            for edge in range(nodes[0, _EDGE_FIRST], nodes[1, _EDGE_FIRST]):
-                place = _place_of(edges_found, edge, serial)
-                if edges_found[place, 1] != serial or status != _DONE:
-                    continue
-                conjunct = edges_found[place, 2]
-                duration = now - begin + 1
-                counters[_FIRED] += 1
-                lasts = (
-                    automata.conjuncts[conjunct, _LEAST] <= duration
-                    and duration <= automata.conjuncts[conjunct, _GREATEST]
-                )
-                if lasts and programs_hold(automata, state, events, -1, after, conjunct):
-                    status, made = fire(automata, state, events, results, 0, -1, after, edge, made)
-            for instance in range(len(links)):
-                node = np.int64(links[instance, _NODE])
-                # What this moment made ends now, so no event of this moment follows it.
-                if node < 0 or status != _DONE or begin <= state.times[instance, _END]:
-                    continue
-                wait = np.int64(links[instance, _WAIT])
-                if automata.waits[wait, _FINDING] == _DYNAMIC:
-                    # The AI index stands for this equality, so the filter predicate does not test it.
-                    lane = automata.waits[wait, _KEY_LANE]
-                    equal = events.ints[lane, after] == state.times[instance, _KEY]
-                    if not equal or events.int_nulls[lane, after] or links[instance, _BUCKET] == _IN_NO_LIST:
+            for user in range(len(users.edge_first) - 1):
+                for k in range(users.edge_first[user], users.edge_first[user + 1]):
+                    place = _place_of(edges_found, users.edges[k], serial)
+                    if edges_found[place, 1] != serial or status != _DONE:
                         continue
-                duration = now - state.times[instance, _START] + 1
-                mask = filter_mask(automata, state.places, serial, events, wait, after)
-                if mask and takes(automata, state, events, instance, after, wait, mask, duration):
+                    conjunct = edges_found[place, 2]
+                    duration = now - begin + 1
                     counters[_FIRED] += 1
-                    links[taken, _TAKEN] = instance
-                    taken += 1
-                    status, made = leave(automata, state, events, results, node, instance, after, duration, made)
+                    lasts = (
+                        automata.conjuncts[conjunct, _LEAST] <= duration
+                        and duration <= automata.conjuncts[conjunct, _GREATEST]
+                    )
+                    if lasts and programs_hold(automata, state, events, -1, after, conjunct):
+                        status, made = fire(automata, state, events, results, 0, -1, after, users.edges[k], made)
+                for k in range(users.wait_first[user], users.wait_first[user + 1]):
+                    instance = np.int64(heads[k])
+                    wait = np.int64(users.waits[k]) if instance >= 0 else 0
+                    while instance >= 0 and status == _DONE:
+                        following = np.int64(links[instance, _FOLLOWING])
+                        duration = now - state.times[instance, _START] + 1
+                        mask = 0
+                        if begin > state.times[instance, _END] and _has_key(
+                            automata.waits, state.registers, state.slots, events, instance, after, wait
+                        ):
+                            mask = filter_mask(automata, state.places, serial, events, wait, after)
+                        if mask and takes(automata, state, events, instance, after, wait, mask, duration):
+                            counters[_FIRED] += 1
+                            links[taken, _TAKEN] = instance
+                            taken += 1
+                            node = np.int64(links[instance, _NODE])
+                            status, made = leave(
+                                automata, state, events, results, node, instance, after, duration, made
+                            )
+                        instance = following
             after += 1
         if status != _DONE:
             results.count[0] = found
@@ -118,9 +180,37 @@ def advance(automata, state, events, first, last, results, moment, edges_found):
             return position, status, moment
         for k in range(made):
             link(automata, state, events, links[k, _MADE])
+            wait = links[links[k, _MADE], _WAIT]
+            heads[users.place_of[wait]] = state.places[wait, _HEAD]
         for k in range(taken):
             # Two events of one moment may take the same instance.
             if links[links[k, _TAKEN], _NODE] >= 0:
                 unlink(automata, state, links[k, _TAKEN])
+                wait = links[links[k, _TAKEN], _WAIT]
+                heads[users.place_of[wait]] = state.places[wait, _HEAD]
         position = after
     return position, _DONE, moment
+
+
+class NaiveKernel:
+    """Stands in for `cayuga.advance`."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Automata, Automata, Users, np.ndarray] | None = None
+        self._edges_found = np.zeros((1 << 12, 3), np.int64)
+
+    def __call__(self, automata: Automata, *arguments: Any) -> tuple[int, int, int]:
+        if self._known is None or self._known[0].nodes is not automata.nodes:
+            users = users_of(automata)
+            heads = np.full(len(users.waits), -1, np.int32)
+            self._known = (automata, _without_keys(automata), users, heads)
+        _, plain, users, heads = self._known
+        stopped: tuple[int, int, int] = advance(plain, *arguments, users, heads, self._edges_found)
+        return stopped
+
+
+def _without_keys(automata: Automata) -> Automata:
+    """The same automata, in which all instances stand in the list of their wait."""
+    waits = automata.waits.copy()
+    waits[waits[:, Wait.FINDING] == Finding.DYNAMIC, Wait.FINDING] = Finding.EVERY
+    return automata._replace(waits=waits)

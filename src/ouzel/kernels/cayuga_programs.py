@@ -10,6 +10,7 @@ from ouzel.kernels.predicate_tables import Opcode
 from ouzel.kernels.predicates import _calculate, _compare, _decide, _order_of_floats
 
 _ATOM_FIRST = int(Conjunct.ATOM_FIRST)
+_ATOM_LAST = int(Conjunct.ATOM_LAST)
 _PROGRAM_FIRST = int(Conjunct.PROGRAM_FIRST)
 _PARAMETER_ROW = int(Conjunct.PARAMETER_ROW)
 _LEAST = int(Conjunct.LEAST)
@@ -54,7 +55,7 @@ def apart(number):
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def static_holds(conjuncts, atoms, events, event, conjunct):
     """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
-    for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct + 1, _ATOM_FIRST]):
+    for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct, _ATOM_LAST]):
         lane = atoms[atom, 0]
         value = events.ints[lane, event]
         inside = atoms[atom, 2] <= value and value <= atoms[atom, 3]

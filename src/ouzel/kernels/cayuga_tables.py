@@ -118,11 +118,12 @@ class Found(IntEnum):
 class Conjunct(IntEnum):
     """Columns of `Automata.conjuncts`."""
 
-    ATOM_FIRST = 0  # of edges only those for which their entry has no place
+    ATOM_FIRST = 0  # of edges only those atoms for which their entry has no place
     PROGRAM_FIRST = 1
     PARAMETER_ROW = 2
     LEAST = 3  # bounds of DUR
     GREATEST = 4
+    ATOM_LAST = 5  # the first that is not of the conjunct
 
 
 class Time(IntEnum):
@@ -203,6 +204,7 @@ class Automata(NamedTuple):
     # but all entries from the second to the third column.
     signatures: NDArray[np.int32]
     signature_words: NDArray[np.uint64]  # what the hash of a signature's values begins with
+    fr_bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events that lack a key stop here
     fr_table: NDArray[np.int64]
     fr_entries: NDArray[np.int64]
     # AN index.

@@ -452,9 +452,12 @@ def ordered(values: np.ndarray) -> np.ndarray:
     >>> ordered(np.array([-1.0, -0.0, 0.0, 2.5, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    bits = (values.astype(np.float64) + 0.0).view(np.int64)
-    flipped = np.where(bits < 0, bits ^ np.int64(INT64_MAX), bits)
-    return np.where(np.isnan(values), np.int64(INT64_MAX - 1), flipped)
+    bits = (values.astype(np.float64, copy=False) + 0.0).view(np.int64)
+    bits ^= (bits >> 63) & np.int64(INT64_MAX)
+    unordered = np.isnan(values)
+    if unordered.any():
+        bits[unordered] = INT64_MAX - 1
+    return bits
 
 
 def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:

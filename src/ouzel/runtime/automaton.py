@@ -109,7 +109,9 @@ class LaneMaker:
     def events(self, batch: Batch, source: Source | None, frame: RowFrame, types: Column | None = None) -> Events:
         """The lanes of a batch; those of other sources are null."""
         events = new_events(len(batch.end), len(self._lanes.ints), len(self._lanes.floats))
-        events.times[:] = np.column_stack([batch.start, batch.end, batch.first_end, batch.fingerprint])
+        for place, column in ((Time.START, batch.start), (Time.END, batch.end), (Time.FIRST_END, batch.first_end)):
+            events.times[:, place] = column
+        events.times[:, Time.PRINT :] = batch.fingerprint
         for number, lane in enumerate(self._lanes.ints):
             if lane.source != source:
                 events.int_nulls[number] = 1

@@ -538,17 +538,12 @@ class QuerySet:
             return None
         table = pa.concat_tables([t for t, _ in self._pending]).combine_chunks()
         ticks = np.concatenate([k for _, k in self._pending])
-        self._pending = []
-        later = ticks > until
-        if later.any():
-            self._pending = [(table.filter(pa.array(later)), ticks[later])]
-            table, ticks = table.filter(pa.array(~later)), ticks[~later]
-        if not len(ticks):
-            return None
-        if (np.diff(ticks) < 0).any():
+        if (ticks[1:] < ticks[:-1]).any():
             order = np.argsort(ticks, kind="stable")
             table, ticks = table.take(pa.array(order)), ticks[order]
-        return table, ticks
+        ready = int(np.searchsorted(ticks, until, side="right"))
+        self._pending = [(table.slice(ready), ticks[ready:])] if ready < len(ticks) else []
+        return (table.slice(0, ready), ticks[:ready]) if ready else None
 
     def _read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
         assert self._layout is not None
