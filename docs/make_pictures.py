@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import ouzel
+from ouzel.algebra import Stream, stream
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -33,6 +34,17 @@ STRATEGIES = {
 FALLS = "PATTERN Tick+ a[] WHERE skip_till_next_match(a[]) { a[i].price < a[i-1].price AND a.LEN > 1 } WITHIN 10"
 
 
+def query_7() -> Stream:
+    """Query 7 of the CESAR paper: a large trade, falling prices, and a rise."""
+    quotes, same = stream("Stock"), "company = company.last"
+    first, second, third = (
+        quotes.rename({"name": "company", "price": name}).project(["company", name, "vol"])
+        for name in ("maxP", "minP", "finalP")
+    )
+    falling = first.select("vol > 10000").fold(second, same, step="minP < minP.last", first={"minP": "maxP"})
+    return falling.select("DUR >= 10").next(third, same).select("finalP > 1.05 * minP")
+
+
 def pictures() -> dict[str, str]:
     """Every picture by the name of its file."""
     made = {"theft.svg": ouzel.plot(SHOP, THEFT, label="tag", title="Taken and not paid for", width=720)}
@@ -42,6 +54,7 @@ def pictures() -> dict[str, str]:
     ticks = [{"ts": ts, "type": "Tick", "price": price} for ts, price in enumerate([5, 3, 4, 2, 6], start=1)]
     made["falls.svg"] = ouzel.plot(ticks, FALLS, label="price", title="Falling prices", width=640)
     made["plan.svg"] = ouzel.explain(THEFT, "svg")
+    made["query-7.svg"] = ouzel.explain(query_7(), "svg")
     return {**made, **kernels()}
 
 

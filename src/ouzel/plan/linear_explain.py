@@ -103,9 +103,8 @@ def _draw(branch: Branch, states: list[State], arrows: list[Arrow], time: Type) 
         first = hop.rounds[0]
         source = _source(hop.operand.source)
         theta = _texts((*hop.operand.conditions, *first.theta), time)
-        arrows.append(
-            Arrow("filter", place, place, f"all others than {source}", theta and (f"NOT ({' AND '.join(theta)})",))
-        )
+        passed = f"NOT ({' AND '.join([source, *theta])})"
+        arrows.append(Arrow("filter", place, place, "every event", (passed,)))
         later = hop.rounds[-1]
         if hop.operator is Operator.FOLD:
             tests = _texts((*later.theta, *later.keeps), time)
