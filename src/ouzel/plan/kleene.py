@@ -118,6 +118,15 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
     notes = []
     if key:
         notes.append(Note("equivalence_into_key", f"runs are partitioned by {', '.join(part.label for part in key)}"))
+    merge = MERGE_RUNS not in off
+    # As the kernel has it: only where each run goes its own way and every match is wanted.
+    if (
+        merge
+        and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
+        and query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED)
+        and not query.negatives
+    ):
+        notes.append(Note(MERGE_RUNS, "runs that cannot differ any more go on as one"))
     obstacle = "types lack attributes that [attr] tests name" if coded else _obstacle_to_graph(query, on_edges)
     if obstacle is None and SHARE_GRAPH in off:
         obstacle = f"{SHARE_GRAPH} is switched off"
@@ -137,7 +146,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
         window_in_construction=True,
         notes=tuple(notes),
         kernel=RunKernel.GRAPH if obstacle is None else RunKernel.RUNS,
-        merge=MERGE_RUNS not in off,
+        merge=merge,
         reason=reason,
     )
 
