@@ -111,6 +111,8 @@ def test_streams_restarted_half_way_answer_as_the_embedded_set(spark: SparkSessi
     files.add([quotes.slice(70), END])
     files.run(step)
     same(rows_of(files.answer_table()), embedded(keyed_set(), quotes))
+    with pytest.raises(InputError, match="checkpoint of a set of queries"):
+        ouzel.spark.state(files.checkpoint, spark)
     with pytest.raises(StateError, match="queries that the set begins with"), ouzel.spark.clear_errors():
         files.add([END])
         files.run(lambda frame: ouzel.spark.match_set(frame, with_one_more(keyed_set()), max_delay=2, buckets=2))
@@ -204,6 +206,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
 
     for message, call in {
         "takes an ouzel.QuerySet": lambda: match_set(quotes, "PATTERN Stock s WITHIN 5"),  # type: ignore[arg-type]
+        "takes one DataFrame": lambda: match_set({"Stock": quotes}, held(p=PAIRS)),  # type: ignore[arg-type]
         "no query in the set": lambda: match_set(quotes, held()),
         "told its columns already": lambda: match_set(quotes, with_one_more(ouzel.QuerySet(schema=SCHEMA))),
         "changes= is for streams": lambda: match_set(quotes, held(p=PAIRS), changes=quotes),

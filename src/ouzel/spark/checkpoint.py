@@ -49,6 +49,11 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
         ) from None
     if first is None:
         raise InputError(f"'{checkpoint}' is a checkpoint in which no micro-batch has ended yet")
+    if bytes(first["terms"]).startswith(b"{"):
+        raise InputError(
+            f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not told by key; "
+            "ouzel.spark.Listener tells what it holds"
+        )
     layout = load(Terms.load(bytes(first["terms"])).programs[0]).layout
     schema = state_schema(layout.schema.field(layout.time).type)
     heads = variable("head").select("key.query", F.col("value.saved").alias("head"))

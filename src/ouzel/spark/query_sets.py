@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -67,6 +67,8 @@ def match_set(
     """
     if not isinstance(queries, QuerySet):
         raise InputError(f"match_set takes an ouzel.QuerySet, not a {type(queries).__name__}; make one and add queries")
+    if isinstance(events, Mapping):
+        raise InputError("a set of queries takes one DataFrame; unite those of the event types with unionByName")
     options = dict(queries._options)
     # What is bound here is the input alone.
     anything: dict[str, Any] = {"events": AlgebraQuery("events", stream())}
