@@ -27,7 +27,8 @@ from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing
 from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of
 from benchmarks.measure import Bar, alternate, machine, markdown
-from ouzel.kernels.counters_matrix import new_matrix_state, reserve_matrix, scan_matrix
+from ouzel.kernels.counters_matrix import scan_matrix
+from ouzel.kernels.counters_matrix_state import new_matrix_state, reserve_matrix
 from ouzel.kernels.counters_tables import CounterInstances, Way, build_counter_tables, new_counter_output
 
 Rows = NDArray[np.int64]  # tick, group, count

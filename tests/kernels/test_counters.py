@@ -8,13 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from ouzel.kernels.counters_matrix import (
-    new_matrix_state,
-    rebase_matrix,
-    reserve_matrix,
-    scan_matrix,
-    widened_matrix,
-)
+from ouzel.kernels.counters_matrix import scan_matrix, widened_matrix
+from ouzel.kernels.counters_matrix_state import new_matrix_state, rebase_matrix, reserve_matrix
 from ouzel.kernels.counters_rows import new_row_state, reserve_rows, scan_rows, widened, with_room
 from ouzel.kernels.counters_tables import (
     Counter,

@@ -13,12 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import (
-    add_rows,
-    add_wide,
-    clear_reading,
     close,
     extend,
     measure_bound,
@@ -26,9 +22,18 @@ from ouzel.kernels.counters_columns import (
     raise_bound,
     weigh,
 )
+from ouzel.kernels.counters_matrix_state import MatrixState, new_matrix_state, reserve_matrix, with_rows, with_trees
+from ouzel.kernels.counters_matrix_totals import (
+    add_to_total,
+    fill_trees,
+    keeps_totals,
+    put_in_tree,
+    read_group_of_matrix,
+    touch_group,
+)
 from ouzel.kernels.counters_plain import is_plain, scan_plain
-from ouzel.kernels.counters_products import add_product, close_row, copy_row, identity, prepend, reaches, remove
-from ouzel.kernels.counters_report import complete, emit, next_moment, touch
+from ouzel.kernels.counters_products import close_row, copy_row, identity, prepend, reaches, remove
+from ouzel.kernels.counters_report import complete, emit, next_moment
 from ouzel.kernels.counters_tables import (
     NO_WINDOW,
     ByComponent,
@@ -37,137 +42,15 @@ from ouzel.kernels.counters_tables import (
     CounterInstances,
     CounterOutput,
     CounterTables,
-    Groups,
     Kind,
     MeasureKind,
     Phase,
-    Scratch,
     Status,
     Way,
-    enlarged,
     larger_counter_output,
-    new_groups,
-    new_scratch,
     reals_per_column,
-    reserve_groups,
     words_per_column,
 )
-
-
-class MatrixState(NamedTuple):
-    """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
-
-    words: NDArray[np.uint64]  # a block for each key
-    reals: NDArray[np.float64]
-    bound: NDArray[np.float64]  # [key, column], while counters are narrow
-    is_open: NDArray[np.uint8]  # per key: 1 once it has had an event
-    key_group: NDArray[np.int32]  # per key
-    next_of_group: NDArray[np.int32]  # per key: the next key of its group
-    total: NDArray[np.uint64]  # [group, word]: sums over a group's keys, if these can be kept up
-    # Two stacks.
-    newest: NDArray[np.int32]  # per key: its newest slot, -1 if it has none
-    below: NDArray[np.int32]  # per slot: the one before it of the same key
-    oldest_start: NDArray[np.int32]  # per key: the oldest first event in the window, -1 if there is none
-    newest_start: NDArray[np.int32]  # per key
-    next_start: NDArray[np.int32]  # per slot of a first event: the next one of the same key
-    older_row: NDArray[np.int32]  # per slot of a first event: its row among those of older ones, -1 if it is newer
-    older_words: NDArray[np.uint64]  # [row, field * columns + column]
-    older_reals: NDArray[np.float64]
-    free_rows: NDArray[np.int32]  # a stack of row numbers
-    free_count: NDArray[np.int64]  # of length 1
-    start_count: NDArray[np.int64]  # per key: first events in the window
-    flip_words: NDArray[np.uint64]  # one matrix
-    flip_reals: NDArray[np.float64]
-    groups: Groups
-    counters: NDArray[np.int64]
-    way: NDArray[np.int64]  # of length 1: INVERSE gives way to STACKS when 64 bits are no longer enough
-    scratch: Scratch
-
-
-def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> MatrixState:
-    """The state before the first event. Make room with `reserve_matrix`."""
-    counters = np.zeros(len(Counter), np.int64)
-    kleene = tables.by_component[:, ByComponent.KLEENE].max() > 0
-    counters[Counter.WIDE] = int(kleene and tables.integers > 0) if wide is None else int(wide)
-    is_wide = int(counters[Counter.WIDE])
-    columns = tables.columns
-    word_width, real_width = words_per_column(tables, is_wide), reals_per_column(tables, is_wide)
-    return MatrixState(
-        np.zeros(0, np.uint64),
-        np.zeros(0, np.float64),
-        np.zeros((0, columns), np.float64),
-        np.zeros(0, np.uint8),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros((0, 2 + 2 * len(tables.by_measure)), np.uint64),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros((0, word_width * columns), np.uint64),
-        np.zeros((0, real_width * columns), np.float64),
-        np.zeros(0, np.int32),
-        np.zeros(1, np.int64),
-        np.zeros(0, np.int64),
-        np.zeros(word_width * columns * columns, np.uint64),
-        np.zeros(real_width * columns * columns, np.float64),
-        new_groups(tables, 0),
-        counters,
-        np.full(1, tables.way, np.int64),
-        new_scratch(tables),
-    )
-
-
-def rows_of(tables: CounterTables) -> int:
-    """How many rows the matrix of a key has."""
-    return 1 if tables.way == Way.UNBOUNDED else tables.columns
-
-
-def reserve_matrix(
-    tables: CounterTables, state: MatrixState, slots: int, keys: int, key_group: NDArray[np.int32] | None = None
-) -> MatrixState:
-    """A state with room for so many slots and keys, whose groups `key_group` tells; without it all keys are group 0.
-
-    Groups are numbered from 0; keys that are new join their group.
-    """
-    old = len(state.is_open)
-    groups = key_group if key_group is not None else np.zeros(keys, np.int32)
-    if keys > old:
-        wide = int(state.counters[Counter.WIDE])
-        block = rows_of(tables) * tables.columns
-        # Exactly as many as there are: a key is opened in its group, which is not known before the key is.
-        listed = np.zeros(keys, np.int32)
-        listed[: len(groups)] = groups
-        group_count = int(listed.max()) + 1
-        state = state._replace(
-            words=enlarged(state.words, keys * words_per_column(tables, wide) * block, 0),
-            reals=enlarged(state.reals, keys * reals_per_column(tables, wide) * block, 0),
-            bound=enlarged(state.bound, keys, 1),
-            is_open=enlarged(state.is_open, keys, 0),
-            key_group=enlarged(state.key_group, keys, 0),
-            next_of_group=enlarged(state.next_of_group, keys),
-            newest=enlarged(state.newest, keys),
-            oldest_start=enlarged(state.oldest_start, keys),
-            newest_start=enlarged(state.newest_start, keys),
-            start_count=enlarged(state.start_count, keys, 0),
-            total=enlarged(state.total, group_count, 0),
-            groups=reserve_groups(tables, state.groups, group_count),
-        )
-    elif len(groups):
-        group_count = int(groups.max()) + 1
-        state = state._replace(
-            total=enlarged(state.total, group_count, 0), groups=reserve_groups(tables, state.groups, group_count)
-        )
-    if state.way[0] == Way.STACKS:
-        state = state._replace(
-            below=enlarged(state.below, slots),
-            next_start=enlarged(state.next_start, slots),
-            older_row=enlarged(state.older_row, slots),
-        )
-    state.key_group[: len(groups)] = groups
-    return state
 
 
 class MatrixProgress(NamedTuple):
@@ -192,6 +75,7 @@ def scan_matrix(
     `several` must be the same in every call: false only where no group can ever have two keys, which saves its total.
     Instances from the slot in `counters[OLDEST]` on must still lie in the buffer, unless nothing ever leaves.
 
+    >>> from ouzel.kernels.counters_matrix_state import *
     >>> from ouzel.kernels.counters_tables import *
     >>> tables = build_counter_tables([False, False], window=10, way=Way.INVERSE)
     >>> instances = new_counter_instances(3)
@@ -207,6 +91,8 @@ def scan_matrix(
     if plain:
         _open_all(tables, state)
     while True:
+        if state.tree_stale[0]:
+            fill_trees(tables, state)
         if plain and not state.counters[Counter.WIDE]:
             status, position = scan_plain(tables, state, instances, position, last, until, several, output)
         else:
@@ -218,23 +104,7 @@ def scan_matrix(
         elif status == Status.WIDEN:
             state = widened_matrix(tables, state, instances, position)
         else:
-            state = _with_rows(tables, state)
-
-
-def _with_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Room for the rows of twice as many older first events."""
-    old = len(state.older_words)
-    rows = max(64, 2 * old, old + int(state.start_count.max(initial=0)))
-    free = np.empty(rows, np.int32)
-    count = int(state.free_count[0])
-    free[:count] = state.free_rows[:count]
-    free[count : count + rows - old] = np.arange(rows - 1, old - 1, -1)
-    state.free_count[0] = count + rows - old
-    return state._replace(
-        older_words=enlarged(state.older_words, rows, 0),
-        older_reals=enlarged(state.older_reals, rows, 0),
-        free_rows=free,
-    )
+            state = with_rows(tables, state)
 
 
 def widened_matrix(
@@ -270,58 +140,7 @@ def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
     reals[:, : tables.real_fields] = state.reals.reshape(keys, tables.real_fields, columns)
     reals[:, tables.real_fields] = narrow[:, 0]
     state.counters[Counter.WIDE] = 1
-    return state._replace(words=words.reshape(-1), reals=reals.reshape(-1))
-
-
-def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
-    """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
-    state.counters[Counter.OLDEST] -= dead
-    for array in (state.below, state.next_start, state.older_row):
-        if len(array):
-            array[: used - dead] = array[dead:used]
-            array[used - dead :] = -1
-    for array in (state.below, state.next_start, state.newest, state.oldest_start, state.newest_start):
-        np.copyto(array, np.where(array >= dead, array - dead, -1))
-
-
-def rekey_matrix(
-    tables: CounterTables, state: MatrixState, live: NDArray[np.int32], key_group: NDArray[np.int32]
-) -> MatrixState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten; `key_group` tells the groups of the new."""
-    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
-    keys = len(old)
-    known = old < len(state.is_open)
-    wide = int(state.counters[Counter.WIDE])
-    fresh = new_matrix_state(tables, wide=bool(wide))
-    fresh.way[0] = state.way[0]
-    fresh = reserve_matrix(tables, fresh, len(state.below), keys, key_group)
-    block = rows_of(tables) * tables.columns
-    _copy_blocks(state.words, fresh.words, words_per_column(tables, wide) * block, old, known)
-    _copy_blocks(state.reals, fresh.reals, reals_per_column(tables, wide) * block, old, known)
-    for name in ("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"):
-        getattr(fresh, name)[:keys][known] = getattr(state, name)[old[known]]
-    for key in np.flatnonzero(fresh.is_open):
-        group = fresh.key_group[key]
-        fresh.next_of_group[key] = fresh.groups.first_cell[group]
-        fresh.groups.first_cell[group] = key
-    fresh.counters[:] = state.counters
-    fresh = fresh._replace(
-        below=state.below,
-        next_start=state.next_start,
-        older_row=state.older_row,
-        older_words=state.older_words,
-        older_reals=state.older_reals,
-        free_rows=state.free_rows,
-        free_count=state.free_count,
-    )
-    _recount_totals(tables, fresh)
-    return fresh
-
-
-def _copy_blocks(source: NDArray, target: NDArray, size: int, old: NDArray, known: NDArray) -> None:  # type: ignore[type-arg]
-    if size:
-        kept = target.reshape(-1, size)[: len(old)]
-        kept[known] = source.reshape(-1, size)[old[known]]
+    return with_trees(tables, state._replace(words=words.reshape(-1), reals=reals.reshape(-1)))
 
 
 _COMPONENT_KIND = int(ByComponent.KIND)
@@ -356,88 +175,11 @@ _STACKS = int(Way.STACKS)
 _ZERO = np.uint64(0)
 
 
-# ── Reading ────────────────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _add_key(tables, state, key, reading_words, reading_reals):
-    """Add the matches of a key to a reading."""
-    wide = state.counters[_WIDE]
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
-    if state.way[0] == _STACKS:
-        start = state.oldest_start[key]
-        if start >= 0 and state.older_row[start] >= 0:
-            row = state.older_row[start]
-            add_product(
-                tables, state.older_words[row], state.older_reals[row], state.words, state.reals, wide, key * rows,
-                reading_words, reading_reals,
-            )  # fmt: skip
-            return
-    add_rows(tables, state.words, state.reals, wide, key * rows, rows, 0, 1, reading_words, reading_reals)
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _keeps_totals(tables, state):
-    return state.counters[_WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
-    clear_reading(tables, reading_words, reading_reals)
-    key = state.groups.first_cell[group]
-    if key >= 0 and state.next_of_group[key] >= 0 and _keeps_totals(tables, state):
-        for word in range(reading_words.size):
-            reading_words[word] = state.total[group, word]
-        reading_reals[0] = float(reading_words[0])
-        return
-    while key >= 0:
-        _add_key(tables, state, key, reading_words, reading_reals)
-        key = state.next_of_group[key]
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _touch(tables, state, group):
-    """Before a group changes."""
-    place = touch(tables, state.groups, state.counters, group)
-    if place >= 0:
-        read_group_of_matrix(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _add_to_total(tables, state, key, sign):
-    """Take a key's matches out of its group's total before they change, and put them back in afterwards."""
-    group = state.key_group[key]
-    scratch = state.scratch
-    clear_reading(tables, scratch.words, scratch.reals)
-    _add_key(tables, state, key, scratch.words, scratch.reals)
-    for place in range(0, scratch.words.size, 2):
-        low = scratch.words[place]
-        high = scratch.words[place + 1]
-        if sign < 0:
-            low = ~low + np.uint64(1)
-            high = ~high + np.uint64(low == _ZERO)
-        state.total[group, place], state.total[group, place + 1] = add_wide(
-            state.total[group, place], state.total[group, place + 1], low, high
-        )
-
-
 @njit(cache=True, nogil=True, _nrt=False)
 def _open_all(tables, state):
     for key in range(state.is_open.size):
         if not state.is_open[key]:
             _open(tables, state, key)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _recount_totals(tables, state):
-    for key in range(state.is_open.size):
-        group = state.key_group[key]
-        if (
-            state.is_open[key]
-            and _keeps_totals(tables, state)
-            and state.next_of_group[state.groups.first_cell[group]] >= 0
-        ):
-            _add_to_total(tables, state, key, 1)
 
 
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────
@@ -548,7 +290,7 @@ def _open(tables, state, key):
             # From now on the group has several keys, and its total is kept.
             for word in range(state.total.shape[1]):
                 state.total[group, word] = _ZERO
-            _add_to_total(tables, state, state.next_of_group[key], 1)
+            add_to_total(tables, state, state.next_of_group[key], 1)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -576,14 +318,16 @@ def _apply(tables, state, instances, slot, behind):
             completes = _has_prefix(tables, state, key, own)
     group = state.key_group[key]
     if completes:
-        _touch(tables, state, group)
+        touch_group(tables, state, group)
         complete(state.groups, group)
-    summed = completes and _keeps_totals(tables, state) and state.next_of_group[state.groups.first_cell[group]] >= 0
+    summed = completes and keeps_totals(tables, state) and state.next_of_group[state.groups.first_cell[group]] >= 0
     if summed:
-        _add_to_total(tables, state, key, -1)
+        add_to_total(tables, state, key, -1)
     _insert(tables, state, instances, slot, behind)
     if summed:
-        _add_to_total(tables, state, key, 1)
+        add_to_total(tables, state, key, 1)
+    elif completes:
+        put_in_tree(tables, state, key)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -677,11 +421,11 @@ def _expire(tables, state, instances, position, moment, tell):
             if flips and state.free_count[0] < state.start_count[key]:
                 return False
             if tell:
-                _touch(tables, state, state.key_group[key])
+                touch_group(tables, state, state.key_group[key])
             group_head = state.groups.first_cell[state.key_group[key]]
-            summed = state.next_of_group[group_head] >= 0 and _keeps_totals(tables, state)
+            summed = state.next_of_group[group_head] >= 0 and keeps_totals(tables, state)
             if summed:
-                _add_to_total(tables, state, key, -1)
+                add_to_total(tables, state, key, -1)
             if flips:
                 _flip(tables, state, instances, key)
             if inverse:
@@ -692,7 +436,9 @@ def _expire(tables, state, instances, position, moment, tell):
                 state.start_count[key] -= 1
                 state.oldest_start[key] = state.next_start[slot]
             if summed:
-                _add_to_total(tables, state, key, 1)
+                add_to_total(tables, state, key, 1)
+            else:
+                put_in_tree(tables, state, key)
             counters[_EXPIRED] += 1
         elif inverse:
             remove(tables, state.words, key * tables.columns, instances, slot)

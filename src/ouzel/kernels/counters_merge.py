@@ -1,8 +1,7 @@
 """Totals over parts of a stream that were counted apart, each of which tells how it stands whenever that changes.
 
 The parts of a group are the leaves of a tree whose inner nodes add up what is below them, so a change costs as many
-steps as the tree is high. Every node is made anew from its two children, never corrected by a difference: sums of
-floats do not drift, and a least value that leaves gives way to the next.
+steps as the tree is high.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.counters_columns import add_wide
 from ouzel.kernels.counters_tables import NOTHING, MeasureKind
+from ouzel.kernels.counters_tree import climb
 
 
 class Told(IntEnum):
@@ -102,7 +101,9 @@ def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
             and changes.tick[row] == changes.tick[first]
         ):
             told = max(told, changes.told[row])
-            _set(kinds, tree_words, tree_reals, leaves + changes.part[row], changes.words[row], changes.reals[row])
+            leaf = leaves + changes.part[row]
+            _copy(changes.words[row], changes.reals[row], tree_words[leaf], tree_reals[leaf])
+            climb(kinds, tree_words, tree_reals, leaf)
             row += 1
         if told == _COMPLETED or (on_change and told != _CARRIED):
             totals.row[written] = row - 1
@@ -127,25 +128,3 @@ def _copy(words, reals, to_words, to_reals):
         to_words[place] = words[place]
     for place in range(reals.size):
         to_reals[place] = reals[place]
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _set(kinds, tree_words, tree_reals, node, words, reals):
-    """A part stands otherwise: its leaf, and all that is above it."""
-    _copy(words, reals, tree_words[node], tree_reals[node])
-    node //= 2
-    while node:
-        left = 2 * node
-        right = left + 1
-        for place in range(0, words.size, 2):
-            if place and kinds[place // 2 - 1] == _LEAST:
-                least = min(np.int64(tree_words[left, place]), np.int64(tree_words[right, place]))
-                tree_words[node, place] = np.uint64(least)
-            else:
-                tree_words[node, place], tree_words[node, place + 1] = add_wide(
-                    tree_words[left, place], tree_words[left, place + 1], tree_words[right, place],
-                    tree_words[right, place + 1],
-                )  # fmt: skip
-        for place in range(reals.size):
-            tree_reals[node, place] = tree_reals[left, place] + tree_reals[right, place]
-        node //= 2

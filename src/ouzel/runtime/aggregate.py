@@ -22,14 +22,9 @@ from ouzel.kernels.counters_graph import (
     reserve_graph,
     scan_graph,
 )
-from ouzel.kernels.counters_matrix import (
-    MatrixState,
-    new_matrix_state,
-    rebase_matrix,
-    rekey_matrix,
-    reserve_matrix,
-    scan_matrix,
-)
+from ouzel.kernels.counters_matrix import scan_matrix
+from ouzel.kernels.counters_matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
+from ouzel.kernels.counters_matrix_totals import rekey_matrix
 from ouzel.kernels.counters_rows import (
     Cell,
     RowState,
@@ -519,11 +514,12 @@ def dump_arrays(state: Any, writer: Writer) -> list[Any]:
 
 
 def load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
+    """The named tuple that `dump_arrays` stored; what it did not have yet, since it is newer, is as in `like`."""
     loaded = [
         load_arrays(one, number, reader) if isinstance(one, tuple) else reader.array(number)
-        for one, number in zip(like, stored, strict=True)
+        for one, number in zip(like, stored, strict=False)
     ]
-    return type(like)(*loaded)
+    return type(like)(*loaded, *like[len(loaded) :])
 
 
 def _chosen(block: CounterInstances, places: np.ndarray) -> CounterInstances:

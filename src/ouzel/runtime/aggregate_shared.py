@@ -187,7 +187,7 @@ class SharedCounters:
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         self._pending = [load_arrays(_no_instances(), block, reader) for block in head["pending"]]
-        self.heaviest = head["heaviest"]
+        self.heaviest = head.get("heaviest", 1.0)
         for name, book in self.books.items():
             book.load(reader, head["books"][name])
         self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
