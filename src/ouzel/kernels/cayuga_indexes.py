@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed
 from ouzel.kernels.cayuga_tables import Conjunct, Entry, Found
 
-# Nodes with fewer edges are not worth an index.
-FR_EDGES_MIN = 9
+# With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
+FR_EDGES_MIN = 24
 # Bits that stay in the nearest cache.
 _BITS_MAX = 1 << 18
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,26 +19,15 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
 from ouzel.bind.model import Attribute, EventField
 from ouzel.errors import InputError, QueryError
-from ouzel.kernels.cayuga_build import build
-from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Finding, Found, Link, Results, Time, Wait, new_events
-from ouzel.kernels.order import stable_order
+from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Finding, Found, Results, Time, Wait, new_events
 from ouzel.plan.linear import Planner
 from ouzel.prepared import Query, as_queries, query
-from ouzel.runtime.automaton import (
-    Batch,
-    LaneMaker,
-    Machine,
-    ResultFrame,
-    RowFrame,
+from ouzel.runtime.automaton_events import Batch, LaneMaker, RowFrame, fingerprints
+from ouzel.runtime.automaton_machine import (
     chosen_events,
-    fingerprints,
-    instances_of,
     joined_events,
-    longest_life,
-    output_type_of,
-    put_instances,
-    without_repetitions,
 )
+from ouzel.runtime.automaton_results import ResultFrame, output_type_of, without_repetitions
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.inputs import as_table, with_readable_time
@@ -47,6 +36,7 @@ from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
+from ouzel.runtime.queryset_segments import Lineage, Members, Segment
 from ouzel.runtime.session import EARLIEST, LATEST, Session
 from ouzel.runtime.values import one_array, to_engine
 
@@ -54,140 +44,6 @@ from ouzel.runtime.values import one_array, to_engine
 _DELTA_MIN = 2048
 _DELTA_SHARE = 0.25
 _COMPACT_MIN = 4096
-
-Members = list[tuple[Group, np.ndarray]]
-
-
-class Lineage(NamedTuple):
-    """What a segment leaves to the one that takes its place."""
-
-    members: Members
-    owners: list[tuple[int, int]]  # member and branch
-    node_of: list[np.ndarray]  # for each of these, [node of the branch, query]
-    node_count: int
-    since: np.ndarray
-    instances: Mapping[str, np.ndarray]
-
-
-class _Segment:
-    """Merged automata of some queries, with their instances."""
-
-    def __init__(self, members: Members, planner: Planner, limits: Limits, *, merge: bool) -> None:
-        self.members = members
-        patterns, owners = [], []
-        for number, (group, rows) in enumerate(members):
-            for branch, pattern in enumerate(group.patterns(planner, rows)):
-                patterns.append(pattern)
-                owners.append((number, branch))
-        built = build(patterns, planner.programs, merge=merge)
-        self.automata = built.automata
-        self._node_of = built.node_of
-        self._owners = owners
-        hops = [len(b.hops) for g, _ in members for b in g.stream.branches]
-        registers = [len(b.register_types) for g, _ in members for b in g.stream.branches]
-        self.machine = Machine(
-            built.automata,
-            planner.lanes,
-            slots=max(hops, default=0) + 1,
-            registers=max(registers, default=0),
-            limits=limits,
-        )
-        self.life = longest_life(built.automata)
-        self._index_queries()
-        self.since = self._since()
-
-    @property
-    def size(self) -> int:
-        return sum(len(rows) for _, rows in self.members)
-
-    def _index_queries(self) -> None:
-        """Which queries a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
-        nodes, tags = [], []
-        for (number, branch), node_of in zip(self._owners, self._node_of, strict=True):
-            rows = self.members[number][1]
-            nodes.append(node_of[-1])
-            tag = np.empty((len(rows), 3), np.int32)
-            tag[:, 0], tag[:, 1], tag[:, 2] = number, branch, rows
-            tags.append(tag)
-        node = np.concatenate(nodes or [np.empty(0, np.int32)])
-        order = stable_order(node.astype(np.int64))
-        self._tags = np.concatenate(tags or [np.empty((0, 3), np.int32)])[order]
-        counts = np.bincount(node, minlength=self.automata.node_count)
-        self._tag_first = np.concatenate([[0], np.cumsum(counts)])
-
-    def _since(self) -> np.ndarray:
-        """By node, the tick after which its instances are complete: the earliest registration of its queries."""
-        since = np.full(self.automata.node_count, LATEST, np.int64)
-        for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
-            group, rows = self.members[number]
-            registered = group.registered[rows]
-            for nodes in node_of:
-                np.minimum.at(since, nodes, registered)
-        return since
-
-    def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
-        """Results once for each query that they answer: places of results, and [row, 3] of member, branch, row."""
-        count = int(results.count[0])
-        nodes = results.node[:count]
-        first, last = self._tag_first[nodes], self._tag_first[nodes + 1]
-        places = np.repeat(np.arange(count), last - first)
-        offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
-        return places, self._tags[np.repeat(first, last - first) + offsets]
-
-    def lineage(self) -> Lineage:
-        state = self.machine.state
-        instances = instances_of(state, np.flatnonzero(state.links[:, Link.NODE] >= 0))
-        return Lineage(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
-
-    def inherit(self, older: Sequence[Lineage]) -> None:
-        """Take over the instances of segments whose queries are here now."""
-        parts: list[dict[str, np.ndarray]] = []
-        claimed = np.full(self.automata.node_count, -1, np.int64)
-        best = np.full(self.automata.node_count, LATEST, np.int64)
-        maps = [self._mapping(segment) for segment in older]
-        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
-            # Where two segments had equal nodes, the instances of the older one include those of the younger.
-            mine = np.flatnonzero(mapping >= 0)
-            target = mapping[mine]
-            better = (segment.since[mine] < best[target]) | (claimed[target] < 0)
-            claimed[target[better]] = number
-            best[target[better]] = segment.since[mine[better]]
-        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
-            target = mapping[segment.instances["links"][:, Link.NODE]]
-            kept = (target >= 0) & (claimed[np.maximum(target, 0)] == number)
-            part = {name: array[kept] for name, array in segment.instances.items()}
-            part["links"][:, Link.NODE] = target[kept]
-            parts.append(part)
-        merged = {}
-        for name in parts[0] if parts else ():
-            width = max(part[name].shape[1] for part in parts)
-            merged[name] = np.concatenate([_widened(part[name], width) for part in parts])
-        if merged:
-            put_instances(self.machine, merged)
-        np.minimum(self.since, best, out=self.since)
-
-    def _mapping(self, older: Lineage) -> np.ndarray:
-        """The node here of every node there; -1 where none of its queries is here."""
-        mapping = np.full(older.node_count, -1, np.int64)
-        here = {id(group): number for number, (group, _) in enumerate(self.members)}
-        node_of = dict(zip(self._owners, self._node_of, strict=True))
-        for (number, branch), nodes in zip(older.owners, older.node_of, strict=True):
-            group, rows = older.members[number]
-            if id(group) not in here:
-                continue
-            mine = self.members[here[id(group)]][1]
-            place = np.full(len(group.ids), -1, np.int64)
-            place[mine] = np.arange(len(mine))
-            kept = place[rows] >= 0
-            mapping[nodes[:, kept]] = node_of[here[id(group)], branch][:, place[rows[kept]]]
-        mapping[0] = -1
-        return mapping
-
-
-def _widened(array: np.ndarray, width: int) -> np.ndarray:
-    wider = np.zeros((len(array), width), array.dtype)
-    wider[:, : array.shape[1]] = array
-    return wider
 
 
 class QuerySet:
@@ -235,7 +91,7 @@ class QuerySet:
         self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known
         self._groups: list[Group] = []
         self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that no segment has yet
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._alone: dict[Any, tuple[Session, Any, str]] = {}
         self._places: dict[Any, tuple[Group, int]] = {}
         self._layout: Layout | None = None
@@ -423,7 +279,7 @@ class QuerySet:
     def _check_bounded(self, group: Group) -> None:
         if self._bounded or not any(branch.hops for branch in group.stream.branches):
             return
-        segment = _Segment([(group, np.arange(min(len(group.ids), 64)))], self._planner, self._limits, merge=False)
+        segment = Segment([(group, np.arange(min(len(group.ids), 64)))], self._planner, self._limits, merge=False)
         if (segment.automata.life[1:] == INT64_MAX).any():
             raise QueryError(
                 "on a stream next(…) and fold(…) need an upper bound on DUR",
@@ -566,7 +422,7 @@ class QuerySet:
             if results.count[0]:
                 self._collect(segment, results, answers)
 
-    def _collect(self, segment: _Segment, results: Results, answers: dict[Any, list[pa.Table]]) -> None:
+    def _collect(self, segment: Segment, results: Results, answers: dict[Any, list[pa.Table]]) -> None:
         places, tags = segment.expanded(results)
         for number in np.unique(tags[:, 0]).tolist():
             group, _ = segment.members[number]
@@ -670,14 +526,14 @@ class QuerySet:
             if segment.size > 64 and 2 * alive < segment.size:
                 self._segments[number] = self._rebuilt([segment.lineage()], [])
 
-    def _rebuilt(self, older: Sequence[Lineage], fresh: Members) -> _Segment:
+    def _rebuilt(self, older: Sequence[Lineage], fresh: Members) -> Segment:
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
             kept = rows[group.alive[rows]]
             if len(kept):
                 members.setdefault(id(group), (group, []))[1].append(kept)
         joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
-        segment = _Segment(joined, self._planner, self._limits, merge=self._merge)
+        segment = Segment(joined, self._planner, self._limits, merge=self._merge)
         segment.machine.events = _with_lanes(self._events, self._planner.lanes)
         self._events = segment.machine.events
         segment.inherit(older)

@@ -22,7 +22,7 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import decode, encode
 from ouzel.errors import InputError, StateError
 from ouzel.kernels.cayuga_tables import INT64_MAX, Time
-from ouzel.runtime.automaton import Batch, RowFrame
+from ouzel.runtime.automaton_events import Batch, RowFrame
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.query_groups import Group, StoredGroup, objects
@@ -31,7 +31,8 @@ from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
 
 if TYPE_CHECKING:
-    from ouzel.runtime.queryset import Lineage, QuerySet
+    from ouzel.runtime.queryset import QuerySet
+    from ouzel.runtime.queryset_segments import Lineage
 
 KIND = "query set"
 FORM = 1
@@ -268,7 +269,7 @@ def _load_events(held: QuerySet, reader: Reader, head: Mapping[str, int]) -> Non
 
 
 def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Lineage:
-    from ouzel.runtime.queryset import Lineage
+    from ouzel.runtime.queryset_segments import Lineage
 
     return Lineage(
         members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
