@@ -25,15 +25,8 @@ from ouzel.kernels.counters_graph import (
 from ouzel.kernels.counters_matrix import scan_matrix
 from ouzel.kernels.counters_matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
 from ouzel.kernels.counters_matrix_totals import rekey_matrix
-from ouzel.kernels.counters_rows import (
-    Cell,
-    RowState,
-    new_row_state,
-    regroup_rows,
-    rekey_rows,
-    reserve_rows,
-    scan_rows,
-)
+from ouzel.kernels.counters_rows import scan_rows
+from ouzel.kernels.counters_rows_state import Cell, RowState, new_row_state, regroup_rows, rekey_rows, reserve_rows
 from ouzel.kernels.counters_tables import (
     Counter,
     CounterInstances,
