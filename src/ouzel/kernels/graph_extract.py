@@ -14,13 +14,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.graph import is_tested, may_follow
-from ouzel.kernels.graph_state import STARTS, GraphState
-from ouzel.kernels.run_state import RunState
+from ouzel.kernels.graph_state import STARTS, GraphCounter, GraphState
+from ouzel.kernels.run_state import Counter, RunState
 from ouzel.kernels.run_tables import RunEvents, RunTables
 
 _STARTS = np.int32(STARTS)
-# Room for so many marks is made at first.
-_MARKS_MIN = 256
 
 
 class Compressed(NamedTuple):
@@ -50,24 +48,36 @@ def compress_graph(
     oldest: NDArray[np.int64],
 ) -> Compressed:
     """The graph below the roots of each row; `oldest` is the earliest start within the window, by row."""
-    return _joined([_graph_row(tables, state, events, roots[a:b], since) for a, b, since in _rows(row_bounds, oldest)])
+    cells = state.cells.event[: state.counters[GraphCounter.CELLS]]
+    rows = _rows(tables, events, row_bounds, oldest, cells)
+    return _joined([_graph_row(tables, state, events, roots[a:b], since, low) for a, b, since, low in rows])
 
 
 def compress_runs(
     tables: RunTables,
     state: RunState,
+    events: RunEvents,
     row_bounds: NDArray[np.int64],
     nodes: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed:
     """The same for matches that runs have found, one by one or combined."""
-    return _joined(
-        [_runs_row(bool(tables.merge), state.arena, nodes[a:b], since) for a, b, since in _rows(row_bounds, oldest)]
-    )
+    nodes_used = state.arena.event[: state.counters[Counter.NODES]]
+    rows = _rows(tables, events, row_bounds, oldest, nodes_used)
+    return _joined([_runs_row(bool(tables.merge), state.arena, nodes[a:b], since, low) for a, b, since, low in rows])
 
 
-def _rows(bounds: NDArray[np.int64], values: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    return [(int(bounds[row]), int(bounds[row + 1]), int(values[row])) for row in range(len(bounds) - 1)]
+def _rows(
+    tables: RunTables,
+    events: RunEvents,
+    bounds: NDArray[np.int64],
+    oldest: NDArray[np.int64],
+    slots: NDArray[np.int32],
+) -> list[tuple[int, int, int, int]]:
+    """(first, last, oldest, lowest) by row: from which of the cells or nodes on, whose events stand in `slots`, they
+    may be part of it. A row marks what it reaches, and a stream may be much longer."""
+    lowest = np.zeros(len(oldest), np.int64) if tables.in_events else np.searchsorted(events.end[slots], oldest)
+    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), oldest.tolist(), lowest.tolist(), strict=True))
 
 
 def _joined(rows: list[tuple[NDArray[np.int32], ...]]) -> Compressed:
@@ -82,9 +92,9 @@ def _joined(rows: list[tuple[NDArray[np.int32], ...]]) -> Compressed:
 
 
 @njit(cache=True, nogil=True)
-def _graph_row(tables, state, events, roots, oldest):
+def _graph_row(tables, state, events, roots, oldest, low):
     cells = state.cells
-    reachable = _reachable(tables, state, events, roots, oldest)
+    reachable = _reachable(tables, state, events, roots, oldest, low)
     count = reachable.size
     lowest = reachable[0]
     number = np.full(reachable[-1] - lowest + 1, -1, np.int32)
@@ -155,12 +165,10 @@ def _graph_row(tables, state, events, roots, oldest):
 
 
 @njit(cache=True, nogil=True)
-def _reachable(tables, state, events, roots, oldest):
-    """The cells on some path from a root to a start within the window, in stream order."""
+def _reachable(tables, state, events, roots, oldest, low):
+    """The cells on some path from a root to a start within the window, in stream order; none comes before `low`."""
     cells = state.cells
     highest = roots.max()
-    # Marks from `low` on, as far down as the window turns out to reach: the graph may be much longer.
-    low = max(0, min(roots.min(), highest + 1 - _MARKS_MIN))
     is_in = np.zeros(highest + 1 - low, np.bool_)
     is_linked = np.zeros(highest + 1 - low, np.bool_)
     waiting = np.empty(highest + 1 - low, np.int32)
@@ -176,15 +184,8 @@ def _reachable(tables, state, events, roots, oldest):
         for begins in (False, True):
             link = cells.begin[cell] if begins else cells.take[cell]
             tested = is_tested(tables, cells.place[cell], begins)
-            while link >= 0 and cells.reach[link] >= oldest:
-                if link < low:
-                    low = max(0, min(link, highest + 1 - 2 * is_in.size))
-                    is_in = _further_down(is_in, highest + 1 - low)
-                    is_linked = _further_down(is_linked, highest + 1 - low)
-                    waiting = np.append(waiting, np.empty(is_in.size - waiting.size, np.int32))
+            while link >= low and cells.reach[link] >= oldest and (tested or not is_linked[link - low]):
                 if not tested:
-                    if is_linked[link - low]:
-                        break
                     is_linked[link - low] = True
                 if (
                     cells.newest[link] >= oldest
@@ -207,14 +208,6 @@ def _reachable(tables, state, events, roots, oldest):
     return waiting[:count]
 
 
-@njit(cache=True, nogil=True)
-def _further_down(marks, size):
-    """Marks with more of them in front."""
-    larger = np.zeros(size, np.bool_)
-    larger[size - marks.size :] = marks
-    return larger
-
-
 @njit(cache=True, nogil=True, forceinline=True)
 def _next_live(cells, number, lowest, link, oldest):
     """The first cell from one down its chain that is in the row, by its number there; -1 if there is none."""
@@ -226,8 +219,8 @@ def _next_live(cells, number, lowest, link, oldest):
 
 
 @njit(cache=True, nogil=True)
-def _runs_row(merged, arena, matches, oldest):
-    reachable = _reachable_nodes(merged, arena, matches, oldest)
+def _runs_row(merged, arena, matches, oldest, low):
+    reachable = _reachable_nodes(merged, arena, matches, oldest, low)
     count = reachable.size
     lowest = reachable[0]
     number = np.full(reachable[-1] - lowest + 1, -1, np.int32)
@@ -283,10 +276,9 @@ def _runs_row(merged, arena, matches, oldest):
 
 
 @njit(cache=True, nogil=True)
-def _reachable_nodes(merged, arena, matches, oldest):
-    """The nodes on some way from a match to a start within the window, in stream order."""
+def _reachable_nodes(merged, arena, matches, oldest, low):
+    """The nodes on some way from a match to a start within the window, in stream order; none comes before `low`."""
     highest = matches.max()
-    low = max(0, min(matches.min(), highest + 1 - _MARKS_MIN))
     is_in = np.zeros(highest + 1 - low, np.bool_)
     waiting = np.empty(highest + 1 - low, np.int32)
     count = 0
@@ -300,14 +292,9 @@ def _reachable_nodes(merged, arena, matches, oldest):
         done += 1
         while entry >= 0:
             parent = arena.parent[entry]
-            if parent >= 0 and (not merged or arena.own[entry] >= oldest):
-                if parent < low:
-                    low = max(0, min(parent, highest + 1 - 2 * is_in.size))
-                    is_in = _further_down(is_in, highest + 1 - low)
-                    waiting = np.append(waiting, np.empty(is_in.size - waiting.size, np.int32))
-                if not is_in[parent - low]:
-                    is_in[parent - low] = True
-                    waiting[count] = parent
-                    count += 1
+            if parent >= 0 and (not merged or arena.own[entry] >= oldest) and not is_in[parent - low]:
+                is_in[parent - low] = True
+                waiting[count] = parent
+                count += 1
             entry = arena.others[entry]
     return np.sort(waiting[:count])

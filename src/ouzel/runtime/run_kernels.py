@@ -179,7 +179,7 @@ class RunsKernel:
             return None
         ends, keys, order, bounds = _grouped(self._output.end[:count], self._output.key[:count])
         oldest = self._output.oldest[:count][order][bounds[:-1]]
-        graph = compress_runs(self._tables, self._state, bounds, self._output.node[:count][order], oldest)
+        graph = compress_runs(self._tables, self._state, events, bounds, self._output.node[:count][order], oldest)
         self._forget_output()
         return FoundCompressed(ends, keys, graph)
 
