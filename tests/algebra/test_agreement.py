@@ -41,3 +41,11 @@ def test_a_query_of_patterns_and_one_of_the_algebra_run_side_by_side() -> None:
     text = "PATTERN SEQ(A a, A b) WHERE a.x = b.x WITHIN 4 RETURN P(a.x AS x)"
     both = ouzel.match(rows, {"pattern": text, "algebra": expression})
     assert both["pattern"].num_rows == both["algebra"].num_rows == 6
+
+
+def test_sides_of_a_union_that_differ_in_what_they_show_only() -> None:
+    rows = [{"type": "A", "ts": 1, "x": 3}]
+    side = ouzel.algebra.stream("A")
+    united = side.union(side.extend(x="2 * x"))
+    assert sorted(ouzel.match(rows, united)["x"].to_pylist()) == [3, 6]
+    assert ouzel.match(rows, side.union(side))["x"].to_pylist() == [3]

@@ -68,7 +68,10 @@ class StreamRunner:
         writer = PatternWriter(planner.lanes, Constants(frame, self.texts, self._types))
         patterns: list[PatternColumns] = [writer.pattern(one, []) for one in planned]
         built = build(patterns, planner.programs)
-        self._branch_of = {int(nodes[-1, 0]): k for k, nodes in reversed(list(enumerate(built.node_of)))}
+        # Branches that differ in what they show only are one automaton.
+        self._branches_of: dict[int, list[int]] = {}
+        for number, nodes in enumerate(built.node_of):
+            self._branches_of.setdefault(int(nodes[-1, 0]), []).append(number)
         self._lanes = planner.lanes
         self._maker = LaneMaker(planner.lanes, self.texts, self._types)
         self.sources = list(dict.fromkeys(s for b in stream.branches for s in sources_of(b)))
@@ -158,13 +161,11 @@ class StreamRunner:
         count = int(results.count[0])
         if not count:
             return self._empty()
-        branches = np.array([self._branch_of[int(node)] for node in np.unique(results.node[:count])])
-        nodes = np.unique(results.node[:count])
         parts: list[tuple[np.ndarray, pa.Table]] = []
-        for node, branch in zip(nodes, branches, strict=True):
+        for node in np.unique(results.node[:count]):
             places = np.flatnonzero(results.node[:count] == node)
-            table = self._values(self.stream.branches[branch], results, places)
-            parts.append((places, table))
+            for branch in self._branches_of[int(node)]:
+                parts.append((places, self._values(self.stream.branches[branch], results, places)))
         places = np.concatenate([p for p, _ in parts])
         table = parts[0][1] if len(parts) == 1 else pa.concat_tables([t for _, t in parts]).combine_chunks()
         batch = Batch(
