@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_golden_cases_over_connect(step: int) -> None:
     # With the first, Spark's server listens at a port that is free, and its client asks for it.
     environment = {**os.environ, "SPARK_TESTING": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
