@@ -62,6 +62,9 @@ class IncompleteRunner(InstanceRunner):
     def _rekey(self, renamed: np.ndarray) -> None:
         self._state = rekey(self._state, self._tables.components, renamed)
 
+    def _rekey_second(self, renamed: np.ndarray) -> None:
+        raise AssertionError("queries about missing events have no second keys")
+
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def advance(self, until: int) -> pa.Table:

@@ -6,6 +6,7 @@ stream order, over which its kernel keeps a state of its own, and the rows behin
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 _COMPACT_MIN = 4096
 
 
-class InstanceRunner:
+class InstanceRunner(ABC):
     """Pending and live instances of one query. A kernel's runner says what happens to its state when they move."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits, lanes: Lanes) -> None:
@@ -57,17 +58,17 @@ class InstanceRunner:
         # The live rows, numbered once for all matches of one call.
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
 
+    @abstractmethod
     def _rebase(self, dead: int) -> None:
         """The first instances are about to be given up; the kernel's state moves down with the others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rekey(self, renamed: np.ndarray) -> None:
         """Codes of keys have changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rekey_second(self, renamed: np.ndarray) -> None:
         """Codes of second keys, which only Multi-PAIS has, have changed."""
-        raise NotImplementedError
 
     def _new_instances(self, capacity: int) -> Instances:
         return new_instances(
