@@ -23,13 +23,12 @@ from ouzel.runtime.queryset_state import digest, ids_of, spread
 from ouzel.spark.buckets import DIVISIBLE, bucket_names
 from ouzel.spark.events import Events, Watermark, bind_events, check_names, key_column, watermarked
 from ouzel.spark.jobs import Share
-from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.query_set_keys import shared_key
 from ouzel.spark.query_set_work import PROBLEM, QUERIES_TERM, QUERY, SetJob, check_columns
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.shipping import bucket_processor, in_arrow, on_workers
-from ouzel.spark.stream import OBSERVED
+from ouzel.spark.stream import OBSERVED, require_state_store
 from ouzel.spark.worker import STEPPED, STEPPED_REPORT
 
 BUCKET_COLUMN = "ouzel bucket"
@@ -80,11 +79,7 @@ def match_set(
         return _batch(bound, _plan(bound, queries, None, columns, key, parts=None))
     frame, watermark = watermarked(bound, [events], max_delay)
     bound = replace(bound, frame=frame)
-    if frame.sparkSession.conf.get(STATE_STORE, None) != ROCKSDB:
-        raise InputError(
-            "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
-            f'spark.conf.set("{STATE_STORE}", "{ROCKSDB}")'
-        )
+    require_state_store(frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
         raise InputError(f"buckets={buckets!r} is not a number of buckets; there may be between 1 and {DIVISIBLE:,}")
     table = None if changes is None else _changes(frame.sparkSession, changes)

@@ -44,12 +44,7 @@ def match_stream(
     late: bool = False,
 ) -> DataFrame:
     """Pack the rows of each bucket, step its session, unpack the matches."""
-    conf = events.frame.sparkSession.conf
-    if conf.get(STATE_STORE, None) != ROCKSDB:
-        raise InputError(
-            "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
-            f'spark.conf.set("{STATE_STORE}", "{ROCKSDB}")'
-        )
+    require_state_store(events.frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(shares) <= DIVISIBLE):
         most = DIVISIBLE // len(shares)
         raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
@@ -97,6 +92,15 @@ def match_stream(
     if late:
         return _unpacked(payloads, "unpack_with_late", [*(field.with_nullable(True) for field in schema), *late_fields])
     return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
+
+
+def require_state_store(frame: DataFrame) -> None:
+    """Refuse a session whose streams keep their state elsewhere."""
+    if frame.sparkSession.conf.get(STATE_STORE, None) != ROCKSDB:
+        raise InputError(
+            "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
+            f'spark.conf.set("{STATE_STORE}", "{ROCKSDB}")'
+        )
 
 
 def can_spread_totals(frame: DataFrame, buckets: int | None) -> bool:
