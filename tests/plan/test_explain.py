@@ -62,6 +62,28 @@ def test_text() -> None:
     assert ouzel.explain(ouzel.query(THEFT, name="theft")) == TEXT
 
 
+# SASE+ 3.2 for its Query 3: the window on every edge of a state that has begun (step 5), and a run leaves a[] only
+# together with an event that begins b (step 6).
+RALLY = """\
+automaton
+  (a[1]) → (a[i])  begin Stock+ a[]  if a[1].volume > 1000
+  (a[i])  take Stock+ a[]  if [symbol] AND within 1 h AND a[i].price > avg(a[..i-1].price)
+  (a[i]) → (b)  proceed  if the event begins b
+  (a[i])  ignore what does not match  if within 1 h
+  (b) → ((F))  begin Stock b  if [symbol] AND within 1 h AND b.volume < (0.8 * a[LEN].volume)
+  (b)  ignore what does not match  if within 1 h
+"""
+
+
+def test_the_edges_of_a_kleene_query_show_its_compilation() -> None:
+    text = (
+        "PATTERN SEQ(Stock+ a[], Stock b) WHERE skip_till_next_match { [symbol] AND a[1].volume > 1000 AND "
+        "a[i].price > avg(a[..i-1].price) AND b.volume < 0.8 * a[a.LEN].volume } WITHIN 1 hour"
+    )
+    assert RALLY in ouzel.explain(text)
+    assert "(b)  ignore nothing\n" in ouzel.explain(text.replace("skip_till_next_match", "strict_contiguity"))
+
+
 def test_rules_that_are_off_show() -> None:
     shown = ouzel.explain(THEFT, off=["negation_into_construction", "equivalence_into_key"])
     assert "checked on finished matches, by the index over negative events" in shown

@@ -59,9 +59,9 @@ def automaton(plan: Plan) -> Automaton:
         if number > 0 or component.kleene:
             waiting = number + 1 if component.kleene else number
             if waiting > 0:
-                arrows.append(Arrow("ignore", waiting, waiting, _ignore(query.strategy)))
+                arrows.append(_ignore(plan, waiting))
             if component.kleene and number > 0:
-                arrows.append(Arrow("ignore", number, number, _ignore(query.strategy)))
+                arrows.append(_ignore(plan, number))
     states.append(State("F", final=True))
     arrows += _negatives(plan)
     return Automaton(tuple(states), tuple(arrows))
@@ -89,13 +89,24 @@ def window_of(query: BoundQuery) -> str | None:
     return None
 
 
-def _ignore(strategy: Strategy) -> str:
-    return {
-        Strategy.STRICT_CONTIGUITY: "nothing",
-        Strategy.PARTITION_CONTIGUITY: "other partitions",
-        Strategy.SKIP_TILL_NEXT_MATCH: "what does not match",
-        Strategy.SKIP_TILL_ANY_MATCH: "anything",
-    }[strategy]
+_IGNORED = {
+    Strategy.STRICT_CONTIGUITY: "nothing",
+    Strategy.PARTITION_CONTIGUITY: "other partitions",
+    Strategy.SKIP_TILL_NEXT_MATCH: "what does not match",
+    Strategy.SKIP_TILL_ANY_MATCH: "anything",
+}
+
+
+def _ignore(plan: Plan, state: int) -> Arrow:
+    strategy = plan.query.strategy
+    predicates = () if strategy is Strategy.STRICT_CONTIGUITY else _within(plan)
+    return Arrow("ignore", state, state, _IGNORED[strategy], predicates)
+
+
+def _within(plan: Plan) -> tuple[str, ...]:
+    """A run that an event finds outside its window ends, whatever the event is to it (SASE+ 3.2, step 5)."""
+    window = window_of(plan.query)
+    return (f"within {window}",) if isinstance(plan, RunPlan) and window is not None else ()
 
 
 def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
@@ -109,10 +120,8 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
     if isinstance(plan, RunPlan) and edge is Edge.TAKE:
         conjuncts += plan.later_roles[component.position]
         texts += [f"[{part.label}]" for part in plan.key]
-    if isinstance(plan, RunPlan) and edge is not Edge.PROCEED and (edge is Edge.TAKE or component.position != first):
-        # The window is tested on every edge that binds an event (SASE+ 3.2, step 5).
-        window = window_of(plan.query)
-        texts += [f"within {window}"] if window is not None else []
+    if edge is Edge.TAKE or (edge is Edge.BEGIN and component.position != first):
+        texts += _within(plan)
     conjuncts += [
         c for c in (*plan.construction, *plan.selection) if c.tested_at == component.position and c.edge is edge
     ]
