@@ -2,7 +2,7 @@
 
     python -m benchmarks.kleene [--quick] [--only matching merging compressed enumeration memory figures] [--page]
 
-Fixed seeds, 400,000 events, one warm-up, medians of 5 alternating runs, ratios of CPU time within one run. Every part
+Fixed seeds, 400,000 events, one warm-up, medians of 5 alternating runs, a ratio is the median of its rounds. Every part
 checks its matches against the oracle on a sample, against the twins, or against a count that is had another way.
 Prints readable tables, then JSON; `--page` writes the tables and plots into docs/.
 """

@@ -50,33 +50,34 @@ def matching_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
     ticks = ticks_of(short)
     for name in NAMES:
         check_sample(template(name, 40, begins="a[1].price % 5 = 0"))
-        engine: dict[int, float] = {}
-        kernel: dict[int, float] = {}
+        contestants: dict[str, Callable[[], Any]] = {}
         for window in WINDOWS:
             text, query = template(name, window), template_of(name, window)
             whole, part = matching(text, table), matching(text, short)
             _check(part, matching(text, short, merge=False), ticks, query)
-            contestants: dict[str, Callable[[], Any]] = {
-                "staged": lambda m=whole, t=table: m.staged(t).run(),
-                "kernel": whole.run,
-                "Python": lambda t=ticks, q=query: all_runs(t, q, merge=True),
-                "Python, not merging": lambda t=ticks, q=query: all_runs(t, q),
+            contestants |= {
+                f"staged {window}": lambda m=whole, t=table: m.staged(t).run(),
+                f"kernel {window}": whole.run,
+                f"Python {window}": lambda t=ticks, q=query: all_runs(t, q, merge=True),
+                f"not merging {window}": lambda t=ticks, q=query: all_runs(t, q),
             }
-            seconds = alternate(contestants, runs)
-            engine[window] = seconds["staged"] / events
-            kernel[window] = seconds["kernel"] / events
-            python = seconds["Python"] / len(ticks)
-            unmerged = seconds["Python, not merging"] / len(ticks)
+        seconds = alternate(contestants, runs)
+        shorter = len(ticks) / events
+        for window in WINDOWS:
+            gains = [
+                seconds.ratio(f"{who} {window}", f"kernel {window}") / shorter for who in ("Python", "not merging")
+            ]
             rows.append(
                 [name, f"{window:,}"]
-                + [_nanoseconds(s) for s in (engine[window], kernel[window], python, unmerged)]
-                + [f"{python / kernel[window]:.1f}", f"{unmerged / kernel[window]:.1f}"]
+                + [_nanoseconds(seconds[f"{who} {window}"] / events) for who in ("staged", "kernel")]
+                + [_nanoseconds(seconds[f"{who} {window}"] / len(ticks)) for who in ("Python", "not merging")]
+                + [f"{gain:.1f}" for gain in gains]
             )
             limit = 10.0 if window == WINDOWS[0] else 40.0
-            bars.append(Bar(f"{name}, W={window:,}: kernel over plain Python", python / kernel[window], limit, True))
-        growth = engine[WINDOWS[1]] / engine[WINDOWS[0]]
+            bars.append(Bar(f"{name}, W={window:,}: kernel over plain Python", gains[0], limit, at_least=True))
+        growth, alone = (seconds.ratio(f"{way} {WINDOWS[1]}", f"{way} {WINDOWS[0]}") for way in ("staged", "kernel"))
         bars.append(Bar(f"{name}: cost per event at W=2,000, of W=500", growth, 2.0, at_least=False))
-        rows[-1].append(f"{growth:.2f} / {kernel[WINDOWS[1]] / kernel[WINDOWS[0]]:.2f}")
+        rows[-1].append(f"{growth:.2f} / {alone:.2f}")
         rows[-2].append("")
     headings = ["query", "W", "from Arrow, ns/event", "kernel", "Python", "Python, not merging", "Python / kernel"]
     return ([*headings, "not merging / kernel", "W=2,000 / W=500: from Arrow / kernel"], rows), bars
@@ -105,7 +106,7 @@ def merging_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
                 tally = all_runs(ticks, template_of(name, window), merge=True)
                 share = tally.merged / max(tally.started, 1)
                 seconds = alternate({"on": on.run, "off": off.run}, runs)
-                gain = seconds["off"] / seconds["on"]
+                gain = seconds.ratio("off", "on")
                 moves = [int(m.run().counters[Counter.MOVES]) / events for m in (on, off)]
                 rows.append(
                     [f"{increase}", name, f"{window:,}", f"{100 * share:.1f}"]
@@ -126,31 +127,29 @@ def compressed_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
     """skip_till_any_match with Kleene closure, OUTPUT COMPRESSED."""
     rows, bars = [], []
     windows = (20, 200, 2_000)
-    updates: dict[int, float] = {}
-    shared: dict[int, float] = {}
-    counting: dict[int, float] = {}
+    contestants: dict[str, Callable[[], Any]] = {}
+    answers: dict[int, pa.Table] = {}
+    cells: dict[int, int] = {}
     words: dict[int, float] = {}
+    size = min(events, 200_000)
     for window in windows:
-        world = compressed_world(min(events, 200_000), window)
-        answer = ouzel.match(world.table, world.text)
+        world = compressed_world(size, window)
+        answers[window] = answer = ouzel.match(world.table, world.text)
         assert [int(count) for count in answer["count"].to_pylist()] == expected_counts(world), "the counts disagree"
         graphs = rows_of(graph_of(one_array(answer.column("graph")))[1])
-        cells = sum(len(graph.cell_event) for graph in graphs)
+        cells[window] = sum(len(graph.cell_event) for graph in graphs)
+        words[window] = float(np.mean([-(-int(c).bit_length() // 64) for c in answer["count"].to_pylist()]))
         few = compressed_world(window + 100, window, dense=True)
         told = ouzel.match(few.table, few.text)["count"].to_pylist()
         assert [int(count) for count in told] == expected_counts(few), "the counts of the dense stream disagree"
-        dense = compressed_world(min(events, 200_000), window, dense=True)
-        prepared = dense.prepared()
-        contestants: dict[str, Callable[[], Any]] = {
-            "update": world.update,
-            "shared": lambda p=prepared: shared_graph(*p),
-            "count": lambda g=graphs: [count_matches(row) for row in g],
+        prepared = compressed_world(size, window, dense=True).prepared()
+        contestants |= {
+            f"update {window}": world.update,
+            f"shared {window}": lambda p=prepared: shared_graph(*p),
+            f"count {window}": lambda g=graphs: [count_matches(row) for row in g],
         }
-        seconds = alternate(contestants, runs)
-        shared[window] = seconds["shared"] / dense.table.num_rows
-        updates[window] = seconds["update"] / world.table.num_rows
-        counting[window] = seconds["count"] / cells
-        words[window] = float(np.mean([-(-int(c).bit_length() // 64) for c in answer["count"].to_pylist()]))
+    seconds = alternate(contestants, runs)
+    for window, answer in answers.items():
         largest = max(answer["count"].to_pylist(), key=len)
         rows.append(
             [
@@ -158,18 +157,17 @@ def compressed_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
                 f"{answer.num_rows:,}",
                 f"{len(largest)} digits",
                 f"{words[window]:.1f}",
-                _nanoseconds(shared[window]),
-                _nanoseconds(updates[window]),
-                _nanoseconds(counting[window]),
+                _nanoseconds(seconds[f"shared {window}"] / size),
+                _nanoseconds(seconds[f"update {window}"] / size),
+                _nanoseconds(seconds[f"count {window}"] / cells[window]),
             ]
         )
-    for name, figures in (("every third event completes, shared graph", shared), ("a graph a row", updates)):
-        growth = figures[2_000] / figures[20]
+    for way, name in (("shared", "every third event completes, shared graph"), ("update", "a graph a row")):
+        growth = seconds.ratio(f"{way} 2000", f"{way} 20")
         bars.append(Bar(f"COMPRESSED, without the count: W=2,000, of W=20, {name}", growth, 2.0, at_least=False))
     allowed = words[2_000] / words[20]
-    bars.append(
-        Bar("the count, per cell, W=2,000 of W=20, of the words", counting[2_000] / counting[20] / allowed, 1.0, False)
-    )
+    growth = seconds.ratio("count 2000", "count 20") / (cells[2_000] / cells[20])
+    bars.append(Bar("the count, per cell, W=2,000 of W=20, of the words", growth / allowed, 1.0, at_least=False))
     headings = ["W", "rows", "largest count", "words", "shared graph, ns/event", "graphs of rows, ns/event"]
     headings.append("count, ns/cell")
     return (headings, rows), bars
@@ -205,7 +203,7 @@ def enumeration_bars(runs: int) -> tuple[Table, list[Bar]]:
 
     assert write().to_pydict() == ready.to_pydict()
     seconds = alternate({"expand": lambda: expand(compressed, query), "write": write}, runs)
-    ratio = seconds["write"] / seconds["expand"]
+    ratio = seconds.ratio("write", "expand")
     rows = [[f"{ready.num_rows:,}", *(f"{ready.num_rows / seconds[who] / 1e6:.2f}" for who in ("expand", "write"))]]
     bars = [Bar("listing matches, of writing them from ready arrays", ratio, 0.3, at_least=True)]
     return (["matches", "listed, M/s", "written from ready arrays, M/s"], rows), bars

@@ -34,8 +34,26 @@ class Bar:
         return [self.name, f"{self.measured:.2f}", f"{sense} {self.limit:g}", "PASS" if self.passed else "FAIL"]
 
 
-def alternate(contestants: Mapping[str, Callable[[], Any]], runs: int = 5) -> dict[str, float]:
-    """Median seconds of CPU for each contestant: one warm-up, then run after run, each time all of them in turn.
+class Times(dict[str, float]):
+    """Median seconds of CPU by contestant, and how two of them compare within a round.
+
+    >>> times = Times({"slow": [2.0, 8.0, 3.0], "fast": [1.0, 4.0, 1.0]})
+    >>> times["slow"], times.ratio("slow", "fast")
+    (3.0, 2.0)
+    """
+
+    def __init__(self, rounds: Mapping[str, Sequence[float]]) -> None:
+        super().__init__({name: statistics.median(taken) for name, taken in rounds.items()})
+        self._rounds = rounds
+
+    def ratio(self, over: str, under: str) -> float:
+        """The median of the rounds' ratios: a machine that is slow for a while slows both of a round."""
+        pairs = zip(self._rounds[over], self._rounds[under], strict=True)
+        return statistics.median(above / below for above, below in pairs)
+
+
+def alternate(contestants: Mapping[str, Callable[[], Any]], runs: int = 5) -> Times:
+    """Seconds of CPU for each contestant: one warm-up, then run after run, each time all of them in turn.
 
     A busy machine slows all of them alike, so that ratios hold where single times do not.
     """
@@ -45,7 +63,7 @@ def alternate(contestants: Mapping[str, Callable[[], Any]], runs: int = 5) -> di
     for _ in range(runs):
         for name, work in contestants.items():
             seconds[name].append(cpu_seconds(work))
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+    return Times(seconds)
 
 
 def cpu_seconds(work: Callable[[], Any]) -> float:
