@@ -265,6 +265,15 @@ def test_a_column_may_get_its_type_after_many_nulls() -> None:
     assert pushed(ouzel.Engine(UNTYPED), [both, *by_type]) == wanted
 
 
+def test_a_restored_engine_says_that_it_cannot_learn_a_type() -> None:
+    engine = ouzel.Engine(UNTYPED)
+    engine.push([{"type": "A", "ts": 1, "id": None, "note": None}])
+    restored = ouzel.Engine.restore(engine.snapshot())
+    restored.push([{"type": "A", "ts": 2, "id": None, "note": None}])
+    with pytest.raises(ouzel.InputError, match=r"'id' had nothing but nulls before the snapshot.*schema says the type"):
+        restored.push([{"type": "A", "ts": 3, "id": 7, "note": None}])
+
+
 def test_late_events_stay_counted_and_kept_when_a_type_is_learnt() -> None:
     engine = ouzel.Engine(UNTYPED, keep_late=True)
     for ts in (5, 9, 3):

@@ -162,6 +162,13 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
             raise InputError(f"the column '{field.name}' is missing in this batch; earlier batches had it")
         column = table.column(field.name)
         if column.type != field.type:
+            if pa.types.is_null(field.type):
+                # The feed goes through such a stream again, but for one that a snapshot has cut off from its beginning.
+                raise InputError(
+                    f"the column '{field.name}' had nothing but nulls before the snapshot that this engine was "
+                    f"restored from, and is of type {column.type} now, which a restored engine cannot learn; give a "
+                    "new engine a first batch whose Arrow schema says the type, and push the events of a window again"
+                )
             try:
                 column = pc.cast(column, field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
