@@ -117,5 +117,5 @@ def explain(
     placements = plan_placements(bound, slices)
     told = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
     told.append("on Spark")
-    told += [f"  {placement.describe()}" for placement in placements]
+    told += [f"  {', '.join(placement.part.share.queries)}: {placement.describe()}" for placement in placements]
     return "\n".join(told) + "\n"
