@@ -107,17 +107,17 @@ def _predicate_words(conjuncts: Sequence[ConjunctColumns], pattern: PatternColum
     return words
 
 
-def _place_words(pattern: PatternColumns) -> tuple[list[Words], list[Words]]:
-    """For every place: what leads to it and how it waits, and how it waits alone, by query."""
-    found: list[Words] = [_seeded(pattern.count)]
-    waits: list[Words] = [found[0]]
+def _place_words(pattern: PatternColumns, found: Words, waits: Words) -> None:
+    """For every place but the start: what leads to it and how it waits, and how it waits alone, by query."""
+    by_place = [_seeded(pattern.count)]
     for place in range(1, len(pattern.nodes)):
         node = pattern.nodes[place]
         words = _predicate_words(node.conjuncts, pattern)
         _fold_one(words, 2 * node.slot + (place == len(pattern.nodes) - 1))
         for part in node.key or (-1,):
             _fold_one(words, part)
-        waits.append(words.copy())
+        mine = slice((place - 1) * pattern.count, place * pattern.count)
+        waits[:, mine] = words
         for edge in pattern.edges:
             if edge.target == place:
                 label = _predicate_words(edge.conjuncts, pattern)
@@ -130,9 +130,9 @@ def _place_words(pattern: PatternColumns) -> tuple[list[Words], list[Words]]:
                 if edge.source == place:
                     _fold_one(words, 7)
                 else:
-                    _fold_words(words, found[edge.source])
-        found.append(words)
-    return found, waits
+                    _fold_words(words, by_place[edge.source])
+        by_place.append(words)
+        found[:, mine] = words
 
 
 @njit(cache=True)
@@ -176,93 +176,119 @@ def _waits(words: Words | None, chosen: Ints, final: NDArray[np.bool_]) -> tuple
 
 @njit(cache=True)
 def _grouped(order, first, second, group, representative):
-    """Which of the things with equal hashes each is one of, and one of them; gives how many groups there are."""
+    """Which of the things with equal hashes each is one of, and the first of them, in the order of these; gives how
+    many groups there are."""
+    begin = 0
+    while begin < len(order):
+        least = order[begin]
+        end = begin + 1
+        while end < len(order) and first[order[end]] == first[order[begin]]:
+            if second[order[end]] != second[order[begin]]:
+                return -1
+            least = min(least, order[end])
+            end += 1
+        for k in range(begin, end):
+            group[order[k]] = least
+        begin = end
     groups = 0
-    for k in range(len(order)):
-        here = order[k]
-        if k == 0 or first[here] != first[order[k - 1]]:
-            representative[groups] = here
+    for k in range(len(group)):
+        if group[k] == k:
+            representative[groups] = k
+            group[k] = groups
             groups += 1
-        elif second[here] != second[order[k - 1]]:
-            return -1
-        group[here] = groups - 1
+        else:
+            group[k] = group[group[k]]
     return groups
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
     """The node of every place and query, and for each node a query that it is built from."""
-    sizes = [(len(p.nodes) - 1) * p.count for p in patterns]
-    total = sum(sizes)
-    pattern_of = np.repeat(np.arange(len(patterns), dtype=np.int32), sizes)
-    place_of = np.concatenate(
-        [np.repeat(np.arange(1, len(p.nodes), dtype=np.int32), p.count) for p in patterns] or [np.empty(0, np.int32)]
-    )
-    row_of = np.concatenate(
-        [np.tile(np.arange(p.count, dtype=np.int32), len(p.nodes) - 1) for p in patterns] or [np.empty(0, np.int32)]
-    )
+    begins = np.cumsum([0, *((len(p.nodes) - 1) * p.count for p in patterns)])
+    total = int(begins[-1])
+    group = representative = np.arange(total)
     wait_words = None
     if merge and total:
-        both = [_place_words(pattern) for pattern in patterns]
-        first, second = (np.concatenate([one[k] for words, _ in both for one in words[1:]]) for k in (0, 1))
-        wait_words = np.concatenate([one for _, words in both for one in words[1:]], axis=1)
+        words, wait_words = np.empty((2, total), np.uint64), np.empty((2, total), np.uint64)
+        for pattern, begin, end in zip(patterns, begins[:-1], begins[1:], strict=True):
+            _place_words(pattern, words[:, begin:end], wait_words[:, begin:end])
         group, representative = np.empty(total, np.int64), np.empty(total, np.int64)
-        groups = _grouped(np.argsort(first), first, second, group, representative)
+        groups = _grouped(np.argsort(words[0]), words[0], words[1], group, representative)
         assert groups > 0, "two different automata have one hash"
         representative = representative[:groups]
-    else:
-        group = np.arange(total)
-        representative = group
-    number, by_place = _numbered(patterns, pattern_of, place_of, row_of, group, representative)
-    chosen = representative[by_place]
+    number, numbered = _numbered(patterns, begins, group, representative)
     node_of = []
-    begin = 0
-    for pattern, size in zip(patterns, sizes, strict=True):
+    for pattern, begin, end in zip(patterns, begins[:-1], begins[1:], strict=True):
         nodes = np.zeros((len(pattern.nodes), pattern.count), np.int32)
-        nodes[1:] = number[group[begin : begin + size]].reshape(len(pattern.nodes) - 1, pattern.count)
+        nodes[1:] = number[group[begin:end]].reshape(len(pattern.nodes) - 1, pattern.count)
         node_of.append(nodes)
-        begin += size
     last = np.array([len(p.nodes) - 1 for p in patterns], np.int32)
-    final = place_of[chosen] == last[pattern_of[chosen]]
-    wait, firsts = _waits(wait_words, chosen, final)
-    return node_of, Owners(pattern_of[chosen], place_of[chosen], row_of[chosen], wait, firsts)
+    final = numbered.place == last[numbered.pattern]
+    wait, firsts = _waits(wait_words, numbered.chosen, final)
+    return node_of, Owners(numbered.pattern, numbered.place, numbered.row, wait, firsts)
+
+
+class _Numbered(NamedTuple):
+    """What nodes are built from, in their order."""
+
+    chosen: Ints  # a place of a query, among those of all patterns
+    pattern: NDArray[np.int32]
+    place: NDArray[np.int32]
+    row: NDArray[np.int32]
 
 
 def _numbered(
-    patterns: Sequence[PatternColumns],
-    pattern_of: NDArray[np.int32],
-    place_of: NDArray[np.int32],
-    row_of: NDArray[np.int32],
-    group: Ints,
-    representative: Ints,
-) -> tuple[NDArray[np.int32], Ints]:
+    patterns: Sequence[PatternColumns], begins: Ints, group: Ints, representative: Ints
+) -> tuple[NDArray[np.int32], _Numbered]:
     """Numbers of nodes from the start outwards, so that edges lead upwards, and the nodes in that order.
 
     Nodes that one event reaches together stand together: at first those whose edges have the same key in the FR index,
     then the children of one node. Memory is read in stretches so.
     """
-    begins = np.cumsum([0, *((len(p.nodes) - 1) * p.count for p in patterns)])
-    pattern, place, row = pattern_of[representative], place_of[representative], row_of[representative]
     number = np.zeros(len(representative), np.int32)
-    order: list[Ints] = []
-    for current in np.flatnonzero(np.bincount(place)).tolist():
-        mine = np.flatnonzero(place == current)
-        near = np.zeros(len(mine), np.uint64)
-        for k in np.flatnonzero(np.bincount(pattern[mine])).tolist():
-            chosen = pattern[mine] == k
-            rows = row[mine[chosen]]
-            entering = next(edge for edge in patterns[k].edges if edge.target == current)
-            if entering.source:
-                source = begins[k] + (entering.source - 1) * patterns[k].count + rows
-                near[chosen] = number[group[source]].astype(np.uint64)
-            elif entering.conjuncts:
-                table = entering.conjuncts[0].table
-                words = np.zeros(len(rows), np.uint64)
-                find_words(words, np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int32), rows, *table)
-                near[chosen] = words
-        mine = mine[np.argsort(near)]
-        number[mine] = 1 + sum(one.size for one in order) + np.arange(len(mine), dtype=np.int32)
-        order.append(mine)
-    return number, np.concatenate(order or [np.empty(0, np.int64)])
+    parts: list[_Numbered] = []
+    following = 1
+    for place in range(1, max((len(p.nodes) for p in patterns), default=0)):
+        mine, near, pattern_of, row_of = [], [], [], []
+        for k, pattern in enumerate(patterns):
+            if place < len(pattern.nodes):
+                begin = begins[k] + (place - 1) * pattern.count
+                first, last = np.searchsorted(representative, [begin, begin + pattern.count])
+                rows = (representative[first:last] - begin).astype(np.int32)
+                mine.append(np.arange(first, last))
+                near.append(_nearness(pattern, place, rows, begins[k], group, number))
+                pattern_of.append(np.full(len(rows), k, np.int32))
+                row_of.append(rows)
+        order = np.argsort(np.concatenate(near))
+        at = np.concatenate(mine)[order]
+        number[at] = np.arange(following, following + len(at), dtype=np.int32)
+        following += len(at)
+        chosen = representative[at]
+        place_of = np.full(len(at), place, np.int32)
+        parts.append(_Numbered(chosen, np.concatenate(pattern_of)[order], place_of, np.concatenate(row_of)[order]))
+    if not parts:
+        empty = np.empty(0, np.int32)
+        return number, _Numbered(np.empty(0, np.int64), empty, empty, empty)
+    return number, _Numbered(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _nearness(
+    pattern: PatternColumns,
+    place: int,
+    rows: NDArray[np.int32],
+    begin: int,
+    group: Ints,
+    number: NDArray[np.int32],
+) -> Words:
+    """What is alike for nodes that one event reaches together: the node before, or a key of the FR index."""
+    entering = next(edge for edge in pattern.edges if edge.target == place)
+    if entering.source:
+        source = begin + (entering.source - 1) * pattern.count
+        return number[group[source + rows]].astype(np.uint64)
+    words = np.zeros(len(rows), np.uint64)
+    if entering.conjuncts:
+        unread = np.zeros(len(rows), np.int64)
+        find_words(words, unread, np.zeros(len(rows), np.int32), rows, *entering.conjuncts[0].table)
+    return words
 
 
 def _edges(patterns: Sequence[PatternColumns], node_of: list[NDArray[np.int32]], owners: Owners) -> MergedEdges:

@@ -17,6 +17,10 @@ Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 _FIRST_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_LARGEST = 2**63 - 1
+_INFINITY = 0x7FF0000000000000
+# So many rows of atoms stay in a near cache while one atom after the other is added to them.
+_ROWS_AT_ONCE = 4096
 
 
 class RangeAtom(NamedTuple):
@@ -60,10 +64,16 @@ class ConjunctColumns:
             most += mine
         width = max(1, int(most.max())) if count else 0
         table = AtomTable(np.empty((count, width, 3), np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32))
-        for atom, mine in zip(atoms, present, strict=True):
-            is_equality = atom.equality and not atom.negated
-            code = 2 * atom.lane + atom.negated
-            _append_atom(table.atoms, table.counts, table.equal, code, is_equality, atom.low, atom.high, mine)
+        for begin in range(0, count, _ROWS_AT_ONCE):
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            part = AtomTable(table.atoms[rows], table.counts[rows], table.equal[rows])
+            before = -1
+            for atom, mine in zip(atoms, present, strict=True):
+                is_equality = atom.equality and not atom.negated
+                code = 2 * atom.lane + atom.negated
+                low, high = atom.low[rows], atom.high[rows]
+                _append_atom(*part, code, code == before, is_equality, low, high, mine[rows])
+                before = code
         return table
 
 
@@ -79,24 +89,27 @@ _FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
         types.int32[::1],
         types.int64,
         types.boolean,
+        types.boolean,
         _NUMBERS,
         _NUMBERS,
         _FLAGS,
     ),
     cache=True,
 )
-def _append_atom(atoms, counts, equal, code, is_equality, low, high, present):
+def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, high, present):
     width = atoms.shape[1]
     for query in range(len(counts)):
         place = counts[query]
-        before = max(place - 1, 0)
-        # The same test again, as where theta and a selection after it ask for the same value, says nothing.
-        is_known = (
-            (place > 0)
-            & (atoms[query, before, 0] == code)
-            & (atoms[query, before, 1] == low[query])
-            & (atoms[query, before, 2] == high[query])
-        )
+        is_known = False
+        if may_be_known:
+            before = max(place - 1, 0)
+            # The same test again, as where theta and a selection after it ask for the same value, says nothing.
+            is_known = (
+                (place > 0)
+                & (atoms[query, before, 0] == code)
+                & (atoms[query, before, 1] == low[query])
+                & (atoms[query, before, 2] == high[query])
+            )
         # Written in any case and counted if it is there: nobody can predict which queries make a test.
         if place < width:
             atoms[query, place, 0] = code
@@ -105,6 +118,30 @@ def _append_atom(atoms, counts, equal, code, is_equality, low, high, present):
         counts[query] = place + (present[query] & ~is_known)
         if is_equality:
             equal[query] = counts[query]
+
+
+@njit(types.void(_NUMBERS, types.int64[::1]), cache=True)
+def _put_in_order(bits, numbers):
+    for k in range(len(bits)):
+        number = bits[k]
+        if number & _LARGEST > _INFINITY:
+            number = _LARGEST - 1
+        elif number & _LARGEST == 0:
+            number = 0
+        else:
+            number ^= (number >> 63) & _LARGEST
+        numbers[k] = number
+
+
+def ordered(values: NDArray[np.float64]) -> Ints:
+    """Floats as integers of the same order: NaN is the greatest, the two zeros are one.
+
+    >>> ordered(np.array([-1.0, -0.0, 0.0, 2.5, np.inf, np.nan])).argsort().tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    numbers = np.empty(len(values), np.int64)
+    _put_in_order(values.astype(np.float64, copy=False).view(np.int64), numbers)
+    return numbers
 
 
 class Key(NamedTuple):

@@ -446,20 +446,6 @@ def _refused(expression: Bound, message: str) -> QueryError:
 # ── Numbers ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ordered(values: np.ndarray) -> np.ndarray:
-    """Floats as integers of the same order: NaN is the greatest, the two zeros are one.
-
-    >>> ordered(np.array([-1.0, -0.0, 0.0, 2.5, np.inf, np.nan])).argsort().tolist()
-    [0, 1, 2, 3, 4, 5]
-    """
-    bits = (values.astype(np.float64, copy=False) + 0.0).view(np.int64)
-    bits ^= (bits >> 63) & np.int64(INT64_MAX)
-    unordered = np.isnan(values)
-    if unordered.any():
-        bits[unordered] = INT64_MAX - 1
-    return bits
-
-
 def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
     """Low and high of the values that compare so with constants, and whether it is all others that are meant.
 

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from ouzel.algebra.model import Source
 from ouzel.bind.model import Attribute, EventField, Intrinsic
 from ouzel.errors import InputError
+from ouzel.kernels.cayuga_columns import ordered
 from ouzel.kernels.cayuga_tables import (
     Events,
     Time,
     new_events,
 )
-from ouzel.plan.linear import EventLane, EventLanes, Form, ordered
+from ouzel.plan.linear import EventLane, EventLanes, Form
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.patterns import as_integers

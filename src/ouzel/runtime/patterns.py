@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Constant, Kind
-from ouzel.kernels.cayuga_columns import ConjunctColumns, EdgeColumns, Key, NodeColumns, PatternColumns, RangeAtom
+from ouzel.kernels.cayuga_columns import (
+    ConjunctColumns,
+    EdgeColumns,
+    Key,
+    NodeColumns,
+    PatternColumns,
+    RangeAtom,
+    ordered,
+)
 from ouzel.kernels.cayuga_tables import INT64_MAX, INT64_MIN
 from ouzel.plan.linear import (
     DurationBound,
@@ -19,7 +27,6 @@ from ouzel.plan.linear import (
     PlannedBranch,
     PlannedConjunct,
     StaticAtom,
-    ordered,
     range_of,
 )
 from ouzel.runtime.arrays import valids
@@ -242,6 +249,16 @@ def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
     for k, atom in enumerate(atoms):
         alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
         if alike and atom.present is more.present:
-            low, high = np.maximum(atom.low, more.low), np.minimum(atom.high, more.high)
+            low = _narrower(np.maximum, INT64_MIN, atom.low, more.low)
+            high = _narrower(np.minimum, INT64_MAX, atom.high, more.high)
             return [*atoms[:k], atom._replace(low=low, high=high), *atoms[k + 1 :]]
     return [*atoms, more]
+
+
+def _narrower(narrow: np.ufunc, end: int, bounds: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The narrower of two bounds, by query; one of them often is the end of all numbers for everyone."""
+    for known, other in ((bounds, others), (others, bounds)):
+        if len(known) and known.strides == (0,) and known[0] == end:
+            return other
+    narrowed: np.ndarray = narrow(bounds, others)
+    return narrowed
