@@ -16,6 +16,7 @@ import pyarrow as pa
 from ouzel.runtime.session import Session
 from ouzel.spark.jobs import Share
 from ouzel.spark.packing import from_payload, payloads_of
+from ouzel.spark.spreading import as_ticks
 
 RANGED_PART = "part"
 # Of edges the first tick of their range; null in rows with matches.
@@ -48,7 +49,7 @@ class Edges:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Look at more events, which come in any order."""
-        ticks = _ticks(batch.column(self._time))
+        ticks = as_ticks(batch.column(self._time))
         for kept, wanted in (
             (self._head, None if self._head_max is None else ticks <= self._head_max),
             (self._tail, None if self._tail_min is None else ticks >= self._tail_min),
@@ -90,18 +91,13 @@ def _first(
 ) -> tuple[list[pa.RecordBatch], int | None]:
     """The `count` first events and all that are simultaneous with them, and the time of the last of these."""
     table = pa.Table.from_batches(batches)
-    ticks = _ticks(table.column(time).combine_chunks())
+    ticks = as_ticks(table.column(time))
     if len(ticks) <= count:
         return batches, None
     if backwards:
         ticks = ~ticks  # as -ticks, and the earliest of all 64-bit numbers has one, too
     limit = int(np.partition(ticks, count - 1)[count - 1])
     return table.filter(pa.array(ticks <= limit)).combine_chunks().to_batches(), limit
-
-
-def _ticks(times: pa.Array) -> np.ndarray:
-    ticks = times.view(pa.int64()) if pa.types.is_timestamp(times.type) else times.cast(pa.int64())
-    return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +126,7 @@ def ranged(
     if not ranges.reach or edges.is_empty:
         return
     head, tail = share.events(edges.head), share.events(edges.tail)
-    first = int(_ticks(head[share.time].combine_chunks()).min())
+    first = int(as_ticks(head[share.time]).min())
     for kind, table in ((_HEAD, head), (_TAIL, tail)):
         for payload in payloads_of(table):
             yield _row(_SEAMS_PART, kind, first, payload)
@@ -156,7 +152,7 @@ def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> I
     order = sorted(heads)
     for place, first in enumerate(order[:-1]):
         tail = pa.concat_tables(tails[first])
-        last = int(_ticks(tail[share.time].combine_chunks()).max())
+        last = int(as_ticks(tail[share.time]).max())
         pieces, following = [tail], 0
         for later in order[place + 1 :]:
             pieces += heads[later]
@@ -167,7 +163,7 @@ def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> I
         session = Session.open(share.program)
         session.push(pa.concat_tables(pieces), keep_whole=True)
         for number, table in share.numbered(session.finish()):
-            start, end = (_ticks(table[name].combine_chunks()) for name in ("start", "end"))
+            start, end = (as_ticks(table[name]) for name in ("start", "end"))
             crossing = table.filter(pa.array((start <= last) & (end > last)))
             if crossing.num_rows:
                 yield number, crossing

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.runtime.values import one_array
 from ouzel.spark.jobs import Share
 from ouzel.spark.packing import from_payload, gather, packets
 
@@ -51,7 +52,7 @@ class Slices:
         [5, 25]
         """
         times = matches.column("end" if self.by_end else "start")
-        return matches.filter(pa.array(_integers(times) // self.ticks % self.parts == part))
+        return matches.filter(pa.array(as_ticks(times) // self.ticks % self.parts == part))
 
     def needed(self, times: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
         """Rows, and the part that needs each: its own, and the neighbour whose matches it may be in or forbid.
@@ -60,7 +61,7 @@ class Slices:
         >>> rows.tolist(), parts.tolist()
         ([0, 1, 2, 1], [0, 1, 1, 0])
         """
-        slices, in_slice = np.divmod(_integers(times), self.ticks)
+        slices, in_slice = np.divmod(as_ticks(times), self.ticks)
         own = slices % self.parts
         all_rows = np.arange(len(own))
         if self.parts == 1:
@@ -141,9 +142,9 @@ def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _integers(values: pa.ChunkedArray) -> np.ndarray:
-    whole = values.combine_chunks()
-    integers: np.ndarray = (
-        whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
-    ).to_numpy()
-    return integers
+def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Times as Spark hands them over, microseconds or whole numbers. A null is 0 here: whoever reads the events tells
+    of it."""
+    whole = one_array(times)
+    ticks = whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
+    return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
