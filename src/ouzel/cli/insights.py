@@ -10,30 +10,16 @@ import typer
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import (
-    OrderOption,
-    ParamOption,
-    QueryArgument,
-    TimeOption,
-    TypeOption,
-    TypesOption,
-    UnitOption,
-    column,
-    one_query,
-    out,
-    parameter,
-    parameters,
-    speaks_clearly,
-)
+from ouzel.cli.console import out, speaks_clearly
 from ouzel.cli.files import write_text
+from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups
 from ouzel.cli.run import InputOption
 from ouzel.cli.sources import find_sources
 from ouzel.runtime.inputs import as_table
 
-NameOption = Annotated[str | None, typer.Option("--query", help="Which query of a script.")]
-
 
 @speaks_clearly
+@takes_groups
 def why_command(
     query: QueryArgument,
     input: InputOption,
@@ -47,13 +33,9 @@ def why_command(
         ),
     ] = None,
     search_limit: Annotated[int, typer.Option(min=1, help="How many partial matches to look at.")] = 2_000,
-    name: NameOption = None,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: OneQueryOptions,
+    layout: ColumnOptions,
 ) -> None:
     """Tell how far a match that begins with one event got, and what stopped it.
 
@@ -63,10 +45,10 @@ def why_command(
       ouzel why theft.query -i readings.parquet --start 17
       ouzel why theft.query -i readings.parquet
     """
-    made = one_query(query, parameters(param), types, name)
+    made = asked.one(query)
     told = ouzel.why(
         events_of(input), made, _start(start), search_limit=search_limit,
-        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+        **layout.as_arguments(),
     )  # fmt: skip
     console = out()
     console.print(told.title, style="bold")
@@ -76,6 +58,7 @@ def why_command(
 
 
 @speaks_clearly
+@takes_groups
 def plot_command(
     query: QueryArgument,
     input: InputOption,
@@ -84,13 +67,9 @@ def plot_command(
     title: Annotated[str | None, typer.Option(help="Instead of the name of the query.")] = None,
     width: Annotated[int, typer.Option(min=300, max=20_000, help="Of the picture.")] = 900,
     matches: Annotated[int, typer.Option(min=1, help="How many matches to draw at most.")] = 200,
-    name: NameOption = None,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: OneQueryOptions,
+    layout: ColumnOptions,
 ) -> None:
     """Draw events as marks and matches as arcs between them.
 
@@ -98,10 +77,10 @@ def plot_command(
     Examples:
       ouzel plot theft.query --input readings.jsonl --output thefts.svg --label tag_id
     """
-    made = one_query(query, parameters(param), types, name)
+    made = asked.one(query)
     picture = ouzel.plot(
         events_of(input), made, label=label, title=title, width=width, matches_max=matches,
-        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+        **layout.as_arguments(),
     )  # fmt: skip
     write_text(output, picture + "\n")
     out().print(Text.assemble(("drawn", "green"), f"  {output}"))
@@ -123,4 +102,4 @@ def _start(given: list[str] | None) -> int | dict[str, Any] | None:
         return None
     if len(given) == 1 and given[0].lstrip("#").isdigit():
         return int(given[0].lstrip("#"))
-    return dict(parameter(text) for text in given)
+    return dict(map(named_value, given))

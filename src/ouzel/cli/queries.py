@@ -13,23 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import (
-    OrderOption,
-    ParamOption,
-    QueryArgument,
-    TimeOption,
-    TypeOption,
-    TypesOption,
-    UnitOption,
-    column,
-    complain,
-    one_query,
-    out,
-    parameters,
-    queries_of,
-    speaks_clearly,
-)
+from ouzel.cli.console import complain, out, speaks_clearly
 from ouzel.cli.files import STANDARD_INPUT, QueryFile, format_file, summary, write_text
+from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, QueryOptions, takes_groups
 from ouzel.cli.results import Results
 from ouzel.cli.run import FormatOption, OutputOption
 from ouzel.errors import OuzelError
@@ -47,7 +33,8 @@ class Picture(StrEnum):
     SVG = "svg"
 
 
-def check_command(files: Files, param: ParamOption = None, types: TypesOption = None) -> None:
+@takes_groups
+def check_command(files: Files, asked: QueryOptions) -> None:
     """Say whether queries are right, and where they are not.
 
     \b
@@ -59,7 +46,7 @@ def check_command(files: Files, param: ParamOption = None, types: TypesOption = 
     for path in files:
         try:
             file = QueryFile.read(path)
-            found = queries_of(path if path != STANDARD_INPUT else file.text, parameters(param), types)
+            found = asked.queries(path if path != STANDARD_INPUT else file.text)
         except OuzelError as error:
             failed = True
             complain(error, "standard input" if path == STANDARD_INPUT else path)
@@ -112,13 +99,13 @@ def format_command(
 
 
 @speaks_clearly
+@takes_groups
 def explain_command(
     query: QueryArgument,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan into this file.")] = None,
     format: Annotated[Picture, typer.Option("--format", "-f", help="What to print.")] = Picture.TEXT,
-    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: OneQueryOptions,
 ) -> None:
     """Show how QUERY will be answered: its automaton, what is tested where, the rules, the kernel.
 
@@ -127,7 +114,7 @@ def explain_command(
       ouzel explain theft.query
       ouzel explain theft.query --svg plan.svg
     """
-    made = one_query(query, parameters(param), types, name)
+    made = asked.one(query)
     if svg is not None:
         write_text(svg, ouzel.explain(made, "svg") + "\n")
         out().print(Text.assemble(("drawn", "green"), f"  {svg}"))
@@ -136,6 +123,7 @@ def explain_command(
 
 
 @speaks_clearly
+@takes_groups
 def expand_command(
     table: Annotated[Path, typer.Argument(metavar="FILE", help="What a query with OUTPUT COMPRESSED answered.")],
     query: QueryArgument,
@@ -144,13 +132,9 @@ def expand_command(
     first: Annotated[int | None, typer.Option(help="Only so many matches, the first ones.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only so many matches, chosen uniformly.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the sample.")] = None,
-    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: OneQueryOptions,
+    layout: ColumnOptions,
 ) -> None:
     """List the matches that the rows of an OUTPUT COMPRESSED answer stand for.
 
@@ -159,12 +143,12 @@ def expand_command(
       ouzel run rise.query -i ticks.parquet -o rises.parquet
       ouzel expand rises.parquet rise.query --sample 10 --seed 1
     """
-    made = one_query(query, parameters(param), types, name)
+    made = asked.one(query)
     if table.suffix.lower() not in (".parquet", ".pq", ".arrow", ".feather"):
         raise OuzelError(f"'{table}' cannot hold the graph of compressed matches; store the answer as Parquet or Arrow")
     listed: pa.Table = ouzel.expand(
         str(table), made, first=first, sample=sample, seed=seed,
-        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+        **layout.as_arguments(),
     )  # fmt: skip
     with Results({made.name: listed.schema}, output, format) as results:
         results.write({made.name: listed})

@@ -17,20 +17,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import (
-    OrderOption,
-    ParamOption,
-    QueryArgument,
-    TimeOption,
-    TypeOption,
-    TypesOption,
-    UnitOption,
-    column,
-    out,
-    parameters,
-    queries_of,
-    speaks_clearly,
-)
+from ouzel.cli.console import out, speaks_clearly
+from ouzel.cli.options import ColumnOptions, QueryArgument, QueryOptions, takes_groups
 from ouzel.cli.results import Format, Results
 from ouzel.cli.sources import Inputs, Source, find_sources
 from ouzel.errors import InputError
@@ -63,18 +51,16 @@ class Way(StrEnum):
 
 
 @speaks_clearly
+@takes_groups
 def run_command(
     query: QueryArgument,
     input: InputOption,
     output: OutputOption = None,
     format: FormatOption = None,
     engine: Annotated[Way, typer.Option("--engine", help="This machine, or a Spark session.")] = Way.LOCAL,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: QueryOptions,
+    layout: ColumnOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
 ) -> None:
     """Find all matches of QUERY in files.
@@ -86,9 +72,9 @@ def run_command(
       ouzel run shop.script -i Shelf=shelf.csv -i Exit=exit.csv -o found/
       ouzel run 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN :w' -i a.jsonl --param w=10 -f csv
     """
-    queries = queries_of(query, parameters(param), types)
+    queries = asked.queries(query)
     sources = find_sources(input)
-    options = {"time": time, "type": column(type), "order": tuple(order or ()), "time_unit": time_unit}
+    options = layout.as_arguments()
     started = clock.perf_counter()
     if engine is Way.SPARK:
         events, results = _on_spark(queries, sources, output, format, options, quiet)

@@ -13,21 +13,9 @@ import typer
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import (
-    OrderOption,
-    ParamOption,
-    QueryArgument,
-    TimeOption,
-    TypeOption,
-    TypesOption,
-    UnitOption,
-    column,
-    out,
-    parameters,
-    queries_of,
-    speaks_clearly,
-)
+from ouzel.cli.console import out, speaks_clearly
 from ouzel.cli.feeds import Feed, columns_of, open_feed
+from ouzel.cli.options import ColumnOptions, QueryArgument, QueryOptions, takes_groups
 from ouzel.cli.results import cell, json_line
 from ouzel.errors import InputError, OuzelError
 
@@ -45,6 +33,7 @@ class TextFormat(StrEnum):
 
 
 @speaks_clearly
+@takes_groups
 def watch_command(
     query: QueryArgument,
     input: Annotated[
@@ -70,12 +59,9 @@ def watch_command(
     stop_after: Annotated[
         float | None, typer.Option("--stop-after", help="End after so many seconds of silence, as if the input ended.")
     ] = None,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: QueryOptions,
+    layout: ColumnOptions,
 ) -> None:
     """Print the matches of QUERY in a stream as they complete, until Ctrl-C.
 
@@ -89,8 +75,8 @@ def watch_command(
     silence. One that ends with a negative component completes when its window has passed.
     """
     engine = ouzel.Engine(
-        queries_of(query, parameters(param), types),
-        time=time, type=column(type), order=tuple(order or ()), time_unit=time_unit,
+        asked.queries(query),
+        **layout.as_arguments(),
         max_delay=int(max_delay) if max_delay.lstrip("-").isdigit() else max_delay,
     )  # fmt: skip
     feed = open_feed(input, columns_of(columns), None if input_format is None else input_format.value)

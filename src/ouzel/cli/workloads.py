@@ -7,7 +7,7 @@ import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
@@ -15,20 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import (
-    OrderOption,
-    ParamOption,
-    TimeOption,
-    TypeOption,
-    TypesOption,
-    UnitOption,
-    column,
-    one_query,
-    out,
-    parameters,
-    speaks_clearly,
-)
+from ouzel.cli.console import out, speaks_clearly
 from ouzel.cli.insights import events_of
+from ouzel.cli.options import ColumnOptions, OneQueryOptions, takes_groups
 from ouzel.cli.results import Format, Results
 from ouzel.errors import InputError, OuzelError
 
@@ -143,6 +132,7 @@ def generate_command(
 
 
 @speaks_clearly
+@takes_groups
 def bench_command(
     workload: Annotated[
         str, typer.Argument(metavar="WORKLOAD|QUERY", help="A workload of `ouzel generate`, or a query with --input.")
@@ -153,13 +143,9 @@ def bench_command(
     runs: Annotated[int, typer.Option(min=1, help="How many measured runs, after one to warm up.")] = 5,
     events: EventsOption = 1_000_000,
     seed: SeedOption = 0,
-    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None,
-    time: TimeOption = "ts",
-    type: TypeOption = "type",
-    order: OrderOption = None,
-    time_unit: UnitOption = None,
-    types: TypesOption = None,
-    param: ParamOption = None,
+    *,
+    asked: OneQueryOptions,
+    layout: ColumnOptions,
 ) -> None:
     """Measure how fast a query is, on a workload or on one's own events: from an Arrow table to one, in memory.
 
@@ -169,7 +155,7 @@ def bench_command(
       ouzel bench theft.query --input readings.parquet --runs 3
     """
     if input:
-        made = one_query(workload, parameters(param), types, name)
+        made = asked.one(workload)
         table = events_of(input)
         if isinstance(table, dict):
             raise InputError("bench takes files with all event types, not TYPE=PATH")
@@ -179,11 +165,10 @@ def bench_command(
                 f"'{workload}' is no workload ({', '.join(WORKLOADS)}); a query of one's own needs --input"
             )
         made, table = ouzel.query(WORKLOADS[workload].query), _made(workload, events, seed)
-    options: dict[str, Any] = {"time": time, "type": column(type), "order": tuple(order or ()), "time_unit": time_unit}
     wall, cpu, matches = [], [], 0
     for run in range(runs + 1):
         began, worked = clock.perf_counter(), clock.process_time()
-        matches = ouzel.match(table, made, **options).num_rows
+        matches = ouzel.match(table, made, **layout.as_arguments()).num_rows
         if run:
             wall.append(clock.perf_counter() - began)
             cpu.append(clock.process_time() - worked)

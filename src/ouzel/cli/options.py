@@ -1,0 +1,141 @@
+"""Options that several commands take: what belongs to a query, and what the columns of the events mean.
+
+A command names a group of options by the type of a parameter, and `takes_groups` makes its fields the options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+import ouzel
+from ouzel import lang
+from ouzel.cli.files import QueryFile
+from ouzel.errors import OuzelError
+
+QueryArgument = Annotated[
+    str,
+    typer.Argument(metavar="QUERY", help="A file with a query or a script, the text of one, or - for standard input."),
+]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryOptions:
+    """What belongs to a query or a script of several."""
+
+    types: Annotated[
+        Path | None,
+        typer.Option("--types", help='A JSON file that declares event types: {"Shelf": {"tag_id": "string"}, …}.'),
+    ] = None
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="The value of a parameter :NAME in the query. Repeatable."),
+    ] = None
+
+    def queries(self, given: str) -> dict[str, ouzel.Query]:
+        """The queries of a file, a text or the standard input, by name."""
+        text = QueryFile.read(given).text
+        declared, params = _declared(self.types), dict(map(named_value, self.param or []))
+        script = lang.parse_script(text)
+        if len(script.queries) == 1 and script.queries[0].name is None:
+            made = ouzel.query(text, declared, params)
+            return {made.name: made}
+        return ouzel.queries(text, declared, params)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneQueryOptions(QueryOptions):
+    """What belongs to a query, or to one of a script."""
+
+    name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None
+
+    def one(self, given: str) -> ouzel.Query:
+        """The one query, or the one of a script that is named."""
+        found = self.queries(given)
+        if self.name is None and len(found) == 1:
+            return next(iter(found.values()))
+        if self.name is None or self.name not in found:
+            asked = f"there is no query '{self.name}' in the script" if self.name else "the script has several queries"
+            raise typer.BadParameter(f"{asked}; say --query with one of {', '.join(found)}")
+        return found[self.name]
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnOptions:
+    """What the columns of the events mean."""
+
+    time: Annotated[str, typer.Option("--time", help="The column with the time.")] = "ts"
+    type: Annotated[str, typer.Option("--type", help="The column with the event type; none where all are of one.")] = (
+        "type"
+    )
+    order: Annotated[
+        list[str] | None, typer.Option("--order", help="A column that orders simultaneous events. Repeatable.")
+    ] = None
+    time_unit: Annotated[
+        str | None, typer.Option("--time-unit", help="What one tick of an integer time is: us, ms, s, min, h …")
+    ] = None
+
+    def as_arguments(self) -> dict[str, Any]:
+        """As `ouzel.match` and its like take them; `none` says that there is no such column."""
+        type = None if self.type.lower() == "none" else self.type
+        return {"time": self.time, "type": type, "order": tuple(self.order or ()), "time_unit": self.time_unit}
+
+
+def takes_groups(command: Command) -> Command:
+    """Let typer see the fields of a command's groups of options as options of the command."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    seen: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name not in groups:
+            seen.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        group = groups[parameter.name]
+        fields = get_type_hints(group, include_extras=True)
+        for field in dataclasses.fields(group):
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            seen.append(inspect.Parameter(field.name, kind, default=default, annotation=fields[field.name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        made = {}
+        for name, group in groups.items():
+            made[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        return command(**given, **made)
+
+    run.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in seen}
+    return run  # type: ignore[return-value]
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """`limit=3` is the number 3, `name=John` and `name="3"` are strings: a value is read as JSON where it is JSON."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"NAME=VALUE is needed, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _declared(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        declared = json.loads(QueryFile.read(str(path)).text)
+    except ValueError as error:
+        raise OuzelError(f"'{path}' is not JSON: {error}") from None
+    if not isinstance(declared, dict):
+        raise OuzelError(f"'{path}' must hold an object: event types, each with its attributes and their types")
+    return declared
