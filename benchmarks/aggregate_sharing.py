@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Bar, alternate
-from ouzel.kernels.counters_shared import SharedInstances, scan_shared
+from ouzel.kernels.counters_shared import SharedInstances, expand, scan_shared
 from ouzel.kernels.counters_shared_tables import (
     Part,
     SharedLayout,
@@ -83,13 +83,10 @@ class Contest:
         return run
 
     def _instances(self, layout: SharedLayout) -> SharedInstances:
-        width = np.diff(layout.first)[self._symbol]
-        places = np.repeat(np.arange(len(width)), width)
-        within = np.arange(len(places)) - np.repeat(np.cumsum(width) - width, width)
-        element = layout.elements[layout.first[self._symbol[places]] + within]
-        return SharedInstances(
-            places.astype(np.int64), self._key[places], element.astype(np.uint16), np.empty(0, np.int64)
+        symbols = SharedInstances(
+            np.arange(len(self._symbol)), self._key, self._symbol.astype(np.uint16), np.empty(0, np.int64)
         )
+        return expand(layout, symbols).instances
 
     def ratio(self, runs: int) -> float:
         """How many times the shared counters are faster; their rows are the same."""

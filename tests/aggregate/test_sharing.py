@@ -196,6 +196,25 @@ def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytes
     assert told == want
 
 
+@pytest.mark.parametrize("before", [0.0, 10.0])
+def test_a_snapshot_keeps_the_segments_that_were_cut_out(before: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = {f"q{i}": f"PATTERN SEQ(S{i} s, A a, B b, Z{i} z) GROUP BY id AGG COUNT WITHIN 40" for i in range(3)}
+    rng = random.Random("segments kept")
+    types = [*"AABB", *(f"{kind}{i}" for kind in "SZ" for i in range(3))]
+    events = [{"type": rng.choice(types), "ts": time, "id": time % 2} for time in range(400)]
+    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
+    monkeypatch.setattr(sharing, "WORTH_MAX", before)
+    engine = ouzel.Engine(queries)
+    told = {name: rows(table) for name, table in engine.push(events[:200]).items()}
+    stored = engine.snapshot()
+    monkeypatch.setattr(sharing, "WORTH_MAX", 10.0 - before)
+    engine = ouzel.Engine.restore(stored)
+    for tables in (engine.push(events[200:]), engine.finish()):
+        for name, table in tables.items():
+            told[name] += rows(table)
+    assert told == want
+
+
 def test_a_total_over_keys_is_never_wrapped() -> None:
     """Each key's count fits 64 bits, and so does that of any few of them, but not the total of all."""
     events = [

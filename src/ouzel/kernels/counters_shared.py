@@ -21,12 +21,25 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ouzel.kernels.counters_segments import (
+    add_times,
+    enter,
+    enter_segment,
+    exit_segment,
+    leave_entry,
+    leave_exit,
+    leave_joint,
+    multiply,
+    pass_joint,
+    raise_joint_bound,
+)
 from ouzel.kernels.counters_shared_tables import (
     ByElement,
     ByFinal,
     ByJoint,
     BySegment,
     Kind,
+    SharedLayout,
     SharedOutput,
     SharedState,
     SharedTables,
@@ -58,15 +71,14 @@ _QUERY = int(ByFinal.QUERY)
 _COLUMN = int(ByFinal.COLUMN)
 _JOINT_SEGMENT = int(ByJoint.SEGMENT)
 _JOINT_WORDS = int(ByJoint.WORDS)
-_JOINT_LEVEL = int(ByJoint.LEVEL)
-_JOINT_FIRST = int(ByJoint.FIRST)
-_JOINT_END = int(ByJoint.END)
-_JOINT_NEXT = int(ByJoint.NEXT)
 _LENGTH = int(BySegment.LENGTH)
 _WORDS = int(BySegment.WORDS)
 _BOUND = int(BySegment.BOUND)
+_WIDTH = int(BySegment.WIDTH)
 _PLAIN = int(Kind.PLAIN)
 _IN_SEGMENT = int(Kind.SEGMENT)
+_ENTRY = int(Kind.ENTRY)
+_EXIT = int(Kind.EXIT)
 _DONE = int(Status.DONE)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _WIDEN = int(Status.WIDEN)
@@ -93,6 +105,52 @@ class SharedProgress(NamedTuple):
     output: SharedOutput
     # Where the moment stands at which 64 bits are no longer enough; -1 if they were.
     widen_at: int
+
+
+class Expanded(NamedTuple):
+    instances: SharedInstances
+    # So many rows of the output they may fill.
+    rows: int
+
+
+def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
+    """An instance for each element that an event may fill, where `element` has the number of its symbol.
+
+    >>> from ouzel.kernels.counters_shared_tables import build_shared_tables
+    >>> layout = build_shared_tables([[0, 1, 0], [2, 1]], window=10, summed=[False, False], symbols=4)
+    >>> ticks, numbers = np.array([1, 2, 3]), np.array([0, 1, 3], np.uint16)
+    >>> made = expand(layout, SharedInstances(ticks, np.zeros(3, np.int32), numbers, ticks[:0]))
+    >>> made.instances.tick.tolist(), made.rows
+    ([1, 1, 2, 2], 2)
+    """
+    count = int(layout.width[symbols.element].sum())
+    made = SharedInstances(
+        np.empty(count, np.int64),
+        np.empty(count, np.int32),
+        np.empty(count, np.uint16),
+        np.empty(count if len(symbols.weight) else 0, np.int64),
+    )
+    rows = _expand(layout.tables.by_element, layout.first, layout.width, layout.elements, symbols, made)
+    return Expanded(made, rows)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _expand(by_element, first, width, elements, symbols, made):
+    weighted = symbols.weight.size > 0
+    written = 0
+    rows = 0
+    for slot in range(symbols.tick.size):
+        symbol = symbols.element[slot]
+        for place in range(first[symbol], first[symbol] + width[symbol]):
+            element = elements[place]
+            made.tick[written] = symbols.tick[slot]
+            made.key[written] = symbols.key[slot]
+            made.element[written] = element
+            if weighted:
+                made.weight[written] = symbols.weight[slot]
+            rows += by_element[element, _LAST_FINAL] - by_element[element, _FIRST_FINAL]
+            written += 1
+    return rows
 
 
 def scan_shared(
@@ -150,9 +208,10 @@ def _open(tables, state, keys):
         for segment in range(tables.segments.shape[0]):
             side = tables.segments[segment, _LENGTH] + 1
             start = tables.segments[segment, _WORDS]
+            width = tables.segments[segment, _WIDTH]
             for matrix in range(4):
                 for place in range(side):
-                    words[start + (matrix * side + place) * side + place] = _ONE
+                    words[start + (matrix * side + place) * width + place] = _ONE
             for place in range(1, side):
                 state.bound[key, tables.segments[segment, _BOUND] + place] = 0.0
     state.opened[0] = max(state.opened[0], keys)
@@ -207,7 +266,7 @@ def _scan(tables, state, instances, first, last, until, output, heaviest, scratc
         base = key * block
         kind = by_element[element, _KIND]
         if kind == _IN_SEGMENT:
-            if not _enter_segment(by_element, segments, words, bound, key, base, element):
+            if not enter_segment(by_element, segments, words, bound, key, base, element):
                 status = _WIDEN
                 position = slot
                 break
@@ -248,11 +307,21 @@ def _scan(tables, state, instances, first, last, until, output, heaviest, scratc
                 for row in range(np.uint64(levels)):
                     words[target + row] += words[source + row]
         else:
-            if not _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key, base, element):
+            snapshot = by_element[element, _SNAPSHOT]
+            # Sums wrap as they please; what is told of them is bounded by the count beside them.
+            if by_element[element, _WEIGHT] == _NO_WEIGHT and not raise_joint_bound(
+                by_element, joints, segments, levels, words, bound, key, base, element, snapshot
+            ):
                 status = _WIDEN
                 position = slot
                 break
-            gain = scratch[0]
+            if kind == _ENTRY:
+                gain = words[before]
+                enter(by_element, joints, segments, words, base, element, np.uint64(column), np.uint64(before))
+            elif kind == _EXIT:
+                gain = exit_segment(joints, segments, words, base, snapshot, np.uint64(column))
+            else:
+                gain = pass_joint(by_element, joints, segments, levels, words, scratch, base, element)
         for place in range(first_final, last_final):
             column_of_row = finals[place, _COLUMN]
             # A count is told where there is something to tell; sums go with it, and may well be those of before.
@@ -299,121 +368,6 @@ def _scan(tables, state, instances, first, last, until, output, heaviest, scratc
     return status, position
 
 
-# ── Segments ───────────────────────────────────────────────────────────────────────────────────────
-#
-# Four matrices of side m + 1: by what has come, its inverse, by what has left, its inverse. The first and the third lie
-# column by column, the inverses row by row.
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _enter_segment(by_element, segments, words, bound, key, base, element):
-    """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
-    segment = by_element[element, _SEGMENT]
-    place = by_element[element, _PLACE]
-    side = segments[segment, _LENGTH] + 1
-    start = base + segments[segment, _WORDS]
-    first = segments[segment, _BOUND]
-    reach = bound[key, first + place] + bound[key, first + place - 1]
-    if reach >= NARROW_MAX:
-        for one in range(1, side):
-            bound[key, first + one] = float(_ways(words, start, side, one))
-        reach = bound[key, first + place] + bound[key, first + place - 1]
-        if reach >= NARROW_MAX:
-            return False
-    bound[key, first + place] = reach
-    _multiply(words, start, side, place)
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _multiply(words, start, side, place):
-    """A matrix, column by column, times I + N; and its inverse behind it, row by row."""
-    column = np.uint64(start + place * side)
-    inverse = np.uint64(start + (side + place) * side)
-    width = np.uint64(side)
-    # All of them, though some hold nothing: loops of one length are never guessed wrong.
-    for one in range(width):
-        words[column + one] += words[column - width + one]
-    for one in range(width):
-        words[inverse - width + one] -= words[inverse + one]
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _ways(words, start, side, place):
-    """How many ways in the window lead from the entry of a segment to a place in it."""
-    left = start + 3 * side * side
-    ways = _ZERO
-    for middle in range(place + 1):
-        ways += words[left + middle] * words[start + place * side + middle]
-    return ways
-
-
-# ── Nodes beside segments ──────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _pass_joint(by_element, joints, segments, levels, words, bound, scratch, key, base, element):
-    """An event of a node before or behind a segment comes; scratch tells how many ways each row gains by it.
-
-    False if 64 bits may no longer be enough.
-    """
-    coordinate = by_element[element, _COORDINATE]
-    parent = by_element[element, _PARENT]
-    column = np.uint64(base + coordinate * levels)
-    level = np.uint64(by_element[element, _LEVEL])
-    snapshot = by_element[element, _SNAPSHOT]
-    ways = 1.0
-    if snapshot < 0:
-        before = np.uint64(base + parent * levels)
-        for one in range(level):
-            scratch[one] = words[before + one]
-    else:
-        segment = joints[snapshot, _JOINT_SEGMENT]
-        side = np.uint64(segments[segment, _LENGTH] + 1)
-        ways = bound[key, segments[segment, _BOUND] + segments[segment, _LENGTH]]
-        last_column = np.uint64(base + segments[segment, _WORDS]) + (side - _ONE) * side
-        held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
-        entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
-        for one in range(entry - _ONE):
-            gain = _ZERO
-            for place in range(side):
-                gain += words[held + place] * words[last_column + place]
-            held += side
-            scratch[one] = gain
-        # The row of the node before the segment is that of the segment's entry, which follows.
-        scratch[entry - _ONE] = _ZERO
-        for place in range(side):
-            scratch[entry + place] = words[last_column + place]
-    # Sums wrap as they please; what is told of them is bounded by the count beside them.
-    if by_element[element, _WEIGHT] == _NO_WEIGHT:
-        reach = bound[key, coordinate] + bound[key, parent] * ways
-        if reach >= NARROW_MAX:
-            if snapshot >= 0:
-                length = segments[joints[snapshot, _JOINT_SEGMENT], _LENGTH]
-                start = base + segments[joints[snapshot, _JOINT_SEGMENT], _WORDS]
-                ways = float(_ways(words, start, length + 1, length))
-            bound[key, parent] = float(words[base + parent * levels])
-            reach = float(words[column]) + bound[key, parent] * ways
-            if reach >= NARROW_MAX:
-                return False
-        bound[key, coordinate] = reach
-    for one in range(level):
-        words[column + one] += scratch[one]
-    joint = by_element[element, _FIRST_JOINT]
-    while joint < by_element[element, _LAST_JOINT]:
-        segment = joints[joint, _JOINT_SEGMENT]
-        side = np.uint64(segments[segment, _LENGTH] + 1)
-        inverse = np.uint64(base + segments[segment, _WORDS]) + side * side
-        held = np.uint64(base + joints[joint, _JOINT_WORDS])
-        for one in range(level):
-            gain = scratch[one]
-            for place in range(side):
-                words[held + place] += gain * words[inverse + place]
-            held += side
-        joint = joints[joint, _JOINT_NEXT]
-    return True
-
-
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -433,8 +387,9 @@ def _leave(
     if kind == _IN_SEGMENT:
         segment = by_element[element, _SEGMENT]
         side = segments[segment, _LENGTH] + 1
-        start = base + segments[segment, _WORDS] + 2 * side * side
-        _multiply(words, start, side, by_element[element, _PLACE])
+        width = segments[segment, _WIDTH]
+        start = base + segments[segment, _WORDS] + 2 * side * width
+        multiply(words, start, side, width, by_element[element, _PLACE])
     elif kind == _PLAIN:
         first = by_element[element, _COORDINATE]
         level = by_element[element, _LEVEL]
@@ -443,80 +398,16 @@ def _leave(
             words[place - _ONE] -= weight * words[place]
             place += np.uint64(levels)
         for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
-            side = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _LENGTH] + 1)
-            row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(level) * side
-            for one in range(side):
-                words[row - side + one] -= weight * words[row + one]
+            wide = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _WIDTH])
+            row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(level) * wide
+            add_times(words, row - wide, row, wide, _ZERO - weight)
+    elif kind == _ENTRY:
+        leave_entry(by_element, joints, segments, levels, words, base, element)
+    elif kind == _EXIT:
+        leave_exit(by_element, joints, segments, levels, words, base, element)
     else:
-        _leave_joint(by_element, joints, segments, levels, words, base, element)
+        leave_joint(by_element, joints, segments, levels, words, base, element)
     for place in range(first_below, last_below):
         query = finals_below[place, 2]
         if summed[query]:
             total[finals_below[place, 1], key_group[query, key]] += words[base + finals_below[place, 0] * levels]
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _leave_joint(by_element, joints, segments, levels, words, base, element):
-    """The oldest event leaves, of a node before or behind a segment."""
-    level = by_element[element, _LEVEL]
-    snapshot = by_element[element, _SNAPSHOT]
-    # The rows that lose what went through the event, and where their shares are read; where no segment comes before it,
-    # one row loses all of it.
-    shares = _ZERO
-    row = level - 1
-    rows = _ZERO
-    if snapshot >= 0:
-        segment = joints[snapshot, _JOINT_SEGMENT]
-        rows = np.uint64(segments[segment, _LENGTH] + 1)
-        shares = np.uint64(base + segments[segment, _WORDS]) + (np.uint64(3) * rows - _ONE) * rows
-        row = joints[snapshot, _JOINT_LEVEL]
-    for coordinate in range(by_element[element, _COORDINATE], by_element[element, _END]):
-        column = base + coordinate * levels
-        _take_away(words, np.uint64(column + row), _ONE, rows, shares, words[column + level])
-    for joint in range(by_element[element, _FIRST_INNER], by_element[element, _FIRST_JOINT]):
-        side = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _LENGTH] + 1)
-        held = np.uint64(base + joints[joint, _JOINT_WORDS])
-        for one in range(side):
-            _take_away(
-                words,
-                held + np.uint64(row) * side + one,
-                side,
-                rows,
-                shares,
-                words[held + np.uint64(level) * side + one],
-            )
-    joint = by_element[element, _FIRST_JOINT]
-    while joint < by_element[element, _LAST_JOINT]:
-        # Below the segment the node's own row is that of the segment's entry, as the window has it.
-        segment = joints[joint, _JOINT_SEGMENT]
-        side = np.uint64(segments[segment, _LENGTH] + 1)
-        left = np.uint64(base + segments[segment, _WORDS]) + np.uint64(3) * side * side
-        held = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(row) * side
-        entry = np.uint64(joints[joint, _JOINT_LEVEL])
-        for one in range(side):
-            _take_away(words, held + one, side, rows, shares, words[left + one])
-        for coordinate in range(joints[joint, _JOINT_FIRST], joints[joint, _JOINT_END]):
-            column = np.uint64(base + coordinate * levels)
-            ways = _ZERO
-            for one in range(side):
-                ways += words[left + one] * words[column + entry + one]
-            _take_away(words, column + np.uint64(row), _ONE, rows, shares, ways)
-        for inner in range(joint + 1, joints[joint, _JOINT_NEXT]):
-            width = np.uint64(segments[joints[inner, _JOINT_SEGMENT], _LENGTH] + 1)
-            held = np.uint64(base + joints[inner, _JOINT_WORDS])
-            for place in range(width):
-                ways = _ZERO
-                for one in range(side):
-                    ways += words[left + one] * words[held + (entry + one) * width + place]
-                _take_away(words, held + np.uint64(row) * width + place, width, rows, shares, ways)
-        joint = joints[joint, _JOINT_NEXT]
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _take_away(words, place, stride, rows, shares, ways):
-    """So many ways went through the event that leaves: those who had them lose them."""
-    if rows == _ZERO:
-        words[place] -= ways
-    else:
-        for one in range(rows):
-            words[place + one * stride] -= words[shares + one] * ways

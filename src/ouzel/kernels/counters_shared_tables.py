@@ -9,7 +9,8 @@ Each key has one block of words. Its first words are the *columns* of the tree's
 the way from the root: word r of a column counts the ways from the prefix of level r to that of the column. A segment of
 m symbols is counted once for all its places in the tree. Where it stands, it takes m + 1 levels, and the tree keeps a
 *snapshot*: for each level before it m + 1 words, which tell with how many ways prefixes entered the segment, measured
-by the segment as it stood then. See `counters_shared` for how the two are connected.
+by the segment as it stood then. See `counters_shared` for how the two are connected. All of them are filled up with
+zeros to a multiple of `LANES`, so that they are added and multiplied several words at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ class SegmentPart:
     segment: int
 
 
+# So many words of a segment are worked on at a time.
+LANES = 4
+
 # A symbol's number, or a segment. A pattern begins and ends with symbols, and no two segments touch.
 Part = int | SegmentPart
 
@@ -41,8 +45,10 @@ class Kind(IntEnum):
     """What an element is."""
 
     PLAIN = 0  # a node behind a node
-    JOINT = 1  # a node that a segment comes before, or behind
+    JOINT = 1  # a node that a segment comes before, or behind, and that is neither of the last two
     SEGMENT = 2  # a place in a segment
+    ENTRY = 3  # one segment follows, with leaves behind it, and nothing else
+    EXIT = 4  # a leaf behind a segment
 
 
 class ByElement(IntEnum):
@@ -78,7 +84,7 @@ class ByJoint(IntEnum):
     """Columns of `SharedTables.joints`: a segment behind a node, in the order of a walk that goes down first."""
 
     SEGMENT = 0
-    WORDS = 1  # where its snapshot begins in a key's block: level by level, m + 1 words each
+    WORDS = 1  # where its snapshot begins in a key's block: level by level
     LEVEL = 2  # of the segment's entry; the snapshot has the levels before the node before it
     FIRST = 3  # the first column below the segment
     END = 4  # behind the last one
@@ -91,6 +97,7 @@ class BySegment(IntEnum):
     LENGTH = 0
     WORDS = 1  # where they begin in a key's block
     BOUND = 2  # where its bounds begin in a key's bounds
+    WIDTH = 3  # words of a row or column of a matrix, and of a level of a snapshot: m + 1, and zeros up to whole lanes
 
 
 class ByFinal(IntEnum):
@@ -143,9 +150,10 @@ class SharedLayout:
 
     tables: SharedTables
     symbol: NDArray[np.int32]  # per element
-    # The elements of each symbol, the later ones of a pattern first; `first[s]` to `first[s + 1]`.
+    # The elements of each symbol, the later ones of a pattern first: `width[s]` of them from `first[s]` on.
     elements: NDArray[np.int32]
     first: NDArray[np.int64]
+    width: NDArray[np.int64]
     rank: NDArray[np.int32]  # per element: within a moment a larger one comes first
     paths: tuple[tuple[int, ...], ...]  # per pattern the elements of its components
 
@@ -159,11 +167,13 @@ def build_shared_tables(
     merge: bool = True,
     columns: Sequence[tuple[int, int]] | None = None,
     weighted: Collection[int] = (),
+    symbols: int = 0,
 ) -> SharedLayout:
     """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan.
 
     Where queries also sum, `columns` tells the query and the column (0: COUNT) of each pattern, and `weighted` which
-    symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol.
+    symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol. There are at
+    least so many `symbols`, though some may stand in none of the patterns.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
     >>> layout.paths, layout.tables.coordinates
@@ -181,11 +191,13 @@ def build_shared_tables(
     symbol = np.array(builder.symbols, np.int32)
     rank = _ranks(paths, len(symbol))
     order = np.lexsort((-rank, symbol)).astype(np.int32)
+    first = np.searchsorted(symbol[order], np.arange(max(symbols, int(symbol.max()) + 1) + 1))
     return SharedLayout(
         tables=builder.tables(window, summed),
         symbol=symbol,
         elements=order,
-        first=np.searchsorted(symbol[order], np.arange(symbol.max() + 2)),
+        first=first[:-1],
+        width=np.diff(first),
         rank=rank,
         paths=paths,
     )
@@ -234,11 +246,10 @@ class _Builder:
         self.symbols.append(node.part)
         path = (*path, len(self.rows))
         self.rows.append(row)
-        joints = any(isinstance(child.part, SegmentPart) for child in node.children)
         coordinate = self.coordinates
         self.coordinates += 1
         self.levels = max(self.levels, level + 1)
-        row[ByElement.KIND] = Kind.JOINT if joints or snapshot >= 0 else Kind.PLAIN
+        row[ByElement.KIND] = _kind(node, snapshot)
         row[ByElement.COORDINATE], row[ByElement.LEVEL], row[ByElement.PARENT] = coordinate, level, parent
         row[ByElement.SNAPSHOT] = snapshot
         row[ByElement.WEIGHT] = self._weight(node.part, path)
@@ -275,12 +286,13 @@ class _Builder:
         placed = []
         for segment in self.segments:
             side = len(segment) + 1
-            placed.append((len(segment), words, bounds))
-            words += 4 * side * side
+            width = -(-side // LANES) * LANES
+            placed.append((len(segment), words, bounds, width))
+            words += 4 * side * width
             bounds += side
         for joint in self.joints:
             joint[ByJoint.WORDS] = words
-            words += (joint[ByJoint.LEVEL] - 1) * (len(self.segments[joint[ByJoint.SEGMENT]]) + 1)
+            words += (joint[ByJoint.LEVEL] - 1) * placed[joint[ByJoint.SEGMENT]][BySegment.WIDTH]
         return SharedTables(
             levels=self.levels,
             coordinates=self.coordinates,
@@ -295,6 +307,15 @@ class _Builder:
             columns=1 + max(column for _, column in self.columns),
             summed=np.array(summed, np.uint8),
         )
+
+
+def _kind(node: _Node, snapshot: int) -> Kind:
+    if snapshot >= 0:
+        return Kind.JOINT if node.children else Kind.EXIT
+    if not any(isinstance(child.part, SegmentPart) for child in node.children):
+        return Kind.PLAIN
+    (segment, *others) = node.children
+    return Kind.JOINT if others or any(child.children for child in segment.children) else Kind.ENTRY
 
 
 def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:

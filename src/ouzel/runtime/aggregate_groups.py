@@ -39,6 +39,7 @@ class GroupBook:
         self._together = Coder()
         # What each group shows, column by column.
         self._shown: list[pa.Array] = [pa.nulls(0, kind) for kind in self._types]
+        self._reading: list[int] = []
         # The group of each key; the key of no partition is group 0 where there are no groups.
         self.key_group = np.zeros(EVERY_KEY + 1, np.int32)
 
@@ -69,11 +70,28 @@ class GroupBook:
         keys = np.flatnonzero(speaker >= 0)
         keys = keys[keys >= known]
         chosen = speaker[keys]
-        for position in np.unique(instances.component[chosen]):
-            mine = np.flatnonzero(instances.component[chosen] == position)
+        component = instances.component[chosen]
+        reading = np.array([self._same_columns(position) for position in range(len(self._query.components))])[component]
+        for position in np.unique(reading):
+            mine = np.flatnonzero(reading == position)
             frame = frame_of(rows[chosen[mine]])
             columns = [self._column(frame, self._of_component(key.path, int(position)), i) for i, key in self._keys()]
             self.key_group[keys[mine]] = self._numbered(columns)
+
+    def _same_columns(self, position: int) -> int:
+        """The first component that reads its groups from the same columns of the input."""
+        if not self._reading:
+            first: dict[object, int] = {}
+            for component in self._query.components:
+                read: list[object] = []
+                for _, key in self._keys():
+                    attribute = self._of_component(key.path, component.position)
+                    name, *inner = attribute.path
+                    columns = {self._layout.column(kind, name) for kind in component.types or ("",)}
+                    alone = attribute.present_in is not None or len(columns) > 1
+                    read.append(component.position if alone else (*columns, *inner))
+                self._reading.append(first.setdefault(tuple(read), component.position))
+        return self._reading[position]
 
     def _keys(self) -> list[tuple[int, Any]]:
         return list(enumerate(self._query.group_by))

@@ -6,14 +6,19 @@ rows. Where 64 bits are no longer enough for a bank, its queries go on alone, wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import LimitError
-from ouzel.kernels.counters_shared import SharedInstances, scan_shared
+from ouzel.errors import LimitError, StateError
+from ouzel.kernels.counters_shared import Expanded, SharedInstances, expand, scan_shared
 from ouzel.kernels.counters_shared_tables import (
+    Part,
+    SegmentPart,
+    SharedLayout,
     build_shared_tables,
     new_shared_output,
     new_shared_state,
@@ -57,7 +62,15 @@ class SharedCounters:
         ]
         self._stager = Stager(shared.stage, lanes, layout)
         self.schemas = {name: output_schema(plan.query, layout) for name, plan in shared.plans.items()}
-        self.books = {name: GroupBook(shared.of(name), layout, self.schemas[name]) for name in shared.names}
+        # Queries that group alike have one book.
+        alike: dict[object, GroupBook] = {}
+        self.books: dict[str, GroupBook] = {}
+        for name, plan in shared.plans.items():
+            kinds = tuple((key.path, self.schemas[name].field(key.name).type) for key in plan.query.group_by)
+            if kinds not in alike:
+                alike[kinds] = GroupBook(shared.of(name), layout, self.schemas[name])
+            self.books[name] = alike[kinds]
+        self._book_of = {book: name for name, book in reversed(self.books.items())}
         self._banks = [_BankCounters(shared, bank, self, layout, limits) for bank in shared.banks]
         # The largest absolute weight so far.
         self.heaviest = 1.0
@@ -83,7 +96,7 @@ class SharedCounters:
             )
 
         instances = block.instances
-        for book in self.books.values():
+        for book in self._book_of:
             book.note_keys(frame_of, block.rows, instances, self.key_count)
         element = instances.component.astype(np.uint16)
         self._pending.append(SharedInstances(instances.end, instances.key, element, self._weighed(instances)))
@@ -153,7 +166,8 @@ class SharedCounters:
         renamed = self._stager.keys.compact(keys)
         for block in self._pending:
             block.key[:] = renamed[block.key]
-        groups = {name: book.keep_keys(keys) for name, book in self.books.items()}
+        renamed_groups = {book: book.keep_keys(keys) for book in self._book_of}
+        groups = {name: renamed_groups[book] for name, book in self.books.items()}
         for bank in self._banks:
             bank.rename_keys(keys, renamed, groups)
 
@@ -177,7 +191,7 @@ class SharedCounters:
         return {
             "pending": [dump_arrays(block, writer) for block in self._pending],
             "heaviest": self.heaviest,
-            "books": {name: book.dump(writer) for name, book in self.books.items()},
+            "books": {name: book.dump(writer) for book, name in self._book_of.items()},
             "banks": [bank.dump(writer) for bank in self._banks],
             "coders": [
                 [is_text, [writer.add_array(array) for array in arrays]]
@@ -188,7 +202,7 @@ class SharedCounters:
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         self._pending = [load_arrays(_no_instances(), block, reader) for block in head["pending"]]
         self.heaviest = head.get("heaviest", 1.0)
-        for name, book in self.books.items():
+        for book, name in self._book_of.items():
             book.load(reader, head["books"][name])
         self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
         for bank, stored in zip(self._banks, head["banks"], strict=True):
@@ -205,15 +219,9 @@ class _BankCounters:
         self._counters = counters
         self._event_layout = layout
         self._limits = limits
-        assert bank.window.ticks is not None
-        self._layout = build_shared_tables(
-            bank.patterns,
-            bank.segments,
-            window=bank.window.ticks,
-            summed=[plan.several_keys_a_group for plan in self._plans.values()],
-            columns=bank.columns,
-            weighted=shared.weights.keys(),
-        )
+        self._shared = shared
+        self._bank = bank
+        self._layout = self._laid_out()
         self._columns = bank.columns
         self._sums = any(column for _, column in bank.columns)
         self.state = new_shared_state(self._layout.tables)
@@ -222,16 +230,25 @@ class _BankCounters:
         self._count = 0
         # The queries one by one, once 64 bits are no longer enough for all of them together.
         self._apart: dict[str, AggregateRunner] = {}
-        symbols = len(shared.stage.query.components)
-        self._first = np.full(symbols, self._layout.first[-1])
-        self._first[: len(self._layout.first) - 1] = self._layout.first[:-1]
-        self._width = np.zeros(symbols, np.int64)
-        self._width[: len(self._layout.first) - 1] = np.diff(self._layout.first)
+
+    def _laid_out(self) -> SharedLayout:
+        assert self._bank.window.ticks is not None
+        return build_shared_tables(
+            self._bank.patterns,
+            self._bank.segments,
+            window=self._bank.window.ticks,
+            summed=[plan.several_keys_a_group for plan in self._plans.values()],
+            columns=self._bank.columns,
+            weighted=self._shared.weights.keys(),
+            symbols=len(self._shared.stage.query.components),
+        )
 
     def advance(self, ready: SharedInstances, until: int) -> dict[str, Told]:
-        block = self._expanded(ready)
+        block, rows = self._expanded(ready)
         if self._apart:
             return self._advance_apart(block, until)
+        if rows > len(self._output.tick):
+            self._output = new_shared_output(rows, self._layout.tables.columns)
         first = self._count
         self._append(block)
         books = [self._counters.books[name].key_group for name in self._plans]
@@ -254,18 +271,11 @@ class _BankCounters:
         self._forget()
         return told
 
-    def _expanded(self, ready: SharedInstances) -> SharedInstances:
+    def _expanded(self, ready: SharedInstances) -> Expanded:
         """An instance for each element that an event may fill, later elements of a moment first."""
-        width = self._width[ready.element]
         if not self._sums:
             ready = ready._replace(weight=ready.weight[:0])
-        if len(width) and width.min() == 1 and width.max() == 1:
-            block = ready._replace(element=self._layout.elements[self._first[ready.element]].astype(np.uint16))
-        else:
-            places = np.repeat(np.arange(len(width)), width)
-            within = np.arange(len(places)) - np.repeat(np.cumsum(width) - width, width)
-            element = self._layout.elements[self._first[ready.element[places]] + within]
-            block = _chosen(ready, places)._replace(element=element.astype(np.uint16))
+        block, rows = expand(self._layout, ready)
         if len(ties(ready.tick).positions):
             tied = ties(block.tick)
             rank = self._layout.rank[block.element[tied.positions]]
@@ -273,7 +283,7 @@ class _BankCounters:
             order = np.arange(len(block.tick))
             order[tied.positions] = tied.positions[inner]
             block = _chosen(block, order)
-        return block
+        return Expanded(block, rows)
 
     def _append(self, block: SharedInstances) -> None:
         total = self._count + len(block.tick)
@@ -293,7 +303,8 @@ class _BankCounters:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
-        order = np.argsort(output.query[:count], kind="stable")
+        # Of 16 bits, since numbers as short as that are sorted by counting.
+        order = np.argsort(output.query[:count].astype(np.uint16), kind="stable")
         if self._sums:
             order = order[output.completed[order] != 0]
         bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
@@ -380,10 +391,19 @@ class _BankCounters:
             "state": dump_arrays(self.state, writer),
             "live": dump_arrays(live, writer),
             "apart": [runner.dump(writer) for runner in self._apart.values()],
+            "tree": _parts_as_json(self._bank.patterns),
+            "segments": self._bank.segments,
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        if "tree" in head:
+            # Another version may cut out other segments: what has been counted stays as it was.
+            segments = tuple(map(tuple, head["segments"]))
+            self._bank = replace(self._bank, patterns=_parts_of_json(head["tree"]), segments=segments)
+            self._layout = self._laid_out()
         self.state = load_arrays(self.state, head["state"], reader)
+        if self.state.words.size != len(self.state.bound) * self._layout.tables.block:
+            raise StateError("this snapshot has counters of another form: restore it with the version that made it")
         self._live = load_arrays(self._live, head["live"], reader)
         self._count = len(self._live.tick)
         if head["apart"]:
@@ -449,6 +469,15 @@ def shared_runners(shared: SharedPlan, layout: Layout, limits: Limits) -> dict[s
     """The runners of queries that share, before their first event."""
     counters = SharedCounters(shared, layout, limits)
     return {name: SharedRunner(counters, name, leads=not number) for number, name in enumerate(shared.names)}
+
+
+def _parts_as_json(patterns: Sequence[Sequence[Part]]) -> list[list[Any]]:
+    """A segment is a list of its number."""
+    return [[[part.segment] if isinstance(part, SegmentPart) else part for part in pattern] for pattern in patterns]
+
+
+def _parts_of_json(stored: list[list[Any]]) -> tuple[tuple[Part, ...], ...]:
+    return tuple(tuple(SegmentPart(*part) if isinstance(part, list) else part for part in one) for one in stored)
 
 
 def _no_instances() -> SharedInstances:
