@@ -31,7 +31,7 @@ def test_the_examples_of_the_page(
     text = PAGE.read_text(encoding="utf-8")
     parts = [text.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Batches", "SQL", "Data for trials")]
     examples = [example for part in parts for example in re.findall(r"```py\n(.*?)```", part, re.DOTALL)]
-    assert len(examples) == 4
+    assert len(examples) == 5
     names: dict[str, Any] = {"folder": str(tmp_path)}
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102
@@ -40,4 +40,6 @@ def test_the_examples_of_the_page(
     assert spark.read.json(str(tmp_path / "lingering")).count() == 1
     assert names["days"].count() == 3_000
     shown = capsys.readouterr().out
-    assert "query: spread by tag" in shown and "count(1)" in shown
+    assert (
+        "no match: a negative component forbids it" in shown and "query: spread by tag" in shown and "count(1)" in shown
+    )
