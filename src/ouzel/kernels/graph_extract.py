@@ -7,7 +7,7 @@ it may follow at the place before or at its own; STARTS says that it begins the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -47,10 +47,11 @@ def compress_graph(
     roots: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed:
-    """The graph below the roots of each row; `oldest` is the earliest start within the window, by row."""
+    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root."""
     cells = state.cells.event[: state.counters[GraphCounter.CELLS]]
-    rows = _rows(tables, events, row_bounds, oldest, cells)
-    return _joined([_graph_row(tables, state, events, roots[a:b], since, low) for a, b, since, low in rows])
+    parts = _parts(tables, events, row_bounds, oldest, cells)
+    found = [_graph_row(tables, state, events, roots[p.first : p.last], p.oldest, p.lowest) for p in parts]
+    return _joined(_rows_of_parts(parts, found))
 
 
 def compress_runs(
@@ -63,25 +64,72 @@ def compress_runs(
 ) -> Compressed:
     """The same for matches that runs have found, one by one or combined."""
     nodes_used = state.arena.event[: state.counters[Counter.NODES]]
-    rows = _rows(tables, events, row_bounds, oldest, nodes_used)
-    return _joined([_runs_row(bool(tables.merge), state.arena, nodes[a:b], since, low) for a, b, since, low in rows])
+    parts = _parts(tables, events, row_bounds, oldest, nodes_used)
+    merge = bool(tables.merge)
+    found = [_runs_row(merge, state.arena, nodes[p.first : p.last], p.oldest, p.lowest) for p in parts]
+    return _joined(_rows_of_parts(parts, found))
 
 
-def _rows(
+class _Part(NamedTuple):
+    """Roots of a row that have the same window. Windows in events end at the event itself, so that simultaneous
+    events of one row have windows of their own."""
+
+    row: int
+    first: int
+    last: int
+    oldest: int
+    lowest: int  # from which of the cells or nodes on they may be part of it
+
+
+# (event slots; cells' events, places, begins, takes; links' cells, nexts; roots)
+_Row: TypeAlias = tuple[NDArray[np.int32], ...]
+
+
+def _parts(
     tables: RunTables,
     events: RunEvents,
     bounds: NDArray[np.int64],
     oldest: NDArray[np.int64],
     slots: NDArray[np.int32],
-) -> list[tuple[int, int, int, int]]:
-    """(first, last, oldest, lowest) by row: from which of the cells or nodes on, whose events stand in `slots`, they
-    may be part of it. A row marks what it reaches, and a stream may be much longer."""
-    lowest = np.zeros(len(oldest), np.int64) if tables.in_events else np.searchsorted(events.end[slots], oldest)
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), oldest.tolist(), lowest.tolist(), strict=True))
+) -> list[_Part]:
+    """The parts of all rows. The events of cells or nodes stand in `slots`: a part marks what it reaches, and a stream
+    may be much longer than a window."""
+    begins = np.append(True, oldest[1:] != oldest[:-1])
+    begins[bounds[:-1]] = True
+    firsts = np.flatnonzero(begins)
+    rows = np.searchsorted(bounds, firsts, side="right") - 1
+    since = oldest[firsts]
+    lowest = np.zeros(len(since), np.int64) if tables.in_events else np.searchsorted(events.end[slots], since)
+    columns = (rows, firsts, np.append(firsts[1:], len(oldest)), since, lowest)
+    return [_Part(*part) for part in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _joined(rows: list[tuple[NDArray[np.int32], ...]]) -> Compressed:
-    """Rows of (event slots; cells' events, places, begins, takes; links' cells, nexts; roots)."""
+def _rows_of_parts(parts: list[_Part], found: list[_Row]) -> list[_Row]:
+    """The graphs of the parts of a row, side by side in one."""
+    rows: list[_Row] = []
+    for number, row in enumerate(found):
+        if number and parts[number].row == parts[number - 1].row:
+            rows[-1] = _side_by_side(rows[-1], row)
+        else:
+            rows.append(row)
+    return rows
+
+
+def _side_by_side(left: _Row, right: _Row) -> _Row:
+    slots, events, places, begins, takes, cells, nexts, roots = right
+    moved = (
+        slots,
+        events + np.int32(len(left[0])),
+        places,
+        *(np.where(links >= 0, links + np.int32(len(left[5])), links) for links in (begins, takes)),
+        cells + np.int32(len(left[1])),
+        np.where(nexts >= 0, nexts + np.int32(len(left[5])), nexts),
+        roots + np.int32(len(left[1])),
+    )
+    return tuple(np.concatenate(pair) for pair in zip(left, moved, strict=True))
+
+
+def _joined(rows: list[_Row]) -> Compressed:
     slots, events, places, begins, takes, cells, nexts, roots = (
         np.concatenate(parts) for parts in zip(*rows, strict=True)
     )

@@ -178,7 +178,7 @@ class RunsKernel:
         if not count:
             return None
         ends, keys, order, bounds = _grouped(self._output.end[:count], self._output.key[:count])
-        oldest = self._output.oldest[:count][order][bounds[:-1]]
+        oldest = self._output.oldest[:count][order]
         graph = compress_runs(self._tables, self._state, events, bounds, self._output.node[:count][order], oldest)
         self._forget_output()
         return FoundCompressed(ends, keys, graph)
@@ -276,7 +276,7 @@ class GraphKernel:
         if not rows:
             return None
         ends, keys, order, bounds = _grouped(self._output.end[:rows], self._output.key[:rows])
-        oldest = self._output.oldest[:rows][order][bounds[:-1]]
+        oldest = self._output.oldest[:rows][order]
         graph = compress_graph(self._tables, self._state, events, bounds, self._output.root[:rows][order], oldest)
         self._output.found[:] = 0
         return FoundCompressed(ends, keys, graph)
