@@ -13,21 +13,40 @@ from numba import njit
 
 from ouzel.kernels.cayuga_lists import link, sweep, unlink
 from ouzel.kernels.cayuga_programs import apart, filter_mask, mixed, programs_hold, run, static_holds, takes
-from ouzel.kernels.cayuga_tables import Conjunct, Counter, Edge, Entry, Found, Link, Node, Place, Status, Time, Wait
+from ouzel.kernels.cayuga_tables import (
+    Conjunct,
+    Counter,
+    Edge,
+    Entry,
+    EntryFlag,
+    Found,
+    Link,
+    Node,
+    Place,
+    Status,
+    Time,
+    Wait,
+)
 
 _SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
 _SLOT = int(Node.SLOT)
 _KEY_LANE = int(Wait.KEY_LANE)
 
-_TARGET = int(Edge.TARGET)
-_EDGE_CONJUNCT_FIRST = int(Edge.CONJUNCT_FIRST)
 _REGISTER_FIRST = int(Edge.REGISTER_FIRST)
-_TARGET_WAIT = int(Edge.WAIT)
 
 _EDGE = int(Entry.EDGE)
 _CONJUNCT = int(Entry.CONJUNCT)
-_LANE = int(Entry.LANE)
-_OTHER_LANE = int(Entry.OTHER_LANE)
+_LANES = int(Entry.LANES)
+_LOW = int(Entry.LOW)
+_HIGH = int(Entry.HIGH)
+_OTHER_LOW = int(Entry.OTHER_LOW)
+_OTHER_HIGH = int(Entry.OTHER_HIGH)
+_TARGET = int(Entry.TARGET)
+_MORE_ATOMS = int(EntryFlag.ATOMS)
+_MORE_PROGRAMS = int(EntryFlag.PROGRAMS)
+_SIBLINGS = int(EntryFlag.SIBLINGS)
+_SETS_REGISTERS = int(EntryFlag.REGISTERS)
+_FLAG_BITS = 4
 _SIGNATURE = int(Found.SIGNATURE)
 _VALUE = int(Found.VALUE)
 _OTHER_VALUE = int(Found.OTHER_VALUE)
@@ -81,6 +100,7 @@ _MEMBERS_FULL = int(Status.MEMBERS_FULL)
 
 _NO_INSTANCE = -1
 _LOWER_HALF = 2**32 - 1
+_NO_BITS = np.uint64(0)
 _SHIFT = np.uint64(32)
 _ONE = np.uint64(1)
 _SIX = np.uint64(6)
@@ -91,11 +111,12 @@ _SIXTY_THREE = np.uint64(63)
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def fire(automata, state, events, results, slot, instance, event, edge, made):
-    """Send a copy of an instance, with the event, along an edge. Gives a status and how many were made."""
-    edges, counters = automata.edges, state.counters
-    target, wait = edges[edge, _TARGET], edges[edge, _TARGET_WAIT]
-    carries = edges[edge, _REGISTER_FIRST] != edges[edge + 1, _REGISTER_FIRST]
+def fire(automata, state, events, results, slot, instance, event, entry, made):
+    """Send a copy of an instance, with the event, along the edge of an entry. Gives a status and how many were made."""
+    counters = state.counters
+    target = np.int32(automata.fr_entries[entry, _TARGET] & _LOWER_HALF)
+    wait = automata.fr_entries[entry, _TARGET] >> 32
+    carries = automata.fr_entries[entry, _CONJUNCT] & _SETS_REGISTERS != 0
     if wait < 0:
         place = results.count[0]
         if place == len(results.node):
@@ -152,7 +173,8 @@ def fire(automata, state, events, results, slot, instance, event, edge, made):
             registers.nulls[place, k] = state.registers.nulls[instance, k]
     slots[place, slot] = event
     if carries:
-        row = automata.conjuncts[edges[edge, _EDGE_CONJUNCT_FIRST], _PARAMETER_ROW]
+        edges, edge = automata.edges, automata.fr_entries[entry, _EDGE]
+        row = automata.conjuncts[automata.fr_entries[entry, _CONJUNCT] >> _FLAG_BITS, _PARAMETER_ROW]
         for k in range(edges[edge, _REGISTER_FIRST], edges[edge + 1, _REGISTER_FIRST]):
             register = automata.registers[k, 0]
             program = automata.registers[k, 1]
@@ -204,23 +226,47 @@ def candidates(automata, events, event, row):
 def entry_holds(automata, events, event, entry):
     """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
     entries = automata.fr_entries
-    for test in (_LANE, _OTHER_LANE):
-        lane = entries[entry, test]
+    lanes = entries[entry, _LANES]
+    if lanes != 0:
+        lane = (lanes & _LOWER_HALF) - 1
+        value = events.ints[lane, event]
+        if value < entries[entry, _LOW] or value > entries[entry, _HIGH] or events.int_nulls[lane, event]:
+            return False
+        lane = (lanes >> 32) - 1
         if lane >= 0:
             value = events.ints[lane, event]
-            if value < entries[entry, test + 1] or value > entries[entry, test + 2] or events.int_nulls[lane, event]:
+            if (
+                value < entries[entry, _OTHER_LOW]
+                or value > entries[entry, _OTHER_HIGH]
+                or events.int_nulls[lane, event]
+            ):
                 return False
-    if entries[entry, _CONJUNCT] & 1:
-        return static_holds(automata.conjuncts, automata.atoms, events, event, entries[entry, _CONJUNCT] >> 2)
+    if entries[entry, _CONJUNCT] & _MORE_ATOMS:
+        return static_holds(automata.conjuncts, automata.atoms, events, event, entries[entry, _CONJUNCT] >> _FLAG_BITS)
     return True
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def leave(automata, state, events, results, node, instance, event, duration, made):
+def gate_bits(automata, events, event):
+    """The bits by which an event passes gates, in two words. Every event passes a gate that has all bits."""
+    bits, other_bits = _ONE, _NO_BITS
+    for k in range(len(automata.gate_lanes)):
+        lane = automata.gate_lanes[k]
+        if events.int_nulls[lane, event] == 0:
+            word = mixed(apart(lane), events.ints[lane, event])
+            bit = _ONE << (word & _SIXTY_THREE)
+            if word >> _SIXTY_THREE == _NO_BITS:
+                bits |= bit
+            else:
+                other_bits |= bit
+    return bits, other_bits
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def leave(automata, state, events, results, node, instance, event, bits, other_bits, duration, made):
     """Try all edges out of a node, through the FR index where there are many."""
-    counters, edges = state.counters, automata.edges
-    lane = automata.gates[node, 0]
-    if lane >= 0 and (events.ints[lane, event] != automata.gates[node, 1] or events.int_nulls[lane, event]):
+    counters = state.counters
+    if automata.gates[node, 0] & bits | automata.gates[node, 1] & other_bits == _NO_BITS:
         return _DONE, made
     fired = counters[_FIRED]
     slot = automata.nodes[node, _SLOT]
@@ -230,20 +276,19 @@ def leave(automata, state, events, results, node, instance, event, duration, mad
             if not entry_holds(automata, events, event, entry):
                 continue
             counters[_STATIC_MATCHES] += 1
-            edge = automata.fr_entries[entry, _EDGE]
-            has_more = edges[edge + 1, _EDGE_CONJUNCT_FIRST] - edges[edge, _EDGE_CONJUNCT_FIRST] > 1
-            if has_more and state.edge_stamps[edge] == fired:
+            flags = automata.fr_entries[entry, _CONJUNCT]
+            if flags & _SIBLINGS and state.edge_stamps[automata.fr_entries[entry, _EDGE]] == fired:
                 continue
-            if automata.fr_entries[entry, _CONJUNCT] & 2:
-                conjunct = automata.fr_entries[entry, _CONJUNCT] >> 2
+            if flags & _MORE_PROGRAMS:
+                conjunct = flags >> _FLAG_BITS
                 least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
                 if duration < least or duration > greatest:
                     continue
                 if not programs_hold(automata, state, events, instance, event, conjunct):
                     continue
-            if has_more:
-                state.edge_stamps[edge] = fired
-            status, made = fire(automata, state, events, results, slot, instance, event, edge, made)
+            if flags & _SIBLINGS:
+                state.edge_stamps[automata.fr_entries[entry, _EDGE]] = fired
+            status, made = fire(automata, state, events, results, slot, instance, event, entry, made)
             if status != _DONE:
                 return status, made
     return _DONE, made
@@ -259,6 +304,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
     counters[_SERIAL] += 1
     serial = counters[_SERIAL]
     begin, end = events.times[event, _START], events.times[event, _END]
+    bits, other_bits = gate_bits(automata, events, event)
     an_lists = len(automata.an_lanes)
     # List -1 is the start itself, 0 the waits that every event looks at; then AN's lanes, then AI's.
     for number in range(-1, 1 + an_lists + len(automata.ai_lanes)):
@@ -339,7 +385,9 @@ def _read(automata, state, events, results, event, moment, taken, made):
                 member = np.int64(state.members[member, 1])
             counters[_FIRED] += 1
             while True:
-                status, made = leave(automata, state, events, results, node, instance, event, duration, made)
+                status, made = leave(
+                    automata, state, events, results, node, instance, event, bits, other_bits, duration, made
+                )
                 if status != _DONE:
                     return status, taken, made
                 if member < 0:

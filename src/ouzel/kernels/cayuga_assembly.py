@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words
 from ouzel.kernels.cayuga_indexes import (
     FR_EDGES_MIN,
     ConjunctBlock,
@@ -32,6 +32,7 @@ from ouzel.kernels.cayuga_tables import (
     Node,
     ProgramTable,
     Wait,
+    aligned,
 )
 
 _GREATEST = int(Conjunct.GREATEST)
@@ -138,12 +139,17 @@ def assembled(
     finding = np.where(key[:, 0] >= 0, Finding.DYNAMIC, np.where(an.usable, Finding.STATIC, Finding.EVERY))
     is_indexed = np.diff(edge_first) >= FR_EDGES_MIN
     fr = fr_index(edge_blocks, conjuncts.of_block[: len(edge_blocks)], source, is_indexed)
-    gates = np.full((count, 2), -1, np.int64)
+    gates = aligned(count, 2).view(np.uint64)
+    gates[:] = 0
     known = _Known(source, is_indexed, wait, *an.keys)
-    only_one = np.diff(conjuncts.first[edge_first]) == 1
-    atoms, entries, values = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, gates, only_one)
-    bits, found = fr_table(fr, values)
     registers = _registers(patterns, edges, new_edge)
+    leading = _Leading(target, conjuncts.first, registers[0])
+    lane_count = 1 + max((atom.lane for block in edge_blocks for atom in block.columns.atoms), default=-1)
+    is_gate_lane = np.zeros(lane_count, bool)
+    atoms, entries, values = _predicates(
+        conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, leading, gates, is_gate_lane
+    )
+    bits, found = fr_table(fr, values)
     life = np.full(wait_count, INT64_MIN, np.int64)
     _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
     nodes = np.zeros((count + 1, len(Node)), np.int32)
@@ -158,12 +164,11 @@ def assembled(
     waits[:wait_count, Wait.KEY_LANE : Wait.KEY_VALUE_LANE + 1] = key
     table = np.zeros((edge_count + 1, len(Edge)), np.int32)
     table[:edge_count, Edge.TARGET] = target
-    table[:, Edge.CONJUNCT_FIRST] = conjuncts.first[: edge_count + 1]
     table[:, Edge.REGISTER_FIRST] = registers[0]
-    table[:edge_count, Edge.WAIT] = wait[target]
     return Automata(
         nodes=nodes,
         gates=gates,
+        gate_lanes=np.flatnonzero(is_gate_lane).astype(np.int32),
         waits=waits,
         life=life,
         edges=table,
@@ -254,14 +259,23 @@ class _Known(NamedTuple):
     value: Ints
 
 
+class _Leading(NamedTuple):
+    """Where edges lead, and where their conjuncts and the registers they set begin."""
+
+    target: NDArray[np.int32]
+    conjunct_first: NDArray[np.int32]
+    register_first: NDArray[np.int32]
+
+
 def _predicates(
     conjuncts: _Conjuncts,
     edge_blocks: Sequence[ConjunctBlock],
     wait_blocks: Sequence[ConjunctBlock],
     entry_of: Ints,
     known: _Known,
-    gates: Ints,
-    only_one: NDArray[np.bool_],
+    leading: _Leading,
+    gates: Words,
+    is_gate_lane: NDArray[np.bool_],
 ) -> tuple[Ints, Ints, Ints]:
     """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for; these
     entries; and the values that the index finds them by."""
@@ -271,15 +285,15 @@ def _predicates(
     room += sum(int(b.columns.table.counts[b.rows].sum()) for b in wait_blocks if b.columns.atoms)
     # Rows that nothing is written to take no memory.
     atoms = np.empty((room, 4), np.int64)
-    entries = np.empty((len(entry_of), len(Entry)), np.int64)
+    entries = aligned(len(entry_of), len(Entry))
     values = np.zeros((len(entry_of), 2), np.int64)
     used = 0
     for block, mine in zip(edge_blocks, edge_places, strict=True):
         columns = block.columns
         is_plain = not columns.programs and columns.least is None and columns.greatest is None
         used = write_entries(
-            entries, values, gates, only_one, entry_of, mine, block.rows, block.owners, *known, *columns.table,
-            conjuncts.table, atoms, used, is_plain,
+            entries, values, gates, is_gate_lane, entry_of, mine, block.rows, block.owners, *known, *columns.table,
+            conjuncts.table, atoms, used, is_plain, *leading,
         )  # fmt: skip
     for block, mine in zip(wait_blocks, wait_places, strict=True):
         if block.columns.atoms:

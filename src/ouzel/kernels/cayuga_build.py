@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.cayuga_assembly import MergedEdges, Owners, assembled
-from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, mix
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, mix, order_of
 from ouzel.kernels.cayuga_indexes import find_words
 from ouzel.kernels.cayuga_tables import Automata, ProgramTable
 
@@ -212,7 +212,7 @@ def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArra
         for pattern, begin, end in zip(patterns, begins[:-1], begins[1:], strict=True):
             _place_words(pattern, words[:, begin:end], wait_words[:, begin:end])
         group, representative = np.empty(total, np.int64), np.empty(total, np.int64)
-        groups = _grouped(np.argsort(words[0]), words[0], words[1], group, representative)
+        groups = _grouped(order_of(words[0]), words[0], words[1], group, representative)
         assert groups > 0, "two different automata have one hash"
         representative = representative[:groups]
     number, numbered = _numbered(patterns, begins, group, representative)
@@ -258,7 +258,7 @@ def _numbered(
                 near.append(_nearness(pattern, place, rows, begins[k], group, number))
                 pattern_of.append(np.full(len(rows), k, np.int32))
                 row_of.append(rows)
-        order = np.argsort(np.concatenate(near))
+        order = order_of(np.concatenate(near))
         at = np.concatenate(mine)[order]
         number[at] = np.arange(following, following + len(at), dtype=np.int32)
         following += len(at)
@@ -283,7 +283,7 @@ def _nearness(
     entering = next(edge for edge in pattern.edges if edge.target == place)
     if entering.source:
         source = begin + (entering.source - 1) * pattern.count
-        return number[group[source + rows]].astype(np.uint64)
+        return number[group[source + rows]].astype(np.uint64) << np.uint64(32)
     words = np.zeros(len(rows), np.uint64)
     if entering.conjuncts:
         unread = np.zeros(len(rows), np.int64)

@@ -204,3 +204,16 @@ def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
         words *= _SECOND_FACTOR
         words ^= words >> np.uint64(29)
     return words
+
+
+def order_of(words: Words) -> Ints:
+    """The order of hashes: numbers are sorted in much less time than places of numbers are.
+
+    >>> order_of(np.array([7, 1, 4], np.uint64) << np.uint64(32)).tolist()
+    [1, 2, 0]
+    """
+    places = np.uint64((1 << len(words).bit_length()) - 1)
+    order = (np.sort(words & ~places | np.arange(len(words), dtype=np.uint64)) & places).view(np.int64)
+    ordered_words = words[order]
+    # Two that differ in their last bits only may stand the wrong way round.
+    return np.argsort(words) if (ordered_words[1:] < ordered_words[:-1]).any() else order

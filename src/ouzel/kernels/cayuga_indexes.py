@@ -9,20 +9,32 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed
-from ouzel.kernels.cayuga_tables import Conjunct, Entry, Found
+from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed, order_of
+from ouzel.kernels.cayuga_tables import Conjunct, Entry, EntryFlag, Found, aligned
 
 # With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
 FR_EDGES_MIN = 24
 # Bits that stay in the nearest cache.
 _BITS_MAX = 1 << 18
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_ALL_BITS = np.uint64(2**64 - 1)
+_TOP_BIT = np.uint64(63)
+_LOWEST_BITS = np.uint64(63)
 
 _ATOM_FIRST = int(Conjunct.ATOM_FIRST)
 _ATOM_LAST = int(Conjunct.ATOM_LAST)
 _EDGE = int(Entry.EDGE)
 _CONJUNCT = int(Entry.CONJUNCT)
-_TESTS = int(Entry.LANE)
+_LANES = int(Entry.LANES)
+_LOW = int(Entry.LOW)
+_HIGH = int(Entry.HIGH)
+_TARGET = int(Entry.TARGET)
+_MORE_ATOMS = int(EntryFlag.ATOMS)
+_MORE_PROGRAMS = int(EntryFlag.PROGRAMS)
+_SIBLINGS = int(EntryFlag.SIBLINGS)
+_SETS_REGISTERS = int(EntryFlag.REGISTERS)
+_FLAG_BITS = 4
+_HALF = 32
 _SIGNATURE = int(Found.SIGNATURE)
 _VALUE = int(Found.VALUE)
 _OTHER_VALUE = int(Found.OTHER_VALUE)
@@ -96,42 +108,47 @@ def _is_known(atoms, row, atom, keys, lane, value):
 
 @njit(cache=True)
 def write_entries(
-    entries, values_found, gates, only_one, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
-    atoms, counts, equal, conjuncts, rest, more, is_plain,
+    entries, values_found, gates, is_gate_lane, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
+    atoms, counts, equal, conjuncts, rest, more, is_plain, target, conjunct_first, register_first,
 ):  # fmt: skip
     """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at.
 
     Atoms that have no place there go to `rest` from row `more` on; gives the row after the last one.
 
-    With them go the values by which the index finds them, and gates: where a node has one edge with one conjunct, an
-    equality of it, if possible another than what the wait asks.
+    With them go the values by which the index finds them, and gates: where a node has few edges, a bit for an equality
+    of each of them, if possible another than what the wait asks.
     """
     for k in range(len(rows)):
-        row, node = rows[k], source[edges[k]]
+        row, edge = rows[k], edges[k]
+        node = source[edge]
         conjunct = places[k]
         entry = entry_of[conjunct]
         lane, value = lanes[wait[node]], values[wait[node]]
         tests = 0
+        is_open = True
         conjuncts[conjunct, _ATOM_FIRST] = more
-        entries[entry, _EDGE] = edges[k]
-        entries[entry, _TESTS] = entries[entry, _TESTS + 3] = -1
+        entries[entry, _EDGE] = edge
+        entries[entry, _TARGET] = np.int64(wait[target[edge]]) << _HALF | np.int64(target[edge])
+        entries[entry, _LANES] = 0
         if len(counts):
             keys = min(equal[row], 2) if is_indexed[node] else -1
             for atom in range(keys):
                 values_found[entry, atom] = atoms[row, atom, 1]
-            if only_one[node] and equal[row] > 0:
+            if keys < 0 and equal[row] > 0:
                 which = int(equal[row] > 1 and atoms[row, 0, 0] == 2 * lane)
-                gates[node, 0] = atoms[row, which, 0] >> 1
-                gates[node, 1] = atoms[row, which, 1]
+                gate_lane = atoms[row, which, 0] >> 1
+                is_gate_lane[gate_lane] = True
+                word = mix((np.uint64(gate_lane) + np.uint64(1)) * _SECOND_FACTOR, atoms[row, which, 1])
+                gates[node, word >> _TOP_BIT] |= np.uint64(1) << (word & _LOWEST_BITS)
+                is_open = False
             for atom in range(counts[row]):
                 if _is_known(atoms, row, atom, keys, lane, value):
                     continue
                 code = atoms[row, atom, 0]
                 if tests < 2 and code & 1 == 0:
-                    at = _TESTS + 3 * tests
-                    entries[entry, at] = code >> 1
-                    entries[entry, at + 1] = atoms[row, atom, 1]
-                    entries[entry, at + 2] = atoms[row, atom, 2]
+                    entries[entry, _LANES] |= ((code >> 1) + 1) << _HALF * tests
+                    entries[entry, _LOW + 2 * tests] = atoms[row, atom, 1]
+                    entries[entry, _HIGH + 2 * tests] = atoms[row, atom, 2]
                     tests += 1
                 else:
                     rest[more, 0] = code >> 1
@@ -139,9 +156,17 @@ def write_entries(
                     rest[more, 2] = atoms[row, atom, 1]
                     rest[more, 3] = atoms[row, atom, 2]
                     more += 1
+        if is_open:
+            gates[node, 0] = gates[node, 1] = _ALL_BITS
         conjuncts[conjunct, _ATOM_LAST] = more
-        has_more = more > conjuncts[conjunct, _ATOM_FIRST]
-        entries[entry, _CONJUNCT] = 4 * conjunct + 2 * (not is_plain) + has_more
+        flags = 0 if is_plain else _MORE_PROGRAMS
+        if more > conjuncts[conjunct, _ATOM_FIRST]:
+            flags |= _MORE_ATOMS
+        if conjunct_first[edge + 1] - conjunct_first[edge] > 1:
+            flags |= _SIBLINGS
+        if register_first[edge + 1] > register_first[edge]:
+            flags |= _SETS_REGISTERS
+        entries[entry, _CONJUNCT] = conjunct << _FLAG_BITS | flags
     return more
 
 
@@ -175,7 +200,7 @@ def fr_index(
     indexed = is_indexed[node]
     # First the entries that no hash finds, then the others by hash.
     direct, found = np.flatnonzero(~indexed), np.flatnonzero(indexed)
-    found = found[np.argsort(word[found])]
+    found = found[order_of(word[found])]
     entry_of = np.empty(total, np.int64)
     entry_of[direct] = np.arange(len(direct))
     entry_of[found] = np.arange(len(direct), total)
@@ -209,7 +234,8 @@ def fr_table(fr: FrIndex, values: Ints) -> tuple[Words, Ints]:
     """The bits and the table of the FR index, from the values that its entries are found by."""
     words = fr.words
     begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])) if len(words) else words.view(np.int64)
-    table = np.zeros((1 << int(2 * len(begins)).bit_length(), len(Found)), np.int64)
+    table = aligned(1 << int(2 * len(begins)).bit_length(), len(Found))
+    table[:] = 0
     bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
     _insert(words, fr.which, values[fr.first_found :], begins, fr.first_found, table, bits)
     return bits, table

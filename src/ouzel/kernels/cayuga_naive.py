@@ -19,6 +19,7 @@ from ouzel.kernels.cayuga import (
     _EDGE,
     _END,
     _FIRED,
+    _FLAG_BITS,
     _FOLLOWING,
     _FREE,
     _GREATEST,
@@ -36,6 +37,7 @@ from ouzel.kernels.cayuga import (
     candidates,
     entry_holds,
     fire,
+    gate_bits,
     leave,
 )
 from ouzel.kernels.cayuga_lists import _KEY_COMPONENT, _KEY_LANE, _KEY_VALUE_LANE, link, sweep, unlink
@@ -110,7 +112,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
     """Read events from `first` on; as `cayuga.advance`.
 
     `heads` has the first instance of every wait, in the order of users; `edges_found` is [place, 3]: edge, event,
-    conjunct.
+    entry of the FR index.
     """
     position = first
     counters, links, nodes = state.counters, state.links, automata.nodes
@@ -127,6 +129,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
             counters[_SERIAL] += 1
             serial = counters[_SERIAL]
             begin = events.times[after, _START]
+            bits = gate_bits(automata, events, after)
             for row in range(nodes[0, _SIGNATURE_FIRST], nodes[1, _SIGNATURE_FIRST]):
                 begins, ends = candidates(automata, events, after, row)
                 for entry in range(begins, ends):
@@ -135,13 +138,14 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                         place = _place_of(edges_found, edge, serial)
                         edges_found[place, 0] = edge
                         edges_found[place, 1] = serial
-                        edges_found[place, 2] = automata.fr_entries[entry, _CONJUNCT] >> 2
+                        edges_found[place, 2] = entry
             for user in range(len(users.edge_first) - 1):
                 for k in range(users.edge_first[user], users.edge_first[user + 1]):
                     place = _place_of(edges_found, users.edges[k], serial)
                     if edges_found[place, 1] != serial or status != _DONE:
                         continue
-                    conjunct = edges_found[place, 2]
+                    entry = edges_found[place, 2]
+                    conjunct = automata.fr_entries[entry, _CONJUNCT] >> _FLAG_BITS
                     duration = now - begin + 1
                     counters[_FIRED] += 1
                     lasts = (
@@ -149,7 +153,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                         and duration <= automata.conjuncts[conjunct, _GREATEST]
                     )
                     if lasts and programs_hold(automata, state, events, -1, after, conjunct):
-                        status, made = fire(automata, state, events, results, 0, -1, after, users.edges[k], made)
+                        status, made = fire(automata, state, events, results, 0, -1, after, entry, made)
                 for k in range(users.wait_first[user], users.wait_first[user + 1]):
                     instance = np.int64(heads[k])
                     wait = np.int64(users.waits[k]) if instance >= 0 else 0
@@ -167,7 +171,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                             taken += 1
                             node = np.int64(links[instance, _NODE])
                             status, made = leave(
-                                automata, state, events, results, node, instance, after, duration, made
+                                automata, state, events, results, node, instance, after, *bits, duration, made
                             )
                         instance = following
             after += 1

@@ -88,22 +88,29 @@ class Edge(IntEnum):
     """Columns of `Automata.edges`."""
 
     TARGET = 0
-    CONJUNCT_FIRST = 1
-    REGISTER_FIRST = 2
-    WAIT = 3  # the target's
+    REGISTER_FIRST = 1
 
 
 class Entry(IntEnum):
     """Columns of `Automata.fr_entries`: all that most events need to see of a conjunct of an edge, in 64 bytes."""
 
     EDGE = 0
-    CONJUNCT = 1  # times four; plus 1 if it has atoms beyond the two tests, plus 2 if it has programs or bounds of DUR
-    LANE = 2  # -1: no test
+    CONJUNCT = 1  # times 16, plus flags: what else there is to look at
+    LANES = 2  # of the two tests, plus one: in the lower half and in the upper one; 0: no test
     LOW = 3
     HIGH = 4
-    OTHER_LANE = 5
-    OTHER_LOW = 6
-    OTHER_HIGH = 7
+    OTHER_LOW = 5
+    OTHER_HIGH = 6
+    TARGET = 7  # of the edge; its wait is in the upper half
+
+
+class EntryFlag(IntEnum):
+    """What else there is to look at beside an entry, in `Entry.CONJUNCT`."""
+
+    ATOMS = 1  # more than the two tests
+    PROGRAMS = 2  # or bounds of DUR
+    SIBLINGS = 4  # other conjuncts of the same edge
+    REGISTERS = 8  # that the edge sets
 
 
 class Found(IntEnum):
@@ -191,7 +198,9 @@ class Automata(NamedTuple):
     """Merged automata."""
 
     nodes: NDArray[np.int32]  # one row more than nodes
-    gates: NDArray[np.int64]  # [node, 2]: a lane and the value it must have for any edge to be taken; lane -1: none
+    # [node, 2]: bits of which an event has one at least if any edge can be taken, by the values of some of its lanes.
+    gates: NDArray[np.uint64]
+    gate_lanes: NDArray[np.int32]
     waits: NDArray[np.int32]  # one row more than waits
     life: NDArray[np.int64]  # by wait: the longest DUR with which an instance can still lead to a result
     edges: NDArray[np.int32]  # sorted by source; one row more than edges
@@ -271,6 +280,17 @@ class Results(NamedTuple):
     registers: Registers
 
 
+def aligned(rows: int, columns: int) -> NDArray[np.int64]:
+    """Room for a table of which a row, or a few, are a line of the cache: no row lies in two of them.
+
+    >>> aligned(3, 8).ctypes.data % 64
+    0
+    """
+    room = np.empty(rows * columns + 8, np.int64)
+    begin = -room.ctypes.data % 64 // 8
+    return room[begin : begin + rows * columns].reshape(rows, columns)
+
+
 def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
     """Room for events.
 
@@ -288,7 +308,8 @@ def new_events(count: int, int_lanes: int, float_lanes: int) -> Events:
 
 def new_state(automata: Automata, *, slots: int, registers: int, capacity: int = 64) -> State:
     """No instances, and room for some."""
-    places = np.zeros((automata.wait_count, len(Place)), np.int64)
+    places = aligned(automata.wait_count, len(Place))
+    places[:] = 0
     places[:, [Place.HEAD, Place.FOLLOWING, Place.PRECEDING]] = -1
     size = STACK_HEIGHT
     state = State(

@@ -258,7 +258,7 @@ def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarra
     values, valid = pair
     if len(valid) and valid.all():
         valid = np.broadcast_to(np.ones(1, bool), valid.shape)
-    if len(values) > 1 and (values == values[0]).all():
+    if len(values) > 1 and (values[:8] == values[0]).all() and (values == values[0]).all():
         values = np.broadcast_to(values[:1].copy(), values.shape)
     return values, valid
 

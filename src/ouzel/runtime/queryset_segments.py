@@ -87,8 +87,10 @@ class Segment:
         for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
             group, rows = self.members[number]
             registered = group.registered[rows]
-            for nodes in node_of:
-                np.minimum.at(since, nodes, registered)
+            if len(rows) and (registered == registered[0]).all():
+                since[node_of] = np.minimum(since[node_of], registered[0])
+            else:
+                np.minimum.at(since, node_of, registered)
         return since
 
     def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
