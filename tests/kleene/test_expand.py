@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -136,3 +137,32 @@ def test_counts_have_any_number_of_digits() -> None:
     assert len(digits) == 4516 and digits.isdigit()
     expected = 2**length - 1
     assert int(digits[-30:]) == expected % 10**30 and int(digits[:4000]) == expected // 10**516
+
+
+@pytest.mark.parametrize("pattern", ["SEQ(A+ a[], B b, B c)", "SEQ(A a, B b)", "SEQ(A x, A+ a[], B b)", "SEQ(A+ a[])"])
+def test_rows_of_another_pattern_are_refused(pattern: str) -> None:
+    rows = ouzel.match(EVENTS, TEXT)
+    with pytest.raises(ouzel.InputError, match=r"row 0 of these is not an answer of query 'query'.*give expand"):
+        ouzel.expand(rows, f"PATTERN {pattern} WHERE [k] WITHIN 20 OUTPUT COMPRESSED")
+
+
+def test_rows_that_were_damaged_are_refused_or_listed() -> None:
+    """What was stored may come back changed. Nothing of it may lead a kernel astray."""
+    rows = ouzel.match(EVENTS, TEXT)
+    query = ouzel.query(TEXT)
+    generator = random.Random(6)
+    refused = 0
+    for _ in range(300):
+        damaged = rows.to_pylist()
+        graph = generator.choice(damaged)["graph"]
+        part = generator.choice([one for one in (*graph["cells"], *graph["links"], graph["roots"]) if one])
+        place = generator.choice(list(part) if isinstance(part, dict) else range(len(part)))
+        part[place] = generator.choice([-(2**31), -3, -2, -1, 0, 1, 2, 3, 4, 5, 2**31 - 1])
+        try:
+            ouzel.expand(pa.Table.from_pylist(damaged, rows.schema), query)
+        except ouzel.InputError:
+            refused += 1
+    assert 50 < refused < 300
+    without = pa.Table.from_pylist([*rows.to_pylist(), {"end": 9}], rows.schema)
+    with pytest.raises(ouzel.InputError, match="have no graph"):
+        ouzel.expand(without, query)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ouzel.bind import parameter_names
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, LimitError
+from ouzel.kernels.graph_check import is_row_of
 from ouzel.kernels.graph_paths import Listed, ListedEvents, Row, count_matches, events_of, list_paths, paths_to_cells
 from ouzel.kernels.graph_state import STARTS
 from ouzel.lang.syntax import OutputForm
@@ -85,6 +86,10 @@ def listed(
     max_matches: int = MATCHES_MAX,
 ) -> pa.Table:
     """`expand` for a query that is bound."""
+    if compressed.column(GRAPH).null_count:
+        raise InputError(
+            "some of these rows have no graph (null); expand() needs the rows as OUTPUT COMPRESSED gave them"
+        )
     events, graph = graph_of(one_array(compressed.column(GRAPH)))
     columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
     event_table = pa.table(
@@ -99,6 +104,7 @@ def listed(
     end = compressed.column("end").cast(end_type(layout, bound))
     ends = ticks_of(pa.table({layout.time: end}), layout)
     rows = rows_of(graph)
+    _check_rows(rows, graph.event_bounds, bound)
     wanted = _sampled(rows, sample, seed) if sample is not None else None
     if first is None and sample is None:
         _check_total(rows, max_matches)
@@ -180,6 +186,16 @@ def reading(
     params = {name: value for name, value in given[names[0]].params.items() if name in used}
     program = make_program({names[0]: replace(given[names[0]], tree=tree, params=params)}, events, **options)
     return program.queries[0], program.layout
+
+
+def _check_rows(rows: list[Row], event_bounds: np.ndarray, bound: BoundQuery) -> None:
+    is_kleene = np.array([component.kleene for component in bound.positives])
+    for number, row in enumerate(rows):
+        if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
+            raise InputError(
+                f"row {number} of these is not an answer of query '{bound.name}': its graph does not go with the "
+                "components of the pattern; give expand() the query that the rows are the answer of"
+            )
 
 
 def _check_total(rows: list[Row], max_matches: int) -> None:
