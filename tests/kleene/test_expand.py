@@ -80,6 +80,15 @@ def test_conditions_and_their_parameters_are_not_asked_again() -> None:
     assert listed(ouzel.expand(rows, compressed)) == [([1, 2], 4), ([1, 3], 4), ([1], 4), ([2], 4), ([3], 4)]
 
 
+def test_declared_attributes_that_are_not_shown_are_not_asked_for() -> None:
+    types = {"A": {"k": "int64", "x": "int64"}, "B": {"k": "int64", "y": "string"}}
+    text = "PATTERN SEQ(A+ a[], B b) WHERE [k] AND a.x > 0 WITHIN 20 OUTPUT {} RETURN R(b.k AS k, a.LEN AS length)"
+    events = EVENTS.append_column("x", [list(range(8))]).append_column("y", [["u"] * 8])
+    compressed = ouzel.query(text.format("COMPRESSED"), types)
+    found = ouzel.expand(ouzel.match(events, compressed), compressed)
+    assert written(found) == written(ouzel.match(events, ouzel.query(text.format("ALL"), types)))
+
+
 @pytest.mark.parametrize("returned", ["", "RETURN R(a.x AS a, b.y AS b)"])
 def test_several_inputs_need_their_schemas(returned: str) -> None:
     inputs = {"A": pa.table({"ts": [1, 2, 3], "x": [7, 8, 9]}), "B": pa.table({"ts": [4], "y": ["u"]})}

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ouzel.bind import parameter_names
 from ouzel.bind.model import BoundQuery
+from ouzel.bind.schema import attributes_of
 from ouzel.errors import InputError, LimitError
 from ouzel.kernels.graph_check import is_row_of
 from ouzel.kernels.graph_paths import Listed, ListedEvents, Row, count_matches, events_of, list_paths, paths_to_cells
@@ -54,8 +55,8 @@ def expand(
     (a schema for each) or what other queries wrote; otherwise the rows tell enough. More than `max_matches` are not
     listed at once. The other arguments are those of `match`.
 
-    Matches come row by row, within a row by the start of their first event and then by their events in stream order.
-    A sample holds each match at most once.
+    Matches come row by row, within a row by the start of their first event, and in the same order every time. A sample
+    holds each match at most once.
 
     >>> import ouzel
     >>> text = "PATTERN SEQ(A+ a[], B b) WITHIN 9 OUTPUT COMPRESSED RETURN R(a.ts AS a, b.ts AS b)"
@@ -184,7 +185,12 @@ def reading(
     tree = replace(given[names[0]].tree, where=None, selection=None, sources=(), into=None)
     used = parameter_names(tree)
     params = {name: value for name, value in given[names[0]].params.items() if name in used}
-    program = make_program({names[0]: replace(given[names[0]], tree=tree, params=params)}, events, **options)
+    types = given[names[0]].types
+    if types is not None:
+        declared = {name: attributes_of(attributes) for name, attributes in types.items()}
+        types = {name: {k: v for k, v in own.items() if k in events.names} for name, own in declared.items()}
+    asked_for = replace(given[names[0]], tree=tree, params=params, types=types)
+    program = make_program({names[0]: asked_for}, events, **options)
     return program.queries[0], program.layout
 
 
