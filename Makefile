@@ -37,18 +37,21 @@ FAST := $(PY) -m pytest --numprocesses auto --dist worksteal
 SPARK := $(PY) -m pytest
 
 # On a new machine half of the time goes into compiling kernels, which these tests need most of. They come first, and
-# the rest runs while Spark waits for itself, which it does for much of its time.
+# the rest runs while Spark waits for itself, which it does for much of its time: then Spark's own tests run in two halves.
 COMPILING := $(addprefix tests/,aggregate algebra embedded incomplete kernels kleene queryset)
+SPARK_LATER := tests/cli tests/house $(addprefix tests/spark/test_,connect.py launch.py query_set_pages.py \
+	query_sets.py stream.py stream_faults.py stream_pages.py stream_random.py totals_stream.py)
 
 test: $(READY)  ## everything that must hold, Spark included
 	$(FAST) -m "not spark and not long" $(COMPILING) $(ARGS)
 	$(MAKE) --jobs 2 test-spark test-rest
 
 test-spark: $(READY)
-	$(SPARK) -m "spark and not long" $(ARGS)
+	$(SPARK) -m "spark and not long" $(addprefix --ignore=,$(SPARK_LATER)) $(ARGS)
 
 test-rest: $(READY)
 	$(PY) -m pytest -q -m "not spark and not long" $(addprefix --ignore=,$(COMPILING)) $(ARGS)
+	$(SPARK) -m "spark and not long" $(SPARK_LATER) $(ARGS)
 
 test-fast: $(READY)  ## all but Spark, in a few minutes
 	$(FAST) -m "not spark and not long" $(ARGS)
