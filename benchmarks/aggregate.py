@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import ouzel
 from benchmarks.aggregate_figures import FIGURES, plot
 from benchmarks.aggregate_peers import duckdb_w4
-from benchmarks.aggregate_sharing import Found, never_worse, sharing
+from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
 from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of
 from benchmarks.measure import Bar, alternate, machine, markdown
 from ouzel.kernels.counters_matrix import scan_matrix
@@ -241,6 +241,7 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "duckdb": database,
     "sharing": sharing,
     "never_worse": never_worse,
+    "whole_answers": whole_answers,
     "spark": on_spark,
 }
 NAMED_FIGURES = {figure.title.split(":")[0].lower().replace(" ", "-"): figure for figure in FIGURES}

@@ -7,24 +7,26 @@ rates; every row of every query is compared between the two.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.measure import Bar, alternate
+import ouzel
+from benchmarks.measure import Bar, cpu_seconds
 from ouzel.kernels.counters_shared import SharedInstances, expand, scan_shared
 from ouzel.kernels.counters_shared_tables import (
     Part,
-    SharedLayout,
     SharedOutput,
     build_shared_tables,
     new_shared_output,
     new_shared_state,
     reserve_shared,
 )
-from ouzel.plan.sharing import choose_segments
+from ouzel.plan.sharing_segments import choose_segments
 
 SEED = 20260714
 KEYS = 100
@@ -51,48 +53,78 @@ def rates_of(patterns: Patterns, shared: int, *, funnel: bool) -> list[float]:
     return [FUNNEL_SHARE / shared] * shared + [(1 - FUNNEL_SHARE) / (types - shared)] * (types - shared)
 
 
+class Mix(NamedTuple):
+    """Queries, and how often each of their types comes."""
+
+    name: str
+    patterns: Patterns
+    rates: list[float]
+
+
+def random_mix(number: int) -> Mix:
+    """A mix of 2 to 40 queries with a common part of 2 to 8 types, wherever it stands, over any sort of stream."""
+    rng = np.random.default_rng([SEED, number])
+    queries, length = int(rng.integers(2, 41)), int(rng.integers(2, 9))
+    before, behind = int(rng.integers(0, 3)), int(rng.integers(1, 3))
+    own = length
+    patterns: Patterns = []
+    for _ in range(queries):
+        patterns.append((*range(own, own + before), *range(length), *range(own + before, own + before + behind)))
+        own += before + behind
+    # Of some queries the common part is shorter, or none at all.
+    for query in range(0, queries, int(rng.integers(2, 5))):
+        patterns[query] = patterns[query][: before + 1] + patterns[query][-behind:]
+    kinds = ("even", "skewed", "rare", "funnel")
+    kind = kinds[int(rng.integers(len(kinds)))]
+    rates = np.ones(own)
+    if kind == "skewed":
+        rates = 1 / rng.permutation(np.arange(1, own + 1))
+    elif kind != "even":
+        share = 0.02 if kind == "rare" else FUNNEL_SHARE
+        rates[:length] = share / length
+        rates[length:] = (1 - share) / (own - length)
+    name = f"{queries} queries, {before} + {length} + {behind}, {kind}"
+    return Mix(name, patterns, [float(rate) for rate in rates / rates.sum()])
+
+
 class Contest:
     """One set of patterns, shared and not."""
 
     def __init__(self, patterns: Patterns, rates: Sequence[float], events: int) -> None:
-        rng = np.random.default_rng(SEED)
-        self._symbol = rng.choice(len(rates), events, p=np.array(rates) / sum(rates))
-        self._key = rng.integers(0, KEYS, events).astype(np.int32)
-        self._queries = len(patterns)
+        mix = Mix("", patterns, list(rates))
         self.parts, self.segments = choose_segments(patterns, rates)
-        self.shared = self._work(self.parts, self.segments, merge=True)
-        self.unshared = self._work(patterns, (), merge=False)
+        self.shared = self.work(mix, self.parts, self.segments, events, merge=True)
+        self.unshared = self.work(mix, patterns, (), events, merge=False)
 
-    def _work(
-        self, patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], *, merge: bool
+    @staticmethod
+    def work(
+        mix: Mix, patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], events: int, *, merge: bool
     ) -> Callable[[], SharedOutput]:
-        summed = [False] * self._queries
-        layout = build_shared_tables(patterns, segments, window=WINDOW, summed=summed, merge=merge)
-        instances = self._instances(layout)
+        """One scan over the events of a mix."""
+        rng = np.random.default_rng(SEED)
+        drawn = rng.choice(len(mix.rates), events, p=np.array(mix.rates) / sum(mix.rates)).astype(np.uint16)
+        keys = rng.integers(0, KEYS, events).astype(np.int32)
+        queries = len(patterns)
+        layout = build_shared_tables(patterns, segments, window=WINDOW, summed=[False] * queries, merge=merge)
+        symbols = SharedInstances(np.arange(events), keys, drawn, np.empty(0, np.int64))
+        instances, rows = expand(layout, symbols)
         tables, count = layout.tables, len(instances.tick)
-        groups = [np.arange(KEYS, dtype=np.int32)] * self._queries
+        groups = [np.arange(KEYS, dtype=np.int32)] * queries
 
         def run() -> SharedOutput:
             state = reserve_shared(tables, new_shared_state(tables), groups)
             done = scan_shared(
-                tables, state, instances, 0, count, int(instances.tick[-1]), KEYS, new_shared_output(count)
+                tables, state, instances, 0, count, int(instances.tick[-1]), KEYS, new_shared_output(rows)
             )
             assert done.widen_at < 0
             return done.output
 
         return run
 
-    def _instances(self, layout: SharedLayout) -> SharedInstances:
-        symbols = SharedInstances(
-            np.arange(len(self._symbol)), self._key, self._symbol.astype(np.uint16), np.empty(0, np.int64)
-        )
-        return expand(layout, symbols).instances
-
     def ratio(self, runs: int) -> float:
-        """How many times the shared counters are faster; their rows are the same."""
+        """How many times the shared counters are faster, the median of all rounds; their rows are the same."""
         assert np.array_equal(_rows(self.shared()), _rows(self.unshared())), "sharing has changed an answer"
-        seconds = alternate({"shared": self.shared, "unshared": self.unshared}, runs)
-        return seconds["unshared"] / seconds["shared"]
+        return statistics.median(cpu_seconds(self.unshared) / cpu_seconds(self.shared) for _ in range(runs))
 
 
 def _rows(output: SharedOutput) -> NDArray[Any]:
@@ -125,19 +157,84 @@ def sharing(events: int, runs: int) -> Found:
     return bars, lines
 
 
-def never_worse(events: int, runs: int) -> Found:
-    """Sets in which there is little or nothing to share: what the planner leaves must cost no more than 1.05."""
-    events = min(events, 200_000)
+# Where there is little or nothing to share, and at random: 2 to 40 queries, a common part of 2 to 8 types.
+RANDOM_MIXES = 24
+
+
+def little_to_share() -> list[Mix]:
     rare = [0.002] * 3 + [0.994 / 12] * 12
-    sets: list[tuple[str, Patterns, list[float]]] = [
-        ("nothing in common", [(3 * q, 3 * q + 1, 3 * q + 2) for q in range(5)], [1 / 15] * 15),
-        ("a common prefix of 1", [(0, 1 + 2 * q, 2 + 2 * q) for q in range(5)], [1 / 11] * 11),
-        ("a common substring of 3, rare", [(3 + 2 * q, 0, 1, 2, 4 + 2 * q) for q in range(6)], rare),
-        ("a common substring of 3, even", [(3 + 2 * q, 0, 1, 2, 4 + 2 * q) for q in range(6)], [1 / 15] * 15),
-    ]
-    bars, lines = [], []
-    for name, patterns, rates in sets:
-        ratio = 1 / Contest(patterns, rates, events).ratio(runs)
-        bars.append(Bar(f"shared to unshared, {name}", ratio, 1.05, at_least=False))
-        lines.append([name, f"{ratio:.2f} of the time"])
-    return bars, lines
+    substring = [(3 + 2 * q, 0, 1, 2, 4 + 2 * q) for q in range(6)]
+    return [
+        Mix("nothing in common", [(3 * q, 3 * q + 1, 3 * q + 2) for q in range(5)], [1 / 15] * 15),
+        Mix("a common prefix of 1", [(0, 1 + 2 * q, 2 + 2 * q) for q in range(5)], [1 / 11] * 11),
+        Mix("a common substring of 3, rare", substring, rare),
+        Mix("a common substring of 3, even", substring, [1 / 15] * 15),
+        *(Mix(f"{q} queries, a common substring of 6, even", with_substring(q, 6), [1 / (6 + 2 * q)] * (6 + 2 * q))
+          for q in (2, 3, 4, 6, 12)),
+    ]  # fmt: skip
+
+
+def never_worse(events: int, runs: int) -> Found:
+    """The kernel alone: what the planner chooses must cost no more than 1.05 of what counting one by one does."""
+    events = min(events, 200_000)
+    lines = []
+    ratios = []
+    for mix in [*little_to_share(), *map(random_mix, range(RANDOM_MIXES))]:
+        contest = Contest(mix.patterns, mix.rates, events)
+        merged = len({pattern[: n + 1] for pattern in contest.parts for n in range(len(pattern))})
+        if not contest.segments and merged == sum(map(len, mix.patterns)):
+            lines.append([mix.name, "the planner shares nothing: the same counters"])
+            continue
+        ratios.append(1 / contest.ratio(2 * runs - 1))
+        shared = f", with {len(contest.segments)} segments" if contest.segments else ""
+        lines.append([mix.name, f"{ratios[-1]:.2f} of the time{shared}"])
+    return [Bar("shared to unshared counters, worst of all mixes", max(ratios), 1.05, at_least=False)], lines
+
+
+def whole_answers(events: int, runs: int) -> Found:
+    """From the Arrow table to tables of counts: queries given together, with sharing and with its rule switched off."""
+    events = min(events, 500_000)
+    mixes = [
+        Mix("2 queries, nothing in common", [(0, 1, 2), (3, 4, 5)], [1 / 6] * 6),
+        Mix("2 queries, nothing in common, 14 other types", [(0, 1, 2), (3, 4, 5)], [1 / 20] * 20),
+        Mix("5 queries, nothing in common", [(3 * q, 3 * q + 1, 3 * q + 2) for q in range(5)], [1 / 15] * 15),
+        Mix("20 queries, nothing in common", [(2 * q, 2 * q + 1) for q in range(20)], [1 / 40] * 40),
+        Mix("2 queries with a common end", [(0, 1, 2), (3, 1, 2)], [1 / 4] * 4),
+        Mix("2 queries, the same", [(0, 1, 2)] * 2, [1 / 6] * 6),
+        Mix("3 queries with a rare common prefix of 1", [(0, 1 + 2 * q, 2 + 2 * q) for q in range(3)],
+            [0.04] + [0.16] * 6),
+        Mix("a long query whose types are rare, and 2 short ones", [tuple(range(12)), (12, 13), (14, 15)],
+            [0.001] * 12 + [0.247] * 4),
+        random_mix(0),
+        random_mix(3),
+    ]  # fmt: skip
+    ratios, lines = [], []
+    for mix in mixes:
+        ratios.append(_ratio_of_answers(mix, events, 2 * runs - 1))
+        lines.append([mix.name, f"{ratios[-1]:.2f} of the time"])
+    return [Bar("whole answers, shared to unshared, worst of all mixes", max(ratios), 1.05, at_least=False)], lines
+
+
+def _ratio_of_answers(mix: Mix, events: int, rounds: int) -> float:
+    rng = np.random.default_rng(SEED)
+    drawn = rng.choice(len(mix.rates), events, p=np.array(mix.rates) / sum(mix.rates)).astype(np.int16)
+    names = [f"E{number}" for number in range(len(mix.rates))]
+    types = pa.DictionaryArray.from_arrays(pa.array(drawn), pa.array(names))
+    ids = pa.array(rng.integers(0, KEYS, events))
+    table = pa.table({"type": types, "ts": pa.array(np.arange(events)), "id": ids})
+    queries = {
+        f"q{number}": f"PATTERN SEQ({', '.join(f'{names[symbol]} v{place}' for place, symbol in enumerate(pattern))}) "
+        f"GROUP BY id AGG COUNT WITHIN {WINDOW}"
+        for number, pattern in enumerate(mix.patterns)
+    }
+
+    def shared() -> Any:
+        return ouzel.match(table, queries)
+
+    def unshared() -> Any:
+        return ouzel.match(table, queries, rules_off=["share_counters"])
+
+    one, other = shared(), unshared()
+    order = [("end", "ascending"), ("id", "ascending")]
+    assert all(one[name].sort_by(order).equals(other[name].sort_by(order)) for name in queries), "an answer has changed"
+    return statistics.median(cpu_seconds(shared) / cpu_seconds(unshared) for _ in range(rounds))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +17,11 @@ from ouzel.bind import bind, catalog_for
 from ouzel.errors import LimitError
 from ouzel.kernels.counters_shared_tables import SegmentPart, build_shared_tables
 from ouzel.lang import parse
-from ouzel.plan import make_plan, sharing
+from ouzel.plan import make_plan, sharing, sharing_segments
 from ouzel.plan.model import Statistics
-from ouzel.plan.sharing import choose_segments, cost, plan_sharing
+from ouzel.plan.sharing import plan_sharing
+from ouzel.plan.sharing_cost import cost
+from ouzel.plan.sharing_segments import choose_segments
 from tests.embedded.agreement import counted
 from tests.oracle import oracle
 from tests.oracle.events import Event
@@ -26,6 +30,13 @@ CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 5
 PARTS = 10
 TYPES = "ABCDEF"
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.int64(), "y": pa.int64()})
+
+
+@pytest.fixture(autouse=True)
+def _together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever may be counted together is, however little that promises."""
+    monkeypatch.setattr(sharing, "TOGETHER_MAX", 1e9)
+    monkeypatch.setattr(sharing, "STAGED_MAX", 1e9)
 
 
 def random_pattern(rng: random.Random, common: list[str]) -> list[str]:
@@ -82,7 +93,7 @@ def test_sets_answer_as_their_queries_do(part: int, monkeypatch: pytest.MonkeyPa
         rng, queries, events = random_set(number)
         want = {name: rows(ouzel.match(table_of(events), text)) for name, text in queries.items()}
         # Every segment that could be cut out is, in one case of two.
-        monkeypatch.setattr(sharing, "WORTH_MAX", rng.choice((sharing.WORTH_MAX, 10.0)))
+        monkeypatch.setattr(sharing_segments, "WORTH_MAX", rng.choice((0.85, 10.0)))
         together = ouzel.match(table_of(events), queries)
         assert {name: rows(table) for name, table in together.items()} == want, f"case {number}: {queries}"
         assert streamed(rng, queries, events) == want, f"case {number}, streamed: {queries}"
@@ -152,7 +163,7 @@ def test_a_segment_is_cut_out_where_it_pays() -> None:
     patterns = [(10 + i, 0, 1, 2, 3, 4, 5, 25 + i) for i in range(10)]
     parts, segments = choose_segments(patterns, rates)
     assert segments == ((0, 1, 2, 3, 4, 5),) and all(SegmentPart(0) in pattern for pattern in parts)
-    assert cost(parts, segments, rates) < sum(rates[s] for p in patterns for s in p)
+    assert cost(parts, segments, rates) < cost(patterns, (), rates)
     # Where the segment's own events are rare there is nothing to save.
     assert choose_segments(patterns, [0.01] * 6 + [1.0] * 34)[1] == ()
 
@@ -169,7 +180,7 @@ def test_segments_in_both_orders_are_not_both_cut_out() -> None:
 
 @pytest.mark.parametrize("worth", [0.8, 10.0])
 def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "WORTH_MAX", worth)
+    monkeypatch.setattr(sharing_segments, "WORTH_MAX", worth)
     events = [
         {"type": kind, "ts": 100 * step + n, "id": n % 2, "x": 7 * n - 90}
         for step, kind in enumerate("ABCDEFGHIJKLMN")
@@ -203,11 +214,11 @@ def test_a_snapshot_keeps_the_segments_that_were_cut_out(before: float, monkeypa
     types = [*"AABB", *(f"{kind}{i}" for kind in "SZ" for i in range(3))]
     events = [{"type": rng.choice(types), "ts": time, "id": time % 2} for time in range(400)]
     want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
-    monkeypatch.setattr(sharing, "WORTH_MAX", before)
+    monkeypatch.setattr(sharing_segments, "WORTH_MAX", before)
     engine = ouzel.Engine(queries)
     told = {name: rows(table) for name, table in engine.push(events[:200]).items()}
     stored = engine.snapshot()
-    monkeypatch.setattr(sharing, "WORTH_MAX", 10.0 - before)
+    monkeypatch.setattr(sharing_segments, "WORTH_MAX", 10.0 - before)
     engine = ouzel.Engine.restore(stored)
     for tables in (engine.push(events[200:]), engine.finish()):
         for name, table in tables.items():
@@ -269,8 +280,30 @@ def test_explain_tells_what_is_shared() -> None:
     ]
     assert "q0, q1 and q2 are staged together, by id" in told
     assert "(A a, B b) is counted once for q0, q1 and q2" in told
-    assert "about 56% of the steps" in told
+    assert re.search(r"about 6\d% of what counting one by one costs", told)
     assert "least is answered alone: it is not counted by inverse matrices" in told
+
+
+def test_queries_that_gain_nothing_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "TOGETHER_MAX", 1.0)
+    monkeypatch.setattr(sharing, "STAGED_MAX", 0.9)
+
+    def together(*patterns: Sequence[str], windows: tuple[int, ...] = (10,)) -> list[str]:
+        queries = {
+            f"q{i}": f"PATTERN SEQ({', '.join(f'{kind} v{j}' for j, kind in enumerate(pattern))}) "
+            f"AGG COUNT WITHIN {windows[i % len(windows)]}"
+            for i, pattern in enumerate(patterns)
+        }
+        return sorted(name for shared in plan_sharing(plans_of(queries)) for name in shared.names)
+
+    assert together("ABC", "DEF") == []
+    assert together("ABC", "ABD", "ABE") == ["q0", "q1", "q2"]
+    # One that counts nothing with the others, and whose events they do not read.
+    assert together("ABC", "ABD", "ABE", "FGH") == ["q0", "q1", "q2"]
+    # One in another window, whose events are staged for the others anyway.
+    assert together(*["ABC", "ABD"] * 4, "AB", windows=(10,) * 8 + (20,)) == [f"q{i}" for i in range(9)]
+    # Many save the staging at least.
+    assert len(together(*((f"S{i}", f"Z{i}") for i in range(20)))) == 20
 
 
 def test_rates_decide() -> None:

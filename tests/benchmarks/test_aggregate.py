@@ -26,5 +26,5 @@ def test_the_page_is_written_from_parts(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(aggregate, "DOCS", tmp_path)
     aggregate.main(["--page", str(written)])
     page = (tmp_path / "benchmarks-aggregate.md").read_text(encoding="utf-8")
-    assert "## A-Seq 16b" in page and "shared to unshared, nothing in common" in page
+    assert "## A-Seq 16b" in page and "shared to unshared counters" in page
     assert (tmp_path / "figures" / "a-seq-16b.svg").exists()

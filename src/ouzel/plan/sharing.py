@@ -7,7 +7,8 @@ have the same types, the same predicates on single events, and the same key. A s
 component that it is over is a symbol with a weight; what comes before that it shares with the count, and with other
 sums over the same. Queries that may share are staged together, whatever their patterns; those whose windows are equal
 also share a tree of counters (a *bank*): what patterns begin with in common is counted once, and so are segments that
-stand in several of them, wherever that pays. Sharing is never visible in answers.
+stand in several of them, wherever that pays. A query that would cost more with the others than alone is left alone.
+Sharing is never visible in answers.
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
-from ouzel.kernels.counters_shared_tables import Part, SegmentPart, build_shared_tables
+from ouzel.kernels.counters_shared_tables import Part, SegmentPart
 from ouzel.kernels.counters_tables import Way
 from ouzel.plan.aggregate import AggregatePlan, MeasureSpec
 from ouzel.plan.automaton import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
 from ouzel.plan.rules import SHARE_COUNTERS
+from ouzel.plan.sharing_cost import TOGETHER, cost, cost_alone, cost_together
+from ouzel.plan.sharing_segments import choose_segments
 
 # The stager knows an event's roles as the bits of one word.
 SYMBOLS_MAX = 64
-SEGMENTS_MAX = 8
-_CANDIDATES_MAX = 64
 
-# What events cost, a plain one being 1 (benchmarks.aggregate_sharing). A node beside a segment reads a snapshot or
-# writes one.
-SEGMENT_COST = 1.2
-JOINT_COST = 1.5
-SNAPSHOT_WORD_COST = 0.2
-# Estimates are rough: a segment must promise this much before it is cut out, so that a wrong one costs little.
-WORTH_MAX = 0.8
+# How much of the cost one by one whole answers may cost together. Estimates are rough: where only staging is saved,
+# they must promise more, so that a wrong one costs little.
+TOGETHER_MAX = 1.0
+STAGED_MAX = 0.9
+# So much of what is known of rates is thought to be chance: a first batch may be small.
+RATES_UNKNOWN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Bank:
     patterns: tuple[tuple[Part, ...], ...]
     columns: tuple[tuple[int, int], ...]
     segments: tuple[tuple[int, ...], ...]
-    # Steps of counting for each event that any of the queries reads, alone and shared.
+    # What counting costs for each event of the stream, alone and shared.
     alone_cost: float
     shared_cost: float
 
@@ -61,6 +61,8 @@ class SharedPlan:
     banks: tuple[Bank, ...]
     # What the instances of some symbols weigh.
     weights: Mapping[int, MeasureSpec]
+    # Which share of all events each symbol is thought to have.
+    rates: tuple[float, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,8 +91,14 @@ def plan_sharing(
     made = []
     for names in alike.values():
         for group in _small_enough(names, plans):
-            if len(group) > 1:
-                made.append(_shared(group, plans, statistics or Statistics()))
+            if len(group) < 2:
+                continue
+            shared = _shared(group, plans, statistics or Statistics())
+            kept = _worth_sharing(shared)
+            if len(kept) == len(group):
+                made.append(shared)
+            elif len(kept) > 1:
+                made.append(_shared(kept, plans, statistics or Statistics()))
     return tuple(made)
 
 
@@ -203,7 +211,7 @@ def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statist
                 labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
             patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
     stage = _stage_plan(own[names[0]], list(numbers), labels)
-    rates = [_rate(symbol, statistics) for symbol in numbers]
+    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
     weights = {
         number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
         for symbol, number in numbers.items()
@@ -217,7 +225,7 @@ def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statist
         _bank(members, _window_of(own[members[0]]), [patterns[name] for name in members], rates, weights.keys())
         for members in windows.values()
     )
-    return SharedPlan(own, stage, banks, weights)
+    return SharedPlan(own, stage, banks, weights, rates)
 
 
 def _window_of(plan: AggregatePlan) -> TimeWindow:
@@ -248,11 +256,12 @@ def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[
     return AggregatePlan(**(known | {"query": query, "roles": roles, "key": tuple(key), "notes": ()}))
 
 
-def _rate(symbol: Symbol, statistics: Statistics) -> float:
-    """How often a symbol comes, of all events; all alike where nothing is known."""
+def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
+    """Which share of all events a symbol has; all alike where nothing is known."""
     if not statistics.rates or symbol.types is None:
-        return 1.0
-    return sum(statistics.rates.get(name, 0.0) for name in symbol.types)
+        return 1.0 / symbols
+    known = sum(statistics.rates.get(name, 0.0) for name in symbol.types)
+    return (1 - RATES_UNKNOWN) * known + RATES_UNKNOWN / symbols
 
 
 # ── What to share ──────────────────────────────────────────────────────────────────────────────────
@@ -273,106 +282,93 @@ def _bank(
     return Bank(tuple(names), window, parts, tuple(columns), segments, alone, cost(parts, segments, rates))
 
 
-def cost(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], rates: Sequence[float]) -> float:
-    """Steps of counting for each turn of the stream, with common beginnings merged.
+def _worth_sharing(shared: SharedPlan) -> list[str]:
+    """The queries that together cost less than one by one: those that count something in common, those whose events
+    are staged for others anyway, and all others if there are many of them."""
+    lots = [lot for bank in shared.banks for lot in _lots(bank, shared.rates)]
+    staged: set[int] = set()
+    kept: list[_Lot] = []
 
-    >>> cost([(0, 1, 2), (0, 1, 3)], (), [1.0] * 4)
-    4.0
-    """
-    total = sum(SEGMENT_COST * rates[symbol] for segment in segments for symbol in segment)
-    # What each node costs, by the parts that lead to it.
-    nodes: dict[tuple[Part, ...], float] = {}
-    snapshots: set[tuple[Part, ...]] = set()
-    for pattern in patterns:
-        level = 0
-        words = 0.0
-        for place, part in enumerate(pattern):
-            here = tuple(pattern[: place + 1])
-            if isinstance(part, SegmentPart):
-                side = len(segments[part.segment]) + 1
-                words = SNAPSHOT_WORD_COST * side * level
-                if here not in snapshots:
-                    snapshots.add(here)
-                    nodes[here[:-1]] = max(JOINT_COST, nodes[here[:-1]]) + words
-                level += side
-            else:
-                nodes.setdefault(here, JOINT_COST + words if words else 1.0)
-                words = 0.0
-                level += 1
-    return total + sum(price * rates[here[-1]] for here, price in nodes.items() if isinstance(here[-1], int))
+    def together(added: Sequence[_Lot]) -> float:
+        fresh = {symbol for lot in added for symbol in lot.symbols} - staged
+        counting, rows = sum(lot.counting for lot in added), sum(lot.rows for lot in added)
+        share = sum(shared.rates[symbol] for symbol in fresh)
+        return cost_together(counting, share, rows) + (0.0 if kept else TOGETHER)
+
+    def keep(added: Sequence[_Lot], limit: float) -> None:
+        if added and together(added) <= limit * sum(lot.alone for lot in added):
+            kept.extend(added)
+            staged.update(symbol for lot in added for symbol in lot.symbols)
+
+    # The largest first: what they stage is there for the others.
+    for lot in sorted(lots, key=lambda lot: -len(lot.names)):
+        if kept or len(lot.names) > 1:
+            keep([lot], TOGETHER_MAX if len(lot.names) > 1 else STAGED_MAX)
+    keep([lot for lot in lots if lot not in kept], STAGED_MAX)
+    chosen = {name for lot in kept for name in lot.names}
+    return [name for name in shared.names if name in chosen]
 
 
-def choose_segments(
-    patterns: Sequence[tuple[int, ...]], rates: Sequence[float], weighted: Collection[int] = ()
-) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
-    """The patterns with segments cut out as long as that promises to pay, the best first; none has a `weighted` symbol,
-    nor stands beside one.
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Queries of a bank that count something in common, or one that does not."""
 
-    >>> choose_segments([(0, 1, 2)], [1.0] * 3)
-    (((0, 1, 2),), ())
-    """
-    parts: tuple[tuple[Part, ...], ...] = tuple(tuple(pattern) for pattern in patterns)
-    segments: tuple[tuple[int, ...], ...] = ()
-    now = cost(parts, segments, rates)
-    while len(segments) < SEGMENTS_MAX:
-        best = None
-        for candidate in _candidates(parts, rates, weighted):
-            cut = tuple(_cut(pattern, candidate, len(segments), weighted) for pattern in parts)
-            then = cost(cut, (*segments, candidate), rates)
-            if (
-                then <= WORTH_MAX * now
-                and (best is None or then < best[0])
-                and _is_orderly(cut, (*segments, candidate))
-            ):
-                best = then, cut, candidate
-        if best is None:
-            break
-        now, parts = best[0], best[1]
-        segments = (*segments, best[2])
-    return parts, segments
+    names: tuple[str, ...]
+    symbols: frozenset[int]
+    counting: float
+    rows: float
+    # What whole answers cost one by one.
+    alone: float
 
 
-def _candidates(
-    patterns: Sequence[tuple[Part, ...]], rates: Sequence[float], weighted: Collection[int]
-) -> list[tuple[int, ...]]:
-    """Substrings that stand behind several different beginnings, with an own part before and behind them."""
-    places: dict[tuple[int, ...], set[tuple[Part, ...]]] = {}
-    for pattern in patterns:
-        for first in range(1, len(pattern) - 2):
-            for last in range(first + 2, len(pattern)):
-                inner = pattern[first:last]
-                around = (pattern[first - 1], *inner, pattern[last])
-                if any(isinstance(part, SegmentPart) or part in weighted for part in around):
-                    continue
-                places.setdefault(tuple(part for part in inner if isinstance(part, int)), set()).add(pattern[:first])
-    saving = {
-        segment: (len(starts) - 1) * sum(rates[symbol] for symbol in segment)
-        for segment, starts in places.items()
-        if len(starts) > 1
-    }
-    return sorted(saving, key=lambda segment: -saving[segment])[:_CANDIDATES_MAX]
+def _lots(bank: Bank, rates: Sequence[float]) -> list[_Lot]:
+    # By query, the parts that connect: what a pattern begins with, and its segments.
+    links = [
+        {
+            part if isinstance(part, SegmentPart) else pattern[0]
+            for (number, _), pattern in _columns(bank)
+            if number == query
+            for part in pattern
+        }
+        for query in range(len(bank.names))
+    ]
+    lots: list[tuple[list[int], set[Part]]] = []
+    for query, own in enumerate(links):
+        touching = [lot for lot in lots if lot[1] & own]
+        lots = [lot for lot in lots if not lot[1] & own]
+        members = [query for lot in touching for query in lot[0]]
+        lots.append(([*members, query], own.union(*(lot[1] for lot in touching))))
+    return [_lot(bank, sorted(members), rates) for members, _ in lots]
 
 
-def _cut(
-    pattern: tuple[Part, ...], segment: tuple[int, ...], number: int, weighted: Collection[int]
-) -> tuple[Part, ...]:
-    """A pattern with the first place where a segment may stand taken by it."""
-    width = len(segment)
-    for first in range(1, len(pattern) - width):
-        if pattern[first : first + width] == segment:
-            neighbours = (pattern[first - 1], pattern[first + width])
-            if not any(isinstance(part, SegmentPart) or part in weighted for part in neighbours):
-                return (*pattern[:first], SegmentPart(number), *pattern[first + width :])
-    return pattern
+def _lot(bank: Bank, members: Sequence[int], rates: Sequence[float]) -> _Lot:
+    patterns = [pattern for (query, _), pattern in _columns(bank) if query in members]
+    used = sorted({part.segment for pattern in patterns for part in pattern if isinstance(part, SegmentPart)})
+    renumbered = [
+        [SegmentPart(used.index(part.segment)) if isinstance(part, SegmentPart) else part for part in pattern]
+        for pattern in patterns
+    ]
+    segments = [bank.segments[number] for number in used]
+    whole = {query: [_whole(p, bank.segments) for (q, _), p in _columns(bank) if q == query] for query in members}
+    rows = {query: rates[own[0][-1]] for query, own in whole.items()}
+    return _Lot(
+        tuple(bank.names[query] for query in members),
+        frozenset(symbol for own in whole.values() for pattern in own for symbol in pattern),
+        cost(renumbered, segments, rates),
+        sum(rows.values()),
+        sum(cost_alone(cost(own, (), rates), rows[query]) for query, own in whole.items()),
+    )
 
 
-def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]]) -> bool:
-    """No two segments stand in both orders, so that within a moment the later one can be counted first."""
-    try:
-        build_shared_tables(patterns, segments, window=1, summed=[False] * len(patterns))
-    except ValueError:
-        return False
-    return True
+def _columns(bank: Bank) -> list[tuple[tuple[int, int], tuple[Part, ...]]]:
+    return list(zip(bank.columns, bank.patterns, strict=True))
+
+
+def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """A pattern with its segments put back."""
+    return tuple(
+        symbol for part in pattern for symbol in (segments[part.segment] if isinstance(part, SegmentPart) else (part,))
+    )
 
 
 # ── EXPLAIN ────────────────────────────────────────────────────────────────────────────────────────
@@ -389,7 +385,7 @@ def sharing_lines(shared: Sequence[SharedPlan], plans: Mapping[str, Plan]) -> li
     together = {name for one in shared for name in one.names}
     for name, plan in plans.items():
         if name not in together:
-            lines.append(f"{name} is answered alone: {refusal(plan) or 'no other query goes with it'}")
+            lines.append(f"{name} is answered alone: {refusal(plan) or 'that costs no more than with the others'}")
     return lines
 
 
@@ -408,9 +404,9 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
         }
         lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
     if bank.shared_cost < bank.alone_cost:
-        lines.append(f"  about {bank.shared_cost / bank.alone_cost:.0%} of the steps of counting one by one")
+        lines.append(f"  about {bank.shared_cost / bank.alone_cost:.0%} of what counting one by one costs")
     else:
-        lines.append("  nothing in common: as many steps as one by one")
+        lines.append("  nothing in common: counting costs what it costs one by one")
     return lines
 
 
