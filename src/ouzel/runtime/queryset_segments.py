@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ouzel.kernels.cayuga_build import build
+from ouzel.kernels.cayuga_indexes import first_of, places_of
 from ouzel.kernels.cayuga_tables import Link, Results
-from ouzel.kernels.order import stable_order
 from ouzel.plan.linear import Planner
 from ouzel.runtime.automaton_machine import (
     Machine,
@@ -68,18 +68,17 @@ class Segment:
 
     def _index_queries(self) -> None:
         """Which queries a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
-        nodes, tags = [], []
-        for (number, branch), node_of in zip(self._owners, self._node_of, strict=True):
+        node = np.concatenate([one[-1] for one in self._node_of] or [np.empty(0, np.int32)])
+        first = first_of(node, self.automata.node_count)
+        place = places_of(node, first)
+        self._tags = np.empty((len(node), 3), np.int32)
+        begin = 0
+        for number, branch in self._owners:
             rows = self.members[number][1]
-            nodes.append(node_of[-1])
-            tag = np.empty((len(rows), 3), np.int32)
-            tag[:, 0], tag[:, 1], tag[:, 2] = number, branch, rows
-            tags.append(tag)
-        node = np.concatenate(nodes or [np.empty(0, np.int32)])
-        order = stable_order(node.astype(np.int64))
-        self._tags = np.concatenate(tags or [np.empty((0, 3), np.int32)])[order]
-        counts = np.bincount(node, minlength=self.automata.node_count)
-        self._tag_first = np.concatenate([[0], np.cumsum(counts)])
+            mine = place[begin : begin + len(rows)]
+            begin += len(rows)
+            self._tags[mine, 0], self._tags[mine, 1], self._tags[mine, 2] = number, branch, rows
+        self._tag_first = first.astype(np.int64)
 
     def _since(self) -> np.ndarray:
         """By node, the tick after which its instances are complete: the earliest registration of its queries."""
