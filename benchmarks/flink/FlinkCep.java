@@ -176,8 +176,8 @@ public class FlinkCep {
     }
 
     /**
-     * Times ascend strictly, so nothing at or before an event can come after it. Flink's periodic watermarks let events
-     * pile up in the operator, and one and the same job took 1.4 to 73 seconds.
+     * Times ascend strictly, so nothing at or before an event can come after it. With Flink's periodic watermarks the
+     * seconds of one and the same job differed fiftyfold from run to run.
      */
     private static class AfterEach implements WatermarkGenerator<Event> {
         @Override
