@@ -38,7 +38,7 @@ def parse(text: str) -> Query:
             text=text,
             start=span.start,
             end=span.end,
-            hint="several queries make a script",
+            hint="several queries make a script; ouzel.queries(text) reads one",
         )
     return first
 
