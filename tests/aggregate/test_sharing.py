@@ -61,9 +61,9 @@ def random_query(rng: random.Random, pattern: list[str]) -> str:
     sums = (f"COUNT, SUM({summed}) AS total", f"AVG({summed} - 1) AS mean, COUNT({summed}) AS n, SUM(v0.x) AS total")
     aggregates = rng.choice(("COUNT", "COUNT", "COUNT", "COUNT AS DECIMAL", "COUNT AS n", *sums, *sums))
     having = rng.choice(("", "", "", " HAVING COUNT > 2")) if "DECIMAL" not in aggregates else ""
-    change = " EMIT ON CHANGE" if rng.random() < 0.05 else ""
-    within = rng.choice((12, 12, 12, 30))
-    return f"PATTERN SEQ({components}){where}{group} AGG {aggregates}{having} WITHIN {within}{change}"
+    change = " EMIT ON CHANGE" if rng.random() < 0.3 else ""
+    within = rng.choice((" WITHIN 12", " WITHIN 12", " WITHIN 12", " WITHIN 30", "", ""))
+    return f"PATTERN SEQ({components}){where}{group} AGG {aggregates}{having}{within}{change}"
 
 
 def random_set(number: int) -> tuple[random.Random, dict[str, str], list[dict[str, Any]]]:
@@ -135,11 +135,16 @@ def test_which_queries_share() -> None:
         "wider": "PATTERN SEQ(A x, B y) GROUP BY id AGG COUNT WITHIN 20",
         "keyless": "PATTERN SEQ(A a, B b) AGG COUNT WITHIN 10",
         "least": "PATTERN SEQ(A a, B b) GROUP BY id AGG MIN(a.x) WITHIN 10",
-        "summed": "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT WITHIN 10 EMIT ON CHANGE",
+        "changes": "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT WITHIN 10 EMIT ON CHANGE",
+        "falls": "PATTERN SEQ(A a, C c) WHERE [id] AGG COUNT WITHIN 10 EMIT ON CHANGE",
         "negated": "PATTERN SEQ(A a, !(C c), B b) GROUP BY id AGG COUNT WITHIN 10",
+        "ever": "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT",
+        "since": "PATTERN SEQ(A a, C c) WHERE [id] AGG COUNT EMIT ON CHANGE",
+        "largest": "PATTERN SEQ(A a, C c) WHERE [id] AGG MAX(a.x)",
     }
-    (shared,) = plan_sharing(plans_of(queries))
-    assert [bank.names for bank in shared.banks] == [("one", "total"), ("wider",)]
+    shared, endless = plan_sharing(plans_of(queries))
+    assert [bank.names for bank in shared.banks] == [("one", "total"), ("wider",), ("changes", "falls")]
+    assert [bank.names for bank in endless.banks] == [("ever", "since")]
     assert plan_sharing(plans_of(queries), off=["share_counters"]) == ()
 
 
@@ -196,6 +201,37 @@ def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytes
     want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
     assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
     assert max(int(row["count"]) for row in ouzel.match(events, queries)["second"].to_pylist()) > 2**54
+    engine = ouzel.Engine(queries)
+    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
+    for start in range(0, len(events), 90):
+        for name, table in engine.push(events[start : start + 90]).items():
+            told[name] += rows(table)
+        engine = ouzel.Engine.restore(engine.snapshot())
+    for name, table in engine.finish().items():
+        told[name] += rows(table)
+    assert told == want
+
+
+@pytest.mark.parametrize("ending", ["", " WITHIN 1250 EMIT ON CHANGE"])
+def test_counts_of_other_kinds_go_on_one_by_one(ending: str) -> None:
+    """At the end of a batch, and in the middle of a moment with events of both queries."""
+    inner = "CDEFGHIJKL"
+    events = [
+        {"type": kind, "ts": 100 * step + n // 3, "id": n % 2}
+        for step, kind in enumerate(f"A{inner}MNMNA{inner}MN")
+        for n in range(80)
+    ]
+    shown = ", ".join(f"{kind} {kind.lower()}" for kind in inner)
+    queries = {
+        "first": f"PATTERN SEQ(A a, {shown}, M m) WHERE [id] AGG COUNT AS DECIMAL{ending}",
+        "second": f"PATTERN SEQ(A a, {shown}, N n) GROUP BY id AGG COUNT AS DECIMAL{ending}",
+        "third": f"PATTERN SEQ(A a, C c) GROUP BY id AGG COUNT{ending}",
+    }
+    (shared,) = plan_sharing(plans_of(queries))
+    assert shared.names == tuple(queries)
+    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
+    assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
+    assert max(int(row["count"]) for row in ouzel.match(events, queries)["first"].to_pylist()) > 2**64
     engine = ouzel.Engine(queries)
     told: dict[str, Counter[str]] = {name: Counter() for name in queries}
     for start in range(0, len(events), 90):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import (
     close,
@@ -141,6 +142,23 @@ def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
     reals[:, tables.real_fields] = narrow[:, 0]
     state.counters[Counter.WIDE] = 1
     return with_trees(tables, state._replace(words=words.reshape(-1), reals=reals.reshape(-1)))
+
+
+def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint64]) -> None:
+    """Counts of [key, column] since the start, of which somebody else has kept account, take the place of none."""
+    assert tables.way == Way.UNBOUNDED and not len(tables.by_measure) and not state.counters[Counter.WIDE]
+    _open_all(tables, state)
+    keys = len(counts)
+    state.words.reshape(-1, tables.columns)[:keys] = counts
+    state.bound[:keys] = counts
+    # Totals have 128 bits: the halves of counts are added up apart, then put together.
+    halves = np.zeros((2, len(state.total)), np.uint64)
+    half = np.uint64(32)
+    np.add.at(halves[0], state.key_group[:keys], counts[:, tables.final] & np.uint64(2**32 - 1))
+    np.add.at(halves[1], state.key_group[:keys], counts[:, tables.final] >> half)
+    halves[1] += halves[0] >> half
+    state.total[:, 0] = (halves[1] << half) | (halves[0] & np.uint64(2**32 - 1))
+    state.total[:, 1] = halves[1] >> half
 
 
 _COMPONENT_KIND = int(ByComponent.KIND)

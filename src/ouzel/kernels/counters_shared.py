@@ -46,7 +46,7 @@ from ouzel.kernels.counters_shared_tables import (
     Weight,
     larger_shared_output,
 )
-from ouzel.kernels.counters_tables import NARROW_MAX, Counter, Status
+from ouzel.kernels.counters_tables import NARROW_MAX, NO_WINDOW, Counter, Status
 
 _KIND = int(ByElement.KIND)
 _COORDINATE = int(ByElement.COORDINATE)
@@ -167,8 +167,8 @@ def scan_shared(
     """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
 
     `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 where it only counts.
-    Where 64 bits may no longer be enough, nothing is told of the moment under way, and the state is of no more use; the
-    instances from `counters[OLDEST]` on are the window.
+    Where 64 bits may no longer be enough, nothing is told of the moment under way, and the state is of no more use but
+    where there is no window: then it is as before the moment.
 
     >>> from ouzel.kernels.counters_shared_tables import *
     >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
@@ -184,7 +184,7 @@ def scan_shared(
     most = np.ones(len(tables.summed)) if heaviest is None else heaviest
     position = first
     while True:
-        status, position = _scan(tables, state, instances, position, last, until, output, most, scratch)
+        status, position = _scan(tables, state, instances, first, position, last, until, output, most, scratch)
         if status == Status.DONE:
             return SharedProgress(output, -1)
         if status == Status.WIDEN:
@@ -203,7 +203,8 @@ def _open(tables, state, keys):
         for element in range(tables.by_element.shape[0]):
             row = tables.by_element[element]
             if row[_KIND] != _IN_SEGMENT:
-                words[row[_COORDINATE] * tables.levels + row[_LEVEL]] = _ONE
+                if tables.window != NO_WINDOW:
+                    words[row[_COORDINATE] * tables.levels + row[_LEVEL]] = _ONE
                 state.bound[key, row[_COORDINATE]] = 0.0
         for segment in range(tables.segments.shape[0]):
             side = tables.segments[segment, _LENGTH] + 1
@@ -218,8 +219,9 @@ def _open(tables, state, keys):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _scan(tables, state, instances, first, last, until, output, heaviest, scratch):
-    """(status, position). Everything about the instance at `position` is still to be done."""
+def _scan(tables, state, instances, begin, first, last, until, output, heaviest, scratch):
+    """(status, position). Everything about the instance at `position` is still to be done; `begin` is the first one of
+    the call, which no moment comes before."""
     # Functions that are called get arrays one by one: tables and states as a whole would be copied.
     tick = instances.tick
     key_of = instances.key
@@ -245,21 +247,41 @@ def _scan(tables, state, instances, first, last, until, output, heaviest, scratc
         any_summed |= summed[query] != 0
     room = output.tick.size
     written = output.written[0]
-    oldest = counters[_OLDEST]
+    bounded = tables.window != NO_WINDOW
+    on_change = tables.on_change != 0
+    oldest = counters[_OLDEST] if bounded else last
     status = _DONE
     position = last
-    # One step more than there are instances: time runs on, unless it has ended.
-    behind = last + 1 if until < 2**63 - 1 else last
+    # Whether the instance at `position` has been counted nevertheless.
+    applied = False
+    # One step more than there are instances: time runs on, unless it has ended and nobody is told of expiry.
+    behind = last + 1 if until < 2**63 - 1 or on_change else last
     for slot in range(first, behind):
         now = tick[slot] if slot < last else until
         while oldest < slot and now >= tick[oldest] and np.uint64(now) - np.uint64(tick[oldest]) >= window:
+            old_key = np.int64(key_of[oldest])
+            told_of = on_change and by_element[element_of[oldest], _LAST_BELOW] > 0
+            if told_of:
+                if written + by_element[element_of[oldest], _LAST_BELOW] > room:
+                    status = _OUTPUT_FULL
+                    position = slot
+                    break
+                written = _tell_of_expiry(
+                    by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written,
+                    old_key, element_of[oldest], np.int64(np.uint64(tick[oldest]) + window), True,
+                )  # fmt: skip
             _leave(
                 by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total,
-                np.int64(key_of[oldest]), np.int64(key_of[oldest]) * block, element_of[oldest],
+                old_key, old_key * block, element_of[oldest],
                 np.uint64(weight_of[oldest]) if by_element[element_of[oldest], _WEIGHT] == _OWN_WEIGHT else _ONE,
             )  # fmt: skip
+            if told_of:
+                _tell_of_expiry(
+                    by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written,
+                    old_key, element_of[oldest], np.int64(np.uint64(tick[oldest]) + window), False,
+                )  # fmt: skip
             oldest += 1
-        if slot == last:
+        if status != _DONE or slot == last:
             break
         key = np.int64(key_of[slot])
         element = element_of[slot]
@@ -347,25 +369,67 @@ def _scan(tables, state, instances, first, last, until, output, heaviest, scratc
                 output.tick[row] = now
                 output.group[row] = group
                 output.completed[row] = 0
+                if on_change:
+                    output.before[row] = value - gain
             output.value[row, column_of_row] = value
             if column_of_row == 0:
                 output.completed[row] = 1
         if status != _DONE:
             position = slot
+            applied = True
             break
     if status == _WIDEN:
         # Nothing of the moment is told here.
         moment = tick[position]
         while written > 0 and output.tick[written - 1] == moment:
             written -= 1
-        while position > first and tick[position - 1] == moment:
+        counted = position + 1 if applied else position
+        while position > begin and tick[position - 1] == moment:
             position -= 1
+        if not bounded:
+            for slot in range(counted - 1, position - 1, -1):
+                place = key_of[slot] * block
+                row = by_element[element_of[slot]]
+                words[place + row[_COORDINATE]] -= words[place + row[_PARENT]]
+    if not bounded:
+        oldest = counters[_OLDEST]
     counters[_INSTANCES] += position - first
     counters[_EXPIRED] += oldest - counters[_OLDEST]
     counters[_ROWS] += written - output.written[0]
     counters[_OLDEST] = oldest
     output.written[0] = written
     return status, position
+
+
+# ── Expiry ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _tell_of_expiry(
+    by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written, key, element,
+    moment, leaving,
+):  # fmt: skip
+    """Rows for the counts that a first event takes part in: made while it is `leaving`, filled in when it has left."""
+    for place in range(by_element[element, _FIRST_BELOW], by_element[element, _LAST_BELOW]):
+        query = finals_below[place, 2]
+        group = key_group[query, key]
+        value = total[finals_below[place, 1], group]
+        if not summed[query]:
+            value = words[key * block + finals_below[place, 0] * levels]
+        row = last_row[query, group]
+        if leaving and (
+            row >= written or output.tick[row] != moment or output.query[row] != query or output.group[row] != group
+        ):
+            row = written
+            written += 1
+            last_row[query, group] = row
+            output.query[row] = query
+            output.tick[row] = moment
+            output.group[row] = group
+            output.completed[row] = 0
+            output.before[row] = value
+        output.value[row, 0] = value
+    return written
 
 
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.counters_tables import Counter, enlarged
+from ouzel.kernels.counters_tables import NO_WINDOW, Counter, enlarged
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,8 @@ class SharedTables(NamedTuple):
     coordinates: int
     block: int  # words of a key
     bounds: int  # bounds of a key
-    window: int
+    window: int  # NO_WINDOW if nothing ever leaves: a column is then one word
+    on_change: int  # 1 if expiry is told, too; all queries only count
     by_element: NDArray[np.int32]  # [element, ByElement]
     joints: NDArray[np.int32]  # [joint, ByJoint]
     segments: NDArray[np.int32]  # [segment, BySegment]
@@ -162,14 +163,16 @@ def build_shared_tables(
     patterns: Sequence[Sequence[Part]],
     segments: Sequence[Sequence[int]] = (),
     *,
-    window: int,
+    window: int | None,
     summed: Sequence[bool],
     merge: bool = True,
     columns: Sequence[tuple[int, int]] | None = None,
     weighted: Collection[int] = (),
     symbols: int = 0,
+    on_change: bool = False,
 ) -> SharedLayout:
-    """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan.
+    """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan. With no window
+    there are neither segments nor sums.
 
     Where queries also sum, `columns` tells the query and the column (0: COUNT) of each pattern, and `weighted` which
     symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol. There are at
@@ -179,6 +182,7 @@ def build_shared_tables(
     >>> layout.paths, layout.tables.coordinates
     (((0, 1, 2), (0, 1, 3)), 5)
     """
+    assert window is not None or not (segments or weighted or on_change)
     root = _Node(None)
     for number, pattern in enumerate(patterns):
         node = root
@@ -193,7 +197,7 @@ def build_shared_tables(
     order = np.lexsort((-rank, symbol)).astype(np.int32)
     first = np.searchsorted(symbol[order], np.arange(max(symbols, int(symbol.max()) + 1) + 1))
     return SharedLayout(
-        tables=builder.tables(window, summed),
+        tables=builder.tables(window, summed, on_change=on_change),
         symbol=symbol,
         elements=order,
         first=first[:-1],
@@ -281,8 +285,9 @@ class _Builder:
             self._visit(child, parent, level + length + 1, number, (*path, *range(first, first + length)))
         joint[ByJoint.END], joint[ByJoint.NEXT] = self.coordinates, len(self.joints)
 
-    def tables(self, window: int, summed: Sequence[bool]) -> SharedTables:
-        words, bounds = self.coordinates * self.levels, self.coordinates
+    def tables(self, window: int | None, summed: Sequence[bool], *, on_change: bool) -> SharedTables:
+        levels = 1 if window is None else self.levels
+        words, bounds = self.coordinates * levels, self.coordinates
         placed = []
         for segment in self.segments:
             side = len(segment) + 1
@@ -294,11 +299,12 @@ class _Builder:
             joint[ByJoint.WORDS] = words
             words += (joint[ByJoint.LEVEL] - 1) * placed[joint[ByJoint.SEGMENT]][BySegment.WIDTH]
         return SharedTables(
-            levels=self.levels,
+            levels=levels,
             coordinates=self.coordinates,
             block=words,
             bounds=bounds,
-            window=window,
+            window=NO_WINDOW if window is None else window,
+            on_change=int(on_change),
             by_element=np.array(self.rows, np.int32).reshape(-1, len(ByElement)),
             joints=np.array(self.joints, np.int32).reshape(-1, len(ByJoint)),
             segments=np.array(placed, np.int32).reshape(-1, len(BySegment)),
@@ -354,6 +360,7 @@ class SharedOutput(NamedTuple):
     group: NDArray[np.int32]
     completed: NDArray[np.uint8]
     value: NDArray[np.uint64]  # [row, column], modulo 2^64
+    before: NDArray[np.uint64]  # [row]: the count before the moment, where expiry is told; else of length 0
     written: NDArray[np.int64]
 
 
@@ -370,20 +377,22 @@ def new_shared_state(tables: SharedTables) -> SharedState:
     )
 
 
-def new_shared_output(capacity: int = 1024, columns: int = 1) -> SharedOutput:
+def new_shared_output(capacity: int = 1024, columns: int = 1, *, on_change: bool = False) -> SharedOutput:
     return SharedOutput(
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
         np.empty(capacity, np.uint8),
         np.empty((capacity, columns), np.uint64),
+        np.empty(capacity if on_change else 0, np.uint64),
         np.zeros(1, np.int64),
     )
 
 
 def larger_shared_output(output: SharedOutput) -> SharedOutput:
     room = 2 * max(512, len(output.tick))
-    return SharedOutput._make([*(enlarged(array, room, 0) for array in output[:-1]), output.written])
+    grown = (enlarged(array, room if len(array) else 0, 0) for array in output[:-1])
+    return SharedOutput._make([*grown, output.written])
 
 
 def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequence[NDArray[np.int32]]) -> SharedState:

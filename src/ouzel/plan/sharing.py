@@ -1,14 +1,17 @@
 """Aggregates that are counted together: which queries may share, what they share, and whether that is worth it.
 
 Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
-of integers are, and without EMIT ON CHANGE; both read the primary stream, with the same types known of it; and their
-events are kept apart by the same keys. Groups, HAVING and names may differ. Components are the same *symbol* if they
-have the same types, the same predicates on single events, and the same key. A sum is a pattern of its own, in which the
-component that it is over is a symbol with a weight; what comes before that it shares with the count, and with other
-sums over the same. Queries that may share are staged together, whatever their patterns; those whose windows are equal
-also share a tree of counters (a *bank*): what patterns begin with in common is counted once, and so are segments that
-stand in several of them, wherever that pays. A query that would cost more with the others than alone is left alone.
-Sharing is never visible in answers.
+of integers are, or if both count since the start; with EMIT ON CHANGE, or without a window, COUNT only. Both read the
+primary stream, with the same types known of it, and their events are kept apart by the same keys. Groups, HAVING and
+names may differ.
+
+Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
+sum is a pattern of its own, in which the component that it is over is a symbol with a weight; what comes before that it
+shares with the count, and with other sums over the same. Queries that may share are staged together, whatever their
+patterns; those whose windows are equal, and which all or none are told of expiry, also share a tree of counters (a
+*bank*): what patterns begin with in common is counted once, and so are, where there is a window, segments that stand in
+several of them, wherever that pays. A query that would cost more with the others than alone is left alone. Sharing is
+never visible in answers.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class Bank:
     """Queries with one window, and the tree of their patterns."""
 
     names: tuple[str, ...]
-    window: TimeWindow
+    window: TimeWindow | None
+    on_change: bool
     # For each query its count and then its sums; `columns` tells for each the query and the column.
     patterns: tuple[tuple[Part, ...], ...]
     columns: tuple[tuple[int, int], ...]
@@ -87,7 +91,8 @@ def plan_sharing(
     for name, plan in plans.items():
         if refusal(plan) is None:
             assert isinstance(plan, AggregatePlan)
-            alike.setdefault((_keys_of(plan), _Same(plan.query.catalog)), []).append(name)
+            # Keys are forgotten with the window, or never.
+            alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), []).append(name)
     made = []
     for names in alike.values():
         for group in _small_enough(names, plans):
@@ -106,10 +111,15 @@ def refusal(plan: Plan) -> str | None:
     """Why a query is answered alone; None where it may share."""
     if not isinstance(plan, AggregatePlan):
         return "it asks for matches"
-    if plan.way is not Way.INVERSE:
+    if plan.way is Way.UNBOUNDED:
+        if any(component.negated or component.kleene for component in plan.query.components):
+            return "it has a negation or a +"
+        if plan.measures:
+            return "it counts since the start, and not only matches"
+    elif plan.way is not Way.INVERSE:
         return "it is not counted by inverse matrices"
-    if plan.query.emit_on_change:
-        return "it is told of expiry"
+    elif plan.query.emit_on_change and plan.measures:
+        return "it is told of expiry, and not only by a count"
     if _keys_of(plan) is None:
         return "its components have different keys"
     return None
@@ -220,17 +230,20 @@ def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statist
     # While the unit of time is not known, windows are equal if they are written alike.
     windows: dict[object, list[str]] = {}
     for name, plan in own.items():
-        windows.setdefault(plan.window_ticks or _window_of(plan).written, []).append(name)
+        window = _window_of(plan)
+        # Without a window nothing expires.
+        key = window and (plan.window_ticks or window.written, plan.query.emit_on_change)
+        windows.setdefault(key, []).append(name)
     banks = tuple(
-        _bank(members, _window_of(own[members[0]]), [patterns[name] for name in members], rates, weights.keys())
+        _bank(members, own[members[0]], [patterns[name] for name in members], rates, weights.keys())
         for members in windows.values()
     )
     return SharedPlan(own, stage, banks, weights, rates)
 
 
-def _window_of(plan: AggregatePlan) -> TimeWindow:
+def _window_of(plan: AggregatePlan) -> TimeWindow | None:
     window = plan.query.window
-    assert isinstance(window, TimeWindow)
+    assert window is None or isinstance(window, TimeWindow)
     return window
 
 
@@ -269,7 +282,7 @@ def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
 
 def _bank(
     names: Sequence[str],
-    window: TimeWindow,
+    like: AggregatePlan,
     patterns: Sequence[Sequence[tuple[int, ...]]],
     rates: Sequence[float],
     weighted: Collection[int],
@@ -278,8 +291,11 @@ def _bank(
     columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
     # Alone, too, a sum is kept from the component on that it is over.
     alone = sum(cost(own, (), rates) for own in patterns)
-    parts, segments = choose_segments(flat, rates, weighted)
-    return Bank(tuple(names), window, parts, tuple(columns), segments, alone, cost(parts, segments, rates))
+    window = _window_of(like)
+    parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
+    on_change = window is not None and like.query.emit_on_change
+    shared = cost(parts, segments, rates)
+    return Bank(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
 
 
 def _worth_sharing(shared: SharedPlan) -> list[str]:
@@ -393,7 +409,9 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
     def named(symbols: Sequence[int]) -> str:
         return ", ".join(shared.stage.query.components[symbol].variable for symbol in symbols)
 
-    lines = [f"within {bank.window.written or bank.window.ticks}: {_listed(bank.names)} in one tree of counters"]
+    span = f"within {bank.window.written or bank.window.ticks}" if bank.window else "since the start"
+    expiry = ", told of expiry" if bank.on_change else ""
+    lines = [f"{span}{expiry}: {_listed(bank.names)} in one tree of counters"]
     for prefix, members in _common_prefixes(bank):
         lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
     for number, segment in enumerate(bank.segments):

@@ -22,7 +22,7 @@ from ouzel.kernels.counters_graph import (
     reserve_graph,
     scan_graph,
 )
-from ouzel.kernels.counters_matrix import scan_matrix
+from ouzel.kernels.counters_matrix import scan_matrix, take_over
 from ouzel.kernels.counters_matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
 from ouzel.kernels.counters_matrix_totals import rekey_matrix
 from ouzel.kernels.counters_rows import scan_rows
@@ -176,6 +176,13 @@ class AggregateRunner:
         """Instances come from somebody else, who knows the keys and their groups."""
         self._groups = groups
         self._own_keys = False
+
+    def go_on_from(self, counts: np.ndarray) -> None:
+        """Start from what somebody else has counted since the start, [key, column]; instances come from there, too."""
+        groups = self._groups.key_group
+        state = reserve_matrix(self._tables, self._matrix_state, 0, max(len(counts), len(groups)), groups)
+        take_over(self._tables, state, counts)
+        self._matrix_state = state
 
     def take(self, instances: CounterInstances) -> None:
         """Take instances in, in order, whose keys the groups know. Their measures are integers."""

@@ -16,9 +16,11 @@ import pyarrow as pa
 from ouzel.errors import LimitError, StateError
 from ouzel.kernels.counters_shared import Expanded, SharedInstances, expand, scan_shared
 from ouzel.kernels.counters_shared_tables import (
+    ByElement,
     Part,
     SegmentPart,
     SharedLayout,
+    SharedOutput,
     build_shared_tables,
     new_shared_output,
     new_shared_state,
@@ -32,7 +34,7 @@ from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.lower import Domain, LaneSpec, lower
 from ouzel.plan.sharing import Bank, SharedPlan
 from ouzel.runtime.aggregate import AggregateRunner, dump_arrays, load_arrays
-from ouzel.runtime.aggregate_answer import answer
+from ouzel.runtime.aggregate_answer import answer, rows_to_tell
 from ouzel.runtime.aggregate_groups import GroupBook
 from ouzel.runtime.aggregate_values import columns_of, measured
 from ouzel.runtime.frames import EventFrame
@@ -158,6 +160,8 @@ class SharedCounters:
 
     def _forget_keys(self) -> None:
         """Keys and groups are given up when nothing live has them: memory follows the window."""
+        if any(bank.window is None for bank in self._shared.banks):
+            return
         if self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
             return
         live = [block.key for block in self._pending] + [bank.live_keys() for bank in self._banks]
@@ -175,7 +179,9 @@ class SharedCounters:
 
     @property
     def next_deadline(self) -> int | None:
-        return min((int(block.tick.min()) for block in self._pending), default=None)
+        ticks = [int(block.tick.min()) for block in self._pending]
+        ticks += [deadline for bank in self._banks if (deadline := bank.next_deadline) is not None]
+        return min(ticks, default=None)
 
     @property
     def held_events(self) -> int:
@@ -225,30 +231,35 @@ class _BankCounters:
         self._columns = bank.columns
         self._sums = any(column for _, column in bank.columns)
         self.state = new_shared_state(self._layout.tables)
-        self._output = new_shared_output(columns=self._layout.tables.columns)
+        self._output = self._new_output(1024)
         self._live = _no_instances()
         self._count = 0
         # The queries one by one, once 64 bits are no longer enough for all of them together.
         self._apart: dict[str, AggregateRunner] = {}
 
     def _laid_out(self) -> SharedLayout:
-        assert self._bank.window.ticks is not None
+        window = self._bank.window
+        assert window is None or window.ticks is not None
         return build_shared_tables(
             self._bank.patterns,
             self._bank.segments,
-            window=self._bank.window.ticks,
+            window=None if window is None else window.ticks,
+            on_change=self._bank.on_change,
             summed=[plan.several_keys_a_group for plan in self._plans.values()],
             columns=self._bank.columns,
             weighted=self._shared.weights.keys(),
             symbols=len(self._shared.stage.query.components),
         )
 
+    def _new_output(self, rows: int) -> SharedOutput:
+        return new_shared_output(rows, self._layout.tables.columns, on_change=self._bank.on_change)
+
     def advance(self, ready: SharedInstances, until: int) -> dict[str, Told]:
         block, rows = self._expanded(ready)
         if self._apart:
             return self._advance_apart(block, until)
         if rows > len(self._output.tick):
-            self._output = new_shared_output(rows, self._layout.tables.columns)
+            self._output = self._new_output(rows)
         first = self._count
         self._append(block)
         books = [self._counters.books[name].key_group for name in self._plans]
@@ -318,6 +329,14 @@ class _BankCounters:
             # Nothing wider than 64 bits has got here.
             sizes = words[:, :1].astype(np.float64)
             values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
+            if self._bank.on_change:
+                expiry = rows[output.completed[rows] == 0]
+                earlier = np.zeros((len(expiry), 2), np.uint64)
+                earlier[:, 0] = output.before[expiry]
+                before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
+                told_places = rows_to_tell(plan.query, output.completed[rows], values, before)
+                rows = rows[told_places]
+                values = {column: value.take(pa.array(told_places)) for column, value in values.items()}
             groups = self._counters.books[name].show(output.group[rows])
             told[name] = answer(plan.query, self._counters.schemas[name], output.tick[rows], groups, values)
         return told
@@ -327,13 +346,31 @@ class _BankCounters:
     def _go_apart(self, told: dict[str, Told], widen_at: int, until: int) -> dict[str, Told]:
         """Go on with a runner for each query, from the moment at `widen_at` on."""
         moment = int(self._live.tick[widen_at])
+        if self._bank.window is None:
+            return self._go_apart_from_counts(told, widen_at, until)
         oldest = int(self.state.counters[Counter.OLDEST])
+        if self._bank.on_change:
+            # What leaves with the moment has to be told with it.
+            assert self._bank.window.ticks is not None
+            oldest = int(np.searchsorted(self._live.tick[:widen_at], moment - self._bank.window.ticks))
         window = SharedInstances._make(array[oldest:widen_at].copy() for array in self._live)
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = _no_instances(), 0
         self._make_apart()
         # What the window told has been told.
         self._advance_apart(window, moment - 1)
+        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
+
+    def _go_apart_from_counts(self, told: dict[str, Told], widen_at: int, until: int) -> dict[str, Told]:
+        """The same where nothing ever leaves: there is no window to count again, but what was counted so far."""
+        rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
+        self._live, self._count = _no_instances(), 0
+        self._make_apart()
+        keys = int(self.state.opened[0])
+        words = self.state.words[: keys * self._layout.tables.block].reshape(keys, self._layout.tables.block)
+        coordinates = self._layout.tables.by_element[:, ByElement.COORDINATE]
+        for path, runner in zip(self._layout.paths, self._apart.values(), strict=True):
+            runner.go_on_from(words[:, [0, *coordinates[list(path)]]])
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
     def _make_apart(self) -> None:
@@ -362,6 +399,8 @@ class _BankCounters:
 
     def _forget(self) -> None:
         dead = int(self.state.counters[Counter.OLDEST])
+        if self._bank.window is None:
+            self._live, self._count = _no_instances(), 0
         if (dead == self._count and dead) or dead > max(_COMPACT_MIN, self._count - dead):
             self._live = SharedInstances._make(array[dead : self._count].copy() for array in self._live)
             self._count -= dead
@@ -380,6 +419,17 @@ class _BankCounters:
             self._live.key[: self._count] = renamed[self._live.key[: self._count]]
             books = [self._counters.books[name].key_group for name in self._plans]
             self.state = rekey_shared(self._layout.tables, self.state, keys, books)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the next event leaves, if that is told."""
+        if self._apart:
+            return min((d for r in self._apart.values() if (d := r.next_deadline) is not None), default=None)
+        oldest = int(self.state.counters[Counter.OLDEST])
+        if not self._bank.on_change or oldest >= self._count:
+            return None
+        assert self._bank.window is not None and self._bank.window.ticks is not None
+        return min(LATEST, int(self._live.tick[oldest]) + self._bank.window.ticks)
 
     @property
     def held(self) -> int:
