@@ -6,7 +6,7 @@ which is merged into the large one when it has grown. All other queries run one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.algebra.model import PARAMETERS, Source, may_repeat
+from ouzel.algebra.model import Source
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
-from ouzel.bind.model import Attribute, EventField
+from ouzel.bind.model import EventField
 from ouzel.errors import InputError, QueryError
-from ouzel.kernels.cayuga_tables import INT64_MAX, Counter, Finding, Found, Results, Time, Wait, new_events
+from ouzel.kernels.cayuga_tables import INT64_MAX, Time, new_events
 from ouzel.plan.linear import Planner
 from ouzel.prepared import Query, as_queries, query
 from ouzel.runtime.automaton_events import Batch, LaneMaker, RowFrame, fingerprints
@@ -27,18 +27,19 @@ from ouzel.runtime.automaton_machine import (
     chosen_events,
     joined_events,
 )
-from ouzel.runtime.automaton_results import ResultFrame, output_type_of, without_repetitions
+from ouzel.runtime.automaton_results import output_type_of
 from ouzel.runtime.coding import Coder
-from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
-from ouzel.runtime.queryset_segments import Lineage, Members, Segment
+from ouzel.runtime.queryset_answers import collect, id_array
+from ouzel.runtime.queryset_figures import bytes_of, counted, explained
+from ouzel.runtime.queryset_segments import Lineage, Members, Segment, with_lanes
 from ouzel.runtime.session import EARLIEST, LATEST, Session
-from ouzel.runtime.values import one_array, to_engine
+from ouzel.runtime.values import one_array
 
 # A delta larger than this, and than this share of the large segment, is merged into it.
 _DELTA_MIN = 2048
@@ -383,7 +384,7 @@ class QuerySet:
         for id, (session, _, _) in self._alone.items():
             (answer,) = session.advance(until).values()
             if answer.num_rows:
-                tagged = answer.add_column(0, "query", _id_array([id] * answer.num_rows))
+                tagged = answer.add_column(0, "query", id_array([id] * answer.num_rows))
                 answers.setdefault(id, []).append(tagged)
         self._forget(until)
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
@@ -413,70 +414,14 @@ class QuerySet:
         events = self._lane_maker.events(batch, None, frame, types)
         base = self._payload.append(table, ticks)
         first = len(self._rows)
-        self._events = joined_events([_with_lanes(self._events, events), events]) if first else events
+        self._events = joined_events([with_lanes(self._events, events), events]) if first else events
         self._rows = np.concatenate([self._rows, np.arange(base, base + len(ticks))])
         self._lane_maker.rank(self._events)
         for segment in self._segments:
             segment.machine.events = self._events
             results = segment.machine.read(first, len(self._rows), "of the set")
             if results.count[0]:
-                self._collect(segment, results, answers)
-
-    def _collect(self, segment: Segment, results: Results, answers: dict[Any, list[pa.Table]]) -> None:
-        places, tags = segment.expanded(results)
-        for number in np.unique(tags[:, 0]).tolist():
-            group, _ = segment.members[number]
-            mine = tags[:, 0] == number
-            rows, branches, where = tags[mine, 2], tags[mine, 1], places[mine]
-            # Merged nodes have instances from before a younger query was registered.
-            seen = group.alive[rows] & (results.times[where, Time.FIRST_END] > group.registered[rows])
-            rows, branches, where = rows[seen], branches[seen], where[seen]
-            if not len(rows):
-                continue
-            table = self._answer(group, results, where, rows, branches)
-            if group.is_template:
-                answers.setdefault(group.name, []).append(table)
-                continue
-            for id, part in _by_query(table):
-                answers.setdefault(id, []).append(part)
-
-    def _answer(
-        self, group: Group, results: Results, where: np.ndarray, rows: np.ndarray, branches: np.ndarray
-    ) -> pa.Table:
-        """The answers of a group's queries as one table."""
-        assert self._layout is not None
-        time = self._layout.schema.field(self._layout.time).type
-        parts = []
-        for branch in np.unique(branches).tolist():
-            mine = branches == branch
-            bound = group.stream.branches[branch]
-            frame = _TaggedFrame(self, bound, results, where[mine], group.table, rows[mine])
-            columns = {
-                name: frame.shown(value, output_type_of(bound, name, self._column_type), value.type)
-                for name, value in ((n, bound.columns[n]) for n in group.stream.columns)
-            }
-            times = results.times[where[mine]]
-            ids = _id_array(group.ids[rows[mine]])
-            made = {"query": ids, "start": ticks_to_time(times[:, Time.START].copy(), time)}
-            made["end"] = ticks_to_time(times[:, Time.END].copy(), time)
-            collision = set(made) & set(columns)
-            if collision:
-                raise QueryError(
-                    f"the answers have a column '{sorted(collision)[0]}' of their own, and the stream an attribute of "
-                    "that name",
-                    hint="rename it or project it away",
-                )
-            table = pa.table({**made, **columns})
-            if not may_repeat(group.stream):
-                return table
-            parts.append((table, times, rows[mine]))
-        schema = parts[0][0].schema
-        whole = pa.concat_tables([t.cast(schema) for t, _, _ in parts]).combine_chunks()
-        times = np.concatenate([t for _, t, _ in parts])
-        # Two queries may have the same result: what is one, is one for each query.
-        marks = fingerprints(np.concatenate([r for _, _, r in parts]).astype(np.int64))
-        batch = Batch(whole, times[:, 0], times[:, 1], times[:, 2], times[:, Time.PRINT :] + marks)
-        return without_repetitions(batch).table
+                collect(self, segment, results, answers)
 
     # ── Whom results ask for their events ──────────────────────────────────────────────────────────
 
@@ -494,12 +439,19 @@ class QuerySet:
         found: np.ndarray = self._events.times[events, Time.START if field is EventField.START else Time.END]
         return found
 
-    def _column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+        """The type of an attribute, as the input has it."""
         assert self._layout is not None
         found = self._layout.schema.field(path[0]).type
         for name in path[1:]:
             found = found.field(name).type
         return found
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of the column of times."""
+        assert self._layout is not None
+        return self._layout.schema.field(self._layout.time).type
 
     # ── Segments ───────────────────────────────────────────────────────────────────────────────────
 
@@ -534,7 +486,7 @@ class QuerySet:
                 members.setdefault(id(group), (group, []))[1].append(kept)
         joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
         segment = Segment(joined, self._planner, self._limits, merge=self._merge)
-        segment.machine.events = _with_lanes(self._events, self._planner.lanes)
+        segment.machine.events = with_lanes(self._events, self._planner.lanes)
         self._events = segment.machine.events
         segment.inherit(older)
         return segment
@@ -607,35 +559,20 @@ class QuerySet:
         if isinstance(part, Session):
             (schema,) = part.schemas.values()
             return schema
-        assert self._layout is not None
-        time = self._layout.schema.field(self._layout.time).type
         first = part.stream.branches[0]
-        columns = [pa.field(n, output_type_of(first, n, self._column_type)) for n in part.stream.columns]
-        return pa.schema([pa.field("start", time), pa.field("end", time), *columns])
+        columns = [pa.field(n, output_type_of(first, n, self.column_type)) for n in part.stream.columns]
+        return pa.schema([pa.field("start", self.time_type), pa.field("end", self.time_type), *columns])
 
     @property
     def statistics(self) -> dict[str, int]:
         """What the kernel counted, over all segments."""
-        total: dict[str, int] = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
-        for segment in self._segments:
-            for counter in Counter:
-                if counter not in _PRIVATE_COUNTERS:
-                    name = counter.name.lower()
-                    total[name] = total.get(name, 0) + int(segment.machine.state.counters[counter])
-            total["instances"] = total.get("instances", 0) + segment.machine.live
-            total["nodes"] = total.get("nodes", 0) + segment.automata.node_count
-            total["edges"] = total.get("edges", 0) + segment.automata.edge_count
-        return total
+        sizes = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
+        return sizes | counted(self._segments)
 
     @property
     def bytes(self) -> int:
         """How much memory queries take: constants, automata and indexes, without events and instances."""
-        tables: list[Any] = [table for s in self._segments for table in (*s.automata, *s.automata.code)]
-        for s in self._segments:
-            tables += [s.machine.state.places, s.machine.state.edge_stamps]
-            tables += [s._tags, s._tag_first, s.since, *s._node_of]
-        sizes = [int(table.nbytes) for table in tables if isinstance(table, np.ndarray)]
-        return sum(sizes) + sum(group.bytes for group in self._groups)
+        return bytes_of(self._segments) + sum(group.bytes for group in self._groups)
 
     def explain(self) -> str:
         """The indexes and how large they are."""
@@ -643,49 +580,14 @@ class QuerySet:
             self._bring_up_to_date()
         lines = [f"{len(self):,} queries"]
         for number, segment in enumerate(self._segments):
-            automata = segment.automata
-            lines += ["", "large segment" if number == 0 else "delta, merged into the large segment when it has grown"]
-            patterns = sum(len(group.planned) for group, _ in segment.members)
-            separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)
-            dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
-            lines += [
-                f"  {segment.size:,} queries of {patterns:,} shapes",
-                f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, "
-                f"for {separate:,} nodes of single automata",
-                f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "
-                f"{int((automata.fr_table[:, Found.SIGNATURE] != 0).sum()):,} keys",
-                f"  {automata.wait_count - 1:,} ways to wait, each shared by the nodes that have it",
-                f"  AN index over active nodes: {len(automata.an_entries):,} entries by {len(automata.an_lanes)} "
-                f"attributes, {int(segment.machine.state.counters[Counter.ACTIVE_WAITS]):,} ways to wait active",
-                f"  AI index over instances: {dynamic:,} ways to wait by {len(automata.ai_lanes)} attributes, "
-                f"{segment.machine.live:,} instances",
-            ]
+            title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
+            lines += ["", title, *explained(segment)]
         if self._alone:
             lines += ["", f"{len(self._alone):,} queries that share nothing run one by one"]
         return "\n".join(lines)
 
 
 _NOWHERE: Any = object()
-# How the kernel keeps its books, which says nothing of queries and events.
-_PRIVATE_COUNTERS = frozenset(
-    {Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED, Counter.MEMBERS}
-)
-
-
-class _TaggedFrame(ResultFrame):
-    """Results of a template's queries: their parameters can be shown too."""
-
-    def __init__(
-        self, host: QuerySet, branch: Any, results: Results, places: np.ndarray, table: pa.Table, rows: np.ndarray
-    ) -> None:
-        super().__init__(host, branch, results, places)
-        self._parameters = table
-        self._rows = rows
-
-    def attribute(self, reference: Attribute) -> pa.Array:
-        if reference.component == PARAMETERS:
-            return to_engine(self._parameters.column(reference.path[0]).take(pa.array(self._rows)), reference.type)
-        return super().attribute(reference)
 
 
 def _has_repetition(ids: Sequence[Any]) -> bool:
@@ -705,34 +607,3 @@ def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
     if params and isinstance(prepared, AlgebraQuery):
         return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
     return prepared
-
-
-def _id_array(ids: Iterable[Any]) -> pa.Array:
-    values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([str(value) for value in values])
-
-
-def _by_query(table: pa.Table) -> Iterable[tuple[Any, pa.Table]]:
-    """A table of several queries' answers, apart."""
-    column = table.column("query")
-    for value in pc.unique(column).to_pylist():
-        yield value, table.filter(pc.equal(column, value))
-
-
-def _with_lanes(events: Any, like: Any) -> Any:
-    """Events with as many lanes as others have; lanes that they did not have are null."""
-    ints, floats = (
-        (len(like.ints), len(like.floats)) if hasattr(like, "number") else (like.ints.shape[0], like.floats.shape[0])
-    )
-    if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
-        return events
-    wider = new_events(len(events.times), ints, floats)
-    wider.times[:] = events.times
-    wider.int_nulls[:], wider.float_nulls[:] = 1, 1
-    for name in ("ints", "floats", "int_nulls", "float_nulls"):
-        array = getattr(events, name)
-        getattr(wider, name)[: array.shape[0]] = array
-    return wider

@@ -9,8 +9,8 @@ import numpy as np
 
 from ouzel.kernels.cayuga_build import build
 from ouzel.kernels.cayuga_indexes import first_of, places_of
-from ouzel.kernels.cayuga_tables import Link, Results
-from ouzel.plan.linear import Planner
+from ouzel.kernels.cayuga_tables import Events, Link, Results, new_events
+from ouzel.plan.linear import EventLanes, Planner
 from ouzel.runtime.automaton_machine import (
     Machine,
     instances_of,
@@ -154,4 +154,18 @@ class Segment:
 def _widened(array: np.ndarray, width: int) -> np.ndarray:
     wider = np.zeros((len(array), width), array.dtype)
     wider[:, : array.shape[1]] = array
+    return wider
+
+
+def with_lanes(events: Events, like: Events | EventLanes) -> Events:
+    """Events with as many lanes as others have; lanes that they did not have are null."""
+    ints, floats = len(like.ints), len(like.floats)
+    if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
+        return events
+    wider = new_events(len(events.times), ints, floats)
+    wider.times[:] = events.times
+    wider.int_nulls[:], wider.float_nulls[:] = 1, 1
+    for name in ("ints", "floats", "int_nulls", "float_nulls"):
+        array = getattr(events, name)
+        getattr(wider, name)[: array.shape[0]] = array
     return wider
