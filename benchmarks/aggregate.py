@@ -1,7 +1,10 @@
 """Aggregates over matches: how cost grows with the pattern, with first events, with negation, and beside others.
 
-    python -m benchmarks.aggregate [--events 1000000] [--runs 5] [--only length starts …] [--json part.json]
-    python -m benchmarks.aggregate --page part.json …
+    python -m benchmarks.aggregate [--events 1000000] [--runs 5] [--only length starts …] [--keep FILE] [--page]
+
+`--keep` adds what is measured to a file, part by part, and `--page` writes the page from all that it holds; `--only`
+without a part measures nothing. The part `spark` takes longest: what was measured of it last is kept beside this file,
+and stands on the page until `--only spark --keep benchmarks/aggregate_spark.json` measures it again.
 
 Streams are seeded: 20 types drawn evenly, one event a tick, where nothing else is said. Every contestant's answer is
 checked against another algorithm's on the whole stream, in every run of this program. Times are CPU seconds, medians of
@@ -12,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from ouzel.kernels.counters_tables import CounterInstances, Way, build_counter_t
 
 Rows = NDArray[np.int64]  # tick, group, count
 DOCS = Path(__file__).parent.parent / "docs"
+LAST_ON_SPARK = Path(__file__).parent / "aggregate_spark.json"
 
 
 # ── Contestants ────────────────────────────────────────────────────────────────────────────────────
@@ -254,47 +258,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=[*PARTS, *NAMED_FIGURES], default=[*PARTS, *NAMED_FIGURES])
-    parser.add_argument("--json", type=Path, help="write what was measured here too")
-    parser.add_argument("--page", nargs="+", type=Path, help="measure nothing; write the page from such files")
+    parser.add_argument("--keep", type=Path, help="a file that collects the parts")
+    parser.add_argument("--page", action="store_true", help="write the page from the parts")
     given = parser.parse_args(arguments)
-    if given.page:
-        write_page([json.loads(path.read_text(encoding="utf-8")) for path in given.page])
-        return 0
+    parts: dict[str, Any] = {}
+    if given.keep and given.keep.exists():
+        parts = json.loads(given.keep.read_text(encoding="utf-8"))
     bars: list[Bar] = []
-    tables: dict[str, Any] = {}
     for name in given.only:
+        found: list[Bar] = []
         if name in PARTS:
             found, lines = PARTS[name](given.events, given.runs)
-            bars += found
-            tables[name] = [[name, "measured"], lines]
+            table: Any = [[name, "measured"], lines]
         else:
-            tables[name] = NAMED_FIGURES[name].measure(given.events, given.runs)
-        print(f"\n{markdown(*tables[name])}", flush=True)
-    print(f"\n{markdown(['bar', 'measured', 'limit', 'result'], [bar.cells() for bar in bars])}")
-    content = {
-        "machine": machine(),
-        "events": given.events,
-        "runs": given.runs,
-        "bars": [bar.as_json() for bar in bars],
-        "tables": tables,
-    }
-    if given.json is not None:
-        given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(content))
+            table = NAMED_FIGURES[name].measure(given.events, given.runs)
+        bars += found
+        parts[name] = {
+            "machine": machine(),
+            "events": given.events,
+            "runs": given.runs,
+            "bars": [bar.as_json() for bar in found],
+            "table": table,
+        }
+        print(f"\n{markdown(*table)}", flush=True)
+        if given.keep:
+            given.keep.write_text(json.dumps(parts, indent=2) + "\n", encoding="utf-8")
+    if bars:
+        print(f"\n{markdown(['bar', 'measured', 'limit', 'result'], [bar.cells() for bar in bars])}")
+    print(json.dumps({name: parts[name] for name in given.only}))
+    if given.page:
+        write_page(json.loads(LAST_ON_SPARK.read_text(encoding="utf-8")) | parts)
     return 0 if all(bar.passed for bar in bars) else 1
 
 
-def write_page(measured: Sequence[dict[str, Any]]) -> None:
+def write_page(parts: Mapping[str, Any]) -> None:
     """docs/benchmarks-aggregate.md and its plots."""
+    ordered = {name: parts[name] for name in (*PARTS, *NAMED_FIGURES) if name in parts}
     bars = [
-        Bar(one["name"], one["measured"], one["limit"], one["at_least"]) for part in measured for one in part["bars"]
+        Bar(one["name"], one["measured"], one["limit"], one["at_least"])
+        for part in ordered.values()
+        for one in part["bars"]
     ]
-    tables = {name: table for part in measured for name, table in part["tables"].items()}
     lines = [
         "# Aggregates over matches, measured",
         "",
-        f"Written by `python -m benchmarks.aggregate`: {_between(measured, 'events')} events or fewer, one thread, "
-        f"medians of {_between(measured, 'runs')} alternating runs, ratios of CPU time within one run. Single "
+        f"Written by `python -m benchmarks.aggregate`: {_between(ordered, 'events')} events or fewer, one thread, "
+        f"{_runs(ordered)}, ratios of CPU time within one run. Single "
         "times depend on the machine and on what else it does; ratios hardly do. Every answer is compared with that "
         "of another algorithm over the whole stream.",
         "",
@@ -305,22 +314,31 @@ def write_page(measured: Sequence[dict[str, Any]]) -> None:
         "## Beneath the bars",
     ]
     for name in PARTS:
-        if name in tables:
-            lines += ["", markdown(*tables[name])]
+        if name in ordered:
+            lines += [line for note in ordered[name].get("notes", ()) for line in ("", note)]
+            lines += ["", markdown(*ordered[name]["table"])]
     folder = DOCS / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in NAMED_FIGURES.items():
-        if name in tables:
-            drawn = plot(figure, tables[name], folder)
-            lines += ["", f"## {figure.title}", "", figure.note, "", markdown(*tables[name])]
+        if name in ordered:
+            drawn = plot(figure, ordered[name]["table"], folder)
+            lines += ["", f"## {figure.title}", "", figure.note, "", markdown(*ordered[name]["table"])]
             lines += ["", f"![{figure.title}](figures/{drawn.name})"]
     (DOCS / "benchmarks-aggregate.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _between(measured: Sequence[dict[str, Any]], name: str) -> str:
+def _between(parts: Mapping[str, Any], name: str) -> str:
     """The least and the most of the parts."""
-    found = sorted({part[name] for part in measured})
+    found = sorted({part[name] for part in parts.values()})
     return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
+def _runs(parts: Mapping[str, Any]) -> str:
+    """How many runs medians are of: what most parts have, and which have others."""
+    counts = Counter(part["runs"] for part in parts.values())
+    ((most, _),) = counts.most_common(1)
+    others = [f"{part['runs']} of {name}" for name, part in parts.items() if part["runs"] != most]
+    return f"medians of {most} alternating runs" + (f" ({', '.join(others)})" if others else "")
 
 
 if __name__ == "__main__":
