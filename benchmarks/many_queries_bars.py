@@ -110,7 +110,7 @@ def building(quick: bool) -> Found:
     np.sort(numbers)
     query_set("Filter", table, schema)
     sorted_in, built_in = [], []
-    for _ in range(5):
+    for _ in range(9):
         sorted_in.append(cpu_seconds(lambda: np.sort(numbers))[0])
         seconds, held = cpu_seconds(lambda: query_set("Filter", table, schema))
         built_in.append(seconds)

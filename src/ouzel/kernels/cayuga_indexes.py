@@ -189,26 +189,31 @@ def fr_index(
     """Entries of nodes with few edges stand one after the other; those of others by what a hash finds them by."""
     total = sum(len(block.owners) for block in blocks)
     # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
-    node, signature, word = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.uint64)
+    node = np.empty(total, np.int32)
+    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))]
     for block, mine in zip(blocks, conjunct_of, strict=True):
-        node[mine] = source[block.owners]
-        chosen = np.flatnonzero(is_indexed[node[mine]])
-        signatures, words = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.uint64)
-        at = mine[chosen]
-        find_words(words, signatures, source[block.owners[chosen]], block.rows[chosen], *block.columns.table)
-        signature[at], word[at] = signatures, words
-    indexed = is_indexed[node]
+        nodes = source[block.owners]
+        node[mine] = nodes
+        chosen = np.flatnonzero(is_indexed[nodes])
+        if len(chosen):
+            signatures, words = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.uint64)
+            find_words(words, signatures, nodes[chosen], block.rows[chosen], *block.columns.table)
+            parts.append((mine[chosen], signatures, words))
+    found, signature, word = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     # First the entries that no hash finds, then the others by hash.
-    direct, found = np.flatnonzero(~indexed), np.flatnonzero(indexed)
-    found = found[order_of(word[found])]
+    direct = np.flatnonzero(~is_indexed[node])
+    by_hash = order_of(word)
+    found, signature, word = found[by_hash], signature[by_hash], word[by_hash]
+    found_node = node[found].astype(np.int64)
     entry_of = np.empty(total, np.int64)
     entry_of[direct] = np.arange(len(direct))
     entry_of[found] = np.arange(len(direct), total)
-    begins = np.flatnonzero(np.diff(node[direct], prepend=-1))
+    direct_node = node[direct]
+    begins = np.flatnonzero(np.diff(direct_node, prepend=-1))
     ends = np.append(begins[1:], len(direct))[: len(begins)]
     rows = [np.stack([np.full(len(begins), -1), begins, ends], axis=1)]
-    owners = [node[direct][begins]]
-    pairs = np.sort(node[found] << 33 | signature[found])
+    owners = [direct_node[begins].astype(np.int64)]
+    pairs = np.sort(found_node << 33 | signature)
     pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
     number = pairs & ((1 << 33) - 1)
     rows.append(np.stack([number, (number >> 16) - 1, (number & 65535) - 1], axis=1))
@@ -218,14 +223,14 @@ def fr_index(
     table = np.concatenate(rows)[by_node]
     place_of = np.empty(len(owner), np.int64)
     place_of[by_node] = np.arange(len(owner))
-    which = place_of[len(rows[0]) + np.searchsorted(pairs, node[found] << 33 | signature[found])]
+    which = place_of[len(rows[0]) + np.searchsorted(pairs, found_node << 33 | signature)]
     return FrIndex(
         first_of(owner, len(is_indexed)),
         table.astype(np.int32),
         mixed(apart(owner[by_node]), table[:, 0]),
         entry_of,
         len(direct),
-        word[found],
+        word,
         which,
     )
 

@@ -288,9 +288,10 @@ class AlgebraRunner:
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
         """Take rows in, in any order."""
-        fitting = self._limits.fitting(self._concerned(table), ticks, self.held_events)
-        if fitting is not None:
-            table, ticks = table.take(fitting), ticks[fitting]
+        if self._limits.drops:
+            fitting = self._limits.fitting(self._concerned(table), ticks, self.held_events)
+            if fitting is not None:
+                table, ticks = table.take(fitting), ticks[fitting]
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
