@@ -123,7 +123,8 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
     """Each query, and what they have in common."""
     if format != "text":
         raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
-    from ouzel.plan.sharing import plan_sharing, sharing_lines
+    from ouzel.plan.sharing import plan_sharing
+    from ouzel.plan.sharing_explain import sharing_lines
 
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
     for one in bound:

@@ -37,6 +37,7 @@ def _together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may be counted together is, however little that promises."""
     monkeypatch.setattr(sharing, "TOGETHER_MAX", 1e9)
     monkeypatch.setattr(sharing, "STAGED_MAX", 1e9)
+    monkeypatch.setattr(sharing, "DISJOINT_MIN", 0)
 
 
 def random_pattern(rng: random.Random, common: list[str]) -> list[str]:
@@ -323,6 +324,7 @@ def test_explain_tells_what_is_shared() -> None:
 def test_queries_that_gain_nothing_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "TOGETHER_MAX", 1.0)
     monkeypatch.setattr(sharing, "STAGED_MAX", 0.9)
+    monkeypatch.setattr(sharing, "DISJOINT_MIN", 6)
 
     def together(*patterns: Sequence[str], windows: tuple[int, ...] = (10,)) -> list[str]:
         queries = {
