@@ -13,6 +13,7 @@ from benchmarks.many_queries_peers import read_naively, self_joins
 from benchmarks.many_queries_world import (
     EVENT_SKEW,
     TEMPLATES,
+    affected,
     constants_of,
     cpu_seconds,
     events,
@@ -186,9 +187,11 @@ def double_top(quick: bool) -> Found:
         seconds, found = joined.get(window, (float("nan"), results["fold"]))
         assert found == results["fold"], "self-joins and folds agree on what five consecutive extrema are"
         cells = [f"{1e3 * fold:.0f}", f"{1e3 * again:.0f}", f"{1e3 * seconds:.0f}" if has_spark else "not installed"]
+        cells += [f"{affected(table, make()):.2f}" for make in (double_top_by_fold, double_top_by_resubscription)]
         rates = [f"{table.num_rows / one / 1e6:.2f}" for one in (fold, again)]
         rows.append([f"{window}", *cells, *rates, f"{results['fold']:,}", f"{results['resubscription']:,}"])
         bars.append(Bar(f"Double-Top, smoothed over {window} days: resubscription to fold", again / fold, 2, True))
     headings = ["smoothing, days", "fold, ms", "resubscription, ms", "Spark SQL self-joins, ms"]
+    headings += ["affected instances a quote, fold", "affected instances a quote, resubscription"]
     headings += ["fold, M events/s", "resubscription, M events/s", "results", "of resubscription"]
     return (headings, rows), bars

@@ -18,6 +18,10 @@ import pyarrow as pa
 
 import ouzel
 from ouzel.algebra import Stream, step, stream
+from ouzel.prepared import as_queries
+from ouzel.runtime.feed import Feed
+from ouzel.runtime.limits import limits_of
+from ouzel.runtime.session import Session
 
 DISCRETE = CONTINUOUS = 4
 DOMAIN = 100
@@ -135,6 +139,17 @@ def read(held: ouzel.QuerySet, table: pa.Table, batch: int = 10_000) -> tuple[fl
         found += sum(part.num_rows for part in held.push(table.slice(start, batch)).values())
     found += sum(part.num_rows for part in held.finish().values())
     return (time.process_time() - begin) / (table.num_rows - warm), found
+
+
+def affected(table: pa.Table, expression: Stream) -> float:
+    """How many instances an event affects, in all automata of one expression."""
+    feed = Feed(as_queries(expression), time="ts", type="type", limits=limits_of(None))
+    events = feed.table(table)
+    session = Session(feed.program)
+    session.push(events, keep_whole=True)
+    session.finish()
+    (counted,) = session.statistics.values()
+    return counted["instances_read"] / table.num_rows
 
 
 def constants_of(table: pa.Table) -> np.ndarray:
