@@ -8,6 +8,7 @@ import random
 import pytest
 
 import ouzel
+from ouzel.runtime import runs
 from tests.embedded.agreement import COLUMNS, counted, expected, matched, query_of, random_rules, streamed, table_of
 from tests.oracle import oracle
 from tests.oracle.random_cases import RandomCase, random_case
@@ -32,6 +33,16 @@ def test_random_kleene_queries(part: int) -> None:
         if "WITHIN" in case.text:
             assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"
     assert CASES < 500 or matching > 0.1 * CASES / PARTS, "too few cases match for their agreement to mean much"
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5])
+def test_reading_in_pieces_changes_nothing(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_PIECE", piece)
+    # Dead events make room after every piece, not only after thousands.
+    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    for number in range(CASES // 10):
+        case = random_case(random.Random(f"pieces {piece} {number}"), "kleene")
+        assert matched(case) == expected(case), f"case {number}:\n{case.text}"
 
 
 def listed(case: RandomCase) -> list[tuple[str, int]]:

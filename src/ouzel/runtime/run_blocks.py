@@ -25,6 +25,15 @@ def chosen(block: RunBlock, places: np.ndarray) -> RunBlock:
     return RunBlock(block.rows[places], events._replace(**arrays), block.deciding, block.deciding_rows[places])
 
 
+def cut(block: RunBlock, first: int, last: int) -> RunBlock:
+    """The events of a block in a stretch of places, without copying them."""
+    events = block.events
+    arrays = {name: getattr(events, name)[first:last] for name in _FLAT}
+    arrays |= {name: getattr(events, name)[:, first:last] for name in _WIDE}
+    arrays["start"] = arrays["end"] if events.start is events.end else events.start[first:last]
+    return RunBlock(block.rows[first:last], events._replace(**arrays), block.deciding, block.deciding_rows[first:last])
+
+
 def _taken(array: np.ndarray, places: np.ndarray) -> np.ndarray:
     # Positions are given once events stand in order; before that there are none.
     return array[places] if array.size else array

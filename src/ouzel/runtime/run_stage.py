@@ -78,7 +78,7 @@ class RunStager(Stager):
         places, roles = candidates[playing], roles[playing]
         rows = np.arange(len(places), dtype=np.int64)
         chosen = places
-        if self._run_plan.needs_positions:
+        if self._run_plan.needs_positions and len(places) < table.num_rows:
             numbers = np.full(table.num_rows, -1, np.int64)
             numbers[places] = rows
             bits = np.zeros(table.num_rows, np.uint64)
@@ -177,16 +177,18 @@ class RunStager(Stager):
         """The attribute of an [attr] test for rows of any type, and which rows' types lack it."""
         layout, catalog = self._layout, self._query.catalog
         name, *inner = test.path
-        types = self._types(table, rows)
         value: Column | None = None
         if name in table.column_names:
             value = self._engine_column(table, rows, name, inner, test.type)
         for (event_type, attribute), wide in layout.physical.items():
             if attribute == name:
                 own = self._engine_column(table, rows, wide, inner, test.type)
-                value = own if value is None else pc.if_else(pc.equal(types, event_type), own, value)
+                value = own if value is None else pc.if_else(pc.equal(self._types(table, rows), event_type), own, value)
         assert value is not None, "the binder lets no [attr] through that no type has"
         lacking = [t for t, attributes in (catalog.declared or {}).items() if name not in attributes]
+        if not lacking:
+            return value, np.zeros(len(rows), bool)
+        types = self._types(table, rows)
         absent = pc.fill_null(pc.is_in(types, value_set=pa.array(lacking, pa.large_string())), False)
         return value, np.asarray(absent.to_numpy(zero_copy_only=False), dtype=bool)
 

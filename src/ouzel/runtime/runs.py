@@ -26,7 +26,7 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.match_transform import Matches, transform_matches
 from ouzel.runtime.needs import output_columns
 from ouzel.runtime.payload import Payload
-from ouzel.runtime.run_blocks import Buffer, chosen, dump_block, joined, load_block
+from ouzel.runtime.run_blocks import Buffer, chosen, cut, dump_block, joined, load_block
 from ouzel.runtime.run_kernels import Found, GraphKernel, Kernel, RunsKernel
 from ouzel.runtime.run_stage import RunBlock, RunStager
 from ouzel.runtime.snapshot import Reader, Writer
@@ -39,6 +39,9 @@ _EARLIEST = -(2**63)
 _NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 # Below this many the front of the buffer is not worth moving.
 _COMPACT_MIN = 4096
+# So many events are read before those that are dead make room: few enough for their arrays to stay in the processor's
+# cache, and many enough for a call to cost little.
+_PIECE = 65_536
 
 _SELECTIONS = {
     Strategy.STRICT_CONTIGUITY: Selection.CONTIGUITY,
@@ -96,6 +99,8 @@ class RunsRunner:
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
         self._swept_at = _COMPACT_MIN
+        # Events have left `_live`, and what they refer to is still there.
+        self._has_dropped = False
         self.schema = output_schema(self._query, layout)
         if self._is_compressed:
             self.schema = compressed_schema(plan, layout)
@@ -119,9 +124,11 @@ class RunsRunner:
             columns = [take(one_array(table.column(name)), places) for name in self._kept_columns]
             base = self._payload.append(pa.table(columns, names=self._kept_columns), gather(ticks, places))
             numbers = np.arange(base, base + len(places))
-        rows = np.full(block.count, -1, np.int64)
-        playing = block.rows >= 0
-        rows[playing] = numbers[block.rows[playing]]
+        rows = numbers
+        if block.count > len(places):
+            rows = np.full(block.count, -1, np.int64)
+            playing = block.rows >= 0
+            rows[playing] = numbers[block.rows[playing]]
         self._pending.append(RunBlock(rows, block.events, block.deciding, block.deciding_rows))
         if not self._limits.drops and self.held_events > self._limits.max_buffered_events:
             raise LimitError(
@@ -135,14 +142,44 @@ class RunsRunner:
     def advance(self, until: int) -> pa.Table:
         """No event at or before `until` can come any more: match what is ready and give what completed."""
         ready = self._take_ready(until)
+        tables, moments = [], []
+        for piece in self._pieces(ready):
+            reached = int(piece.events.end[-1])
+            tables.append(self._read(piece, reached))
+            moments.append(self.moments)
+            self._forget(reached)
+        if ready is None or reached < until:
+            tables.append(self._read(None, until))
+            moments.append(self.moments)
+            self._forget(until)
+        self._forget_rest(until)
+        if len(tables) == 1:
+            return tables[0]
+        self.moments = (np.concatenate([one[0] for one in moments]), np.concatenate([one[1] for one in moments]))
+        return pa.concat_tables(tables)
+
+    def _pieces(self, ready: RunBlock | None) -> list[RunBlock]:
+        """Events in stream order, cut between moments, so that what is dead makes room before all of them are read."""
+        if ready is None:
+            return []
+        # Without a window nothing dies, and what limits drop depends on what is read at once.
+        bounded = self._plan.window_ticks is not None or self._tables.in_events
+        if ready.count <= _PIECE or not bounded or self._limits.drops:
+            return [ready]
+        ends = ready.events.end
+        firsts = [0]
+        while ready.count - firsts[-1] > _PIECE:
+            firsts.append(int(np.searchsorted(ends, ends[firsts[-1] + _PIECE - 1], side="right")))
+        return [cut(ready, a, b) for a, b in zip(firsts, [*firsts[1:], ready.count], strict=True) if a < b]
+
+    def _read(self, block: RunBlock | None, until: int) -> pa.Table:
+        """What events complete, or time alone."""
         first = self._live.count
-        if ready is not None:
-            self._live.append(self._numbered(ready))
+        if block is not None:
+            self._live.append(self._numbered(block))
             self._check(self._kernel.read(self._kernel_events(), first, self._live.count, self._stager.keys.count))
         self._kernel.release(self._kernel_events(), until)
-        table = self._collect_compressed() if self._is_compressed else self._collect()
-        self._forget(until)
-        return table
+        return self._collect_compressed() if self._is_compressed else self._collect()
 
     def _take_ready(self, until: int) -> RunBlock | None:
         """What is pending at or before a tick, in stream order."""
@@ -185,7 +222,8 @@ class RunsRunner:
             sequence=sequence if self._plan.is_contiguous else block.events.sequence,
         )
         block = RunBlock(block.rows, numbered, block.deciding, block.deciding_rows)
-        return chosen(block, np.flatnonzero(numbered.roles))
+        playing = np.flatnonzero(numbered.roles)
+        return block if len(playing) == block.count else chosen(block, playing)
 
     def _check(self, status: Status) -> None:
         if status is Status.MATCH_LIMIT:
@@ -242,34 +280,42 @@ class RunsRunner:
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
     def _forget(self, until: int) -> None:
+        """Let go of events that no match to come can have; what they refer to stays until `_forget_rest`."""
         window = self._plan.window_ticks
         if window is not None:
-            # A match that completes after `until` starts later than this tick; the one after it fits 64 bits, too.
-            dead_until = min(_LATEST - 1, max(_EARLIEST, until + 1 - window))
+            dead_until = self._dead_until(until, window)
             ends = self._live.events.end[self._tables.reserved : self._live.count]
             dead = int(np.searchsorted(ends, dead_until, side="right"))
-            if not ((dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead)):
-                return
-            self._kernel.sweep(dead_until + 1, self._counts)
-        elif self._tables.in_events:
-            if self._live.live >= self._swept_at:
-                self._keep_needed()
-            return
-        else:
-            return
-        self._kernel.drop_front(dead, self._live.count)
-        self._live.drop_front(dead)
-        self._payload.forget(dead_until)
-        self._forget_codes(dead_until)
+            if (dead == self._live.live and dead) or dead > max(_COMPACT_MIN, self._live.live - dead):
+                self._kernel.sweep(dead_until + 1, self._counts)
+                self._kernel.drop_front(dead, self._live.count)
+                self._live.drop_front(dead)
+                self._has_dropped = True
+        elif self._tables.in_events and self._live.live >= self._swept_at:
+            # Any partition may fall silent, so what is dead lies between what is not.
+            needed = self._kernel.sweep_positions(self._kernel_events(), self._counts, self._live.count)
+            self._live.keep(np.flatnonzero(needed))
+            before = np.cumsum(needed) - needed
+            self._kernel.renumber(self._kernel_events(), needed, before.astype(np.int32))
+            self._swept_at = 2 * max(_COMPACT_MIN, self._live.live)
+            self._has_dropped = True
 
-    def _keep_needed(self) -> None:
-        """With windows in events any partition may fall silent, so what is dead lies between what is not."""
+    def _dead_until(self, until: int, window: int) -> int:
+        # A match that completes after `until` starts later than this tick; the one after it fits 64 bits, too.
+        return min(_LATEST - 1, max(_EARLIEST, until + 1 - window))
+
+    def _forget_rest(self, until: int) -> None:
+        """Let go of the rows, keys and texts of events that are gone."""
+        if not self._has_dropped:
+            return
+        self._has_dropped = False
+        window = self._plan.window_ticks
+        if window is not None:
+            dead_until = self._dead_until(until, window)
+            self._payload.forget(dead_until)
+            self._forget_codes(dead_until)
+            return
         reserved = self._tables.reserved
-        needed = self._kernel.sweep_positions(self._kernel_events(), self._counts, self._live.count)
-        self._live.keep(np.flatnonzero(needed))
-        before = np.cumsum(needed) - needed
-        self._kernel.renumber(self._kernel_events(), needed, before.astype(np.int32))
-        self._swept_at = 2 * max(_COMPACT_MIN, self._live.live)
         # Events that only count have no rows.
         rows = np.concatenate([self._live.rows[reserved:], *(block.rows for block in self._pending)])
         rows[rows >= 0] = self._payload.keep(rows[rows >= 0])
