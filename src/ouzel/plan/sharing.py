@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
 from ouzel.kernels.counters_shared_tables import Part, SegmentPart
@@ -36,7 +37,8 @@ SYMBOLS_MAX = 64
 # they must promise more, so that a wrong one costs little.
 TOGETHER_MAX = 1.0
 STAGED_MAX = 0.9
-# So many queries without a common type may save enough by being staged together for their costs to be looked at.
+# So many queries with nothing to count in common may save enough by being staged together for their costs to be looked
+# at.
 DISJOINT_MIN = 6
 # So much of what is known of rates is thought to be chance: a first batch may be small.
 RATES_UNKNOWN = 0.1
@@ -97,7 +99,7 @@ def plan_sharing(
             alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), []).append(name)
     made = []
     for names in alike.values():
-        if len(names) < DISJOINT_MIN and not _have_types_in_common([plans[name] for name in names]):
+        if len(names) < DISJOINT_MIN and not _may_have_parts_in_common([plans[name] for name in names]):
             continue
         for group in _small_enough(names, plans):
             if len(group) < 2:
@@ -111,15 +113,12 @@ def plan_sharing(
     return tuple(made)
 
 
-def _have_types_in_common(plans: Sequence[Plan]) -> bool:
-    """Whether an event may be read by two of them."""
-    seen: set[str] = set()
+def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
+    """Whether two of them begin with the same types, or have the same ones somewhere in a row."""
+    seen: set[object] = set()
     for plan in plans:
-        own: set[str] = set()
-        for component in plan.query.components:
-            if component.types is None:
-                return len(plans) > 1
-            own.update(component.types)
+        types = [component.types and tuple(sorted(component.types)) for component in plan.query.components]
+        own: set[object] = {types[0], *pairwise(types)}
         if seen & own:
             return True
         seen |= own
