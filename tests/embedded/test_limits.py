@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import warnings
 from typing import Any
 
@@ -120,3 +121,17 @@ def test_wrong_wishes_are_told() -> None:
         ouzel.match(EVENTS, SEQUENCE, limits={"when_passed": "ignore"})
     with pytest.raises(InputError, match="a QuerySet stops where a limit is passed"):
         ouzel.QuerySet(limits={"when_passed": "drop"})
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [(60, "max_matches_per_moment=10,000,000"), (2_000, "more than 1,073,741,824 events together")],
+)
+def test_what_explodes_is_counted_before_it_is_given_room(events: int, reason: str) -> None:
+    """2 to the power of 60 and of 2,000 matches: each would take all memory there is if it were written out."""
+    stream = [{"type": "A", "ts": ts} for ts in range(events)] + [{"type": "B", "ts": events}]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ouzel.LimitError, match=f"{reason}.*OUTPUT COMPRESSED"):
+        ouzel.match(stream, "PATTERN SEQ(A+ a[], B b) WITHIN 100000")
+    grown_bytes = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    assert grown_bytes < 1_000_000_000

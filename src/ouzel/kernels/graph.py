@@ -47,6 +47,9 @@ _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _MATCH_LIMIT = int(Status.MATCH_LIMIT)
+_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
+# So many events may the matches of one event have together: four gigabytes, before anything is made of them.
+EVENTS_MAX = 1 << 30
 
 # What a step of the listing does next with the cell at its depth.
 _OPEN = np.uint8(0)
@@ -292,12 +295,20 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed):
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _list(tables, state, events, root, oldest, output):
-    """Write out every path from a cell back to a start within the window. No step leads into a dead end."""
+    """Write out every path from a cell back to a start within the window. No step leads into a dead end.
+
+    Where there is no room the rest is walked and counted only: there may be more than a limit allows, and then they
+    never need room.
+    """
     cells = state.cells
     path = state.path
     cursor = state.cursor
     phase = state.phase
-    room = tables.max_matches_per_moment - state.counters[_AT_MOMENT] + output.found[0]
+    rows = output.found[0]
+    slots = output.found[1]
+    rows_max = rows + tables.max_matches_per_moment - state.counters[_AT_MOMENT]
+    slots_max = slots + EVENTS_MAX
+    has_room = True
     depth = 0
     path[0] = root
     phase[0] = _OPEN
@@ -305,11 +316,15 @@ def _list(tables, state, events, root, oldest, output):
         cell = path[depth]
         if phase[depth] == _OPEN:
             if cells.begin[cell] == _STARTS and _since(tables, events, cells.event[cell]) >= oldest:
-                if output.found[0] == room:
+                if rows == rows_max:
                     return _MATCH_LIMIT
-                if output.found[0] == output.end.size or output.found[1] + depth + 1 > output.slots.size:
-                    return _OUTPUT_FULL
-                _write(cells, path, depth, output)
+                rows += 1
+                slots += depth + 1
+                if slots > slots_max:
+                    return _LENGTH_LIMIT
+                has_room = has_room and rows <= output.end.size and slots <= output.slots.size
+                if has_room:
+                    _write(cells, path, depth, output)
             phase[depth] = _TAKEN_FROM
             cursor[depth] = cells.take[cell]
         begins = phase[depth] == _BEGUN_FROM
@@ -337,7 +352,9 @@ def _list(tables, state, events, root, oldest, output):
         else:
             phase[depth] = _BEGUN_FROM
             cursor[depth] = max(cells.begin[cell], -1)
-    return _DONE
+    output.found[2] = rows
+    output.found[3] = slots
+    return _DONE if has_room else _OUTPUT_FULL
 
 
 @njit(cache=True, nogil=True, _nrt=False)

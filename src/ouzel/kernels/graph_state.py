@@ -114,7 +114,8 @@ def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignor
 class GraphOutput(NamedTuple):
     """Matches, written out, or with OUTPUT COMPRESSED the cells that complete them.
 
-    `found[0]` counts the rows, `found[1]` the slots in use.
+    `found[0]` counts the rows, `found[1]` the slots in use; `found[2]` and `found[3]` are how many there would be had
+    there been room.
     """
 
     end: NDArray[np.int64]  # per row
@@ -134,13 +135,14 @@ def new_graph_output(tables: RunTables, rows: int = 1024, slots: int = 8192) -> 
         np.empty(rows, np.int64),
         np.zeros((rows, tables.length), np.int32),
         np.empty(slots, np.int32),
-        np.zeros(2, np.int64),
+        np.zeros(4, np.int64),
     )
 
 
 def larger_graph_output(output: GraphOutput) -> GraphOutput:
-    """Twice the room, with what is there."""
-    rows, slots = 2 * len(output.end), 2 * len(output.slots)
+    """Twice the room, or as much as was found to be needed, with what is there."""
+    rows = max(2 * len(output.end), int(output.found[2]))
+    slots = max(2 * len(output.slots), int(output.found[3]))
     return GraphOutput(
         _enlarged(output.end, rows, 0),
         _enlarged(output.key, rows, 0),

@@ -46,6 +46,7 @@ class Status(IntEnum):
     MATCH_LIMIT = 5
     RUN_LIMIT = 6
     UNSETTLED = 7  # the form of output must choose among the matches of a moment that is over
+    LENGTH_LIMIT = 8  # the matches of one event have too many events to be written out
 
 
 class Arena(NamedTuple):

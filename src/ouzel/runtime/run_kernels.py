@@ -262,7 +262,7 @@ class GraphKernel:
         """Nothing waits here."""
 
     def take(self) -> Found | Status | None:
-        rows, used = self._output.found.tolist()
+        rows, used = self._output.found[:2].tolist()
         if not rows:
             return None
         output = self._output

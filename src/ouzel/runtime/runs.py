@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import EventWindow
 from ouzel.errors import LimitError
+from ouzel.kernels.graph import EVENTS_MAX
 from ouzel.kernels.order import gather
 from ouzel.kernels.run_state import Status
 from ouzel.kernels.run_tables import Form, RunEvents, RunTables, Selection, build_run_tables
@@ -232,6 +233,12 @@ class RunsRunner:
                 f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
                 "ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, give a smaller WITHIN window or a "
                 "more selective WHERE, or raise the limit"
+            )
+        if status is Status.LENGTH_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' found matches that complete with one event and have more than "
+                f"{EVENTS_MAX:,} events together; ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, or "
+                "give a smaller WITHIN window or a more selective WHERE"
             )
         if status is Status.RUN_LIMIT:
             raise LimitError(
