@@ -32,6 +32,14 @@ def test_what_is_plainly_in_the_way_is_told(query: str, reason: str) -> None:
         assert ouzel.match(TIMED, query).num_rows == 0
 
 
+@pytest.mark.parametrize(("unit", "tick"), [("s", "us"), ("ms", "us"), ("us", "us"), ("ns", "ns")])
+def test_a_window_without_a_unit_is_told_in_ticks_however_times_are_stored(unit: str, tick: str) -> None:
+    # pyarrow reads the times of a CSV file as seconds.
+    timed = TIMED.set_column(1, "ts", TIMED["ts"].cast(pa.timestamp(unit)))
+    with pytest.warns(ouzel.EmptyAnswerWarning, match=f"WITHIN 3 is 3 {tick} here"):
+        assert ouzel.match(timed, "PATTERN SEQ(Shelf a, Exit b) WITHIN 3").num_rows == 0
+
+
 @pytest.mark.parametrize(
     ("events", "query"),
     [

@@ -73,9 +73,11 @@ def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
     kind = layout.schema.field(layout.time).type
     if not isinstance(window, TimeWindow) or window.ticks is None or not pa.types.is_timestamp(kind):
         return None
-    if not window.written.isdigit() or window.ticks >= NANOSECONDS_OF_UNIT["s"] // NANOSECONDS_OF_UNIT[kind.unit]:
+    # Ticks are microseconds also where times are stored in seconds, as those of a CSV file are.
+    tick = "ns" if kind.unit == "ns" else "us"
+    if not window.written.isdigit() or window.ticks >= NANOSECONDS_OF_UNIT["s"] // NANOSECONDS_OF_UNIT[tick]:
         return None
     return (
-        f"WITHIN {window.written} is {window.ticks:,} {kind.unit} here, since times are in {kind.unit}; "
+        f"WITHIN {window.written} is {window.ticks:,} {tick} here, since times are counted in {tick}; "
         f"write the unit, as in WITHIN {window.written} s"
     )
