@@ -239,6 +239,20 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path, sent: signal.Signals
     assert list(new.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
+@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_ctrl_c_while_the_command_is_being_loaded_is_no_traceback(sent: str, code: int) -> None:
+    # The signal comes when the first module of the application is looked for.
+    program = (
+        "import os, signal, sys\nfrom ouzel.cli import main\n"
+        "class Impatient:\n    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'ouzel.cli.app':\n            os.kill(os.getpid(), signal.{sent})\n"
+        "sys.meta_path.insert(0, Impatient())\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
 def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
     rows = [{"ts": n, "type": "A", "id": n} for n in range(20_000)]
     path = store(tmp_path / "a.parquet", rows)

@@ -9,15 +9,18 @@ INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
 
 def main() -> None:
     """Run the command line; without its extra, say how to install it."""
+    # A polite kill leaves as little behind as Ctrl-C: what was half written is removed on the way out.
+    signal.signal(signal.SIGTERM, _terminated)
     try:
+        # This takes a second or two, in which one may change one's mind.
         from ouzel.cli.app import application
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("typer", "rich", "click"):
             raise
         sys.stderr.write(f"the ouzel command needs {error.name}: pip install 'ouzel[cli]'\n")
         raise SystemExit(1) from None
-    # A polite kill leaves as little behind as Ctrl-C: what was half written is removed on the way out.
-    signal.signal(signal.SIGTERM, _terminated)
     try:
         application()
     except BrokenPipeError:
