@@ -249,11 +249,11 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "spark": on_spark,
 }
 NOTES = {
-    "never_worse": "The kernel alone, medians of the ratios of nine rounds. Where the planner shares nothing, both ways "
-    "are the same counters, and there is nothing to measure.",
-    "whole_answers": "From the table to the counts, medians of the ratios of 25 rounds, since these spread most: single "
-    "rounds of two ways that are the same differ by a tenth and more. Queries with nothing in common are answered one by "
-    "one in both ways, so that what is above 1 there is planning and chance.",
+    "never_worse": "The kernel alone, medians of the ratios of nine rounds. Where the planner shares nothing, both "
+    "ways are the same counters, and there is nothing to measure.",
+    "whole_answers": "From the table to the counts, medians of the ratios of 25 rounds, since these spread most: "
+    "single rounds of two ways that are the same differ by a tenth and more. Queries with nothing in common are "
+    "answered one by one in both ways, so that what is above 1 there is planning and chance.",
 }
 NAMED_FIGURES = {figure.title.split(":")[0].lower().replace(" ", "-"): figure for figure in FIGURES}
 
