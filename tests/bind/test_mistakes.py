@@ -180,13 +180,14 @@ INDEXES = [
     ),
 ]
 
+TEXT = "if numbers are meant, convert the column first: one bad value makes a CSV column text"
 TYPES = [
     (AB + "WHERE «a.n > 'x'»", "cannot compare an integer with a string", None),
     (AB + "WHERE «a.n > '7'»", "cannot compare an integer with a string", "write 7 without quotes"),
-    (AB + "WHERE «a.tag = 5»", "cannot compare a string with an integer", "write '5' in quotes"),
+    (AB + "WHERE «a.tag = 5»", "cannot compare a string with an integer", f"write '5' in quotes; {TEXT}"),
     (AB + "WHERE «a.tag = a.n»", "cannot compare a string with an integer", None),
     (AB + "WHERE «a.tag IN ('x', 5)»", "cannot compare a string with an integer", None),
-    (AB + "WHERE «a.tag BETWEEN 1 AND 2»", "cannot compare a string with an integer", "write '1' in quotes"),
+    (AB + "WHERE «a.tag BETWEEN 1 AND 2»", "cannot compare a string with an integer", f"write '1' in quotes; {TEXT}"),
     (AB + "WHERE «a.ok = 1»", "cannot compare a boolean with an integer", None),
     (
         AB + "WHERE «a.at > '2024-01-01'»",

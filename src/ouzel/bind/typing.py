@@ -208,6 +208,9 @@ class Typing:
                 hint = f"write {text.value!s} without quotes"
             elif kinds & NUMBERS and literal is not None and text is None:
                 hint = f"write '{literal.value!s}' in quotes"
+                if doing == "compare":
+                    # Quotes alone would be bad advice for amounts of which one is not a number: '9' > '10'.
+                    hint += "; if numbers are meant, convert the column first: one bad value makes a CSV column text"
         elif kinds == {Kind.DATE, Kind.TIMESTAMP}:
             hint = "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'"
         return self.source.mistake(f"cannot {doing} {described(target)} with {described(found)}", span, hint)
