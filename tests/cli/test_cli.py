@@ -114,8 +114,8 @@ def test_files_that_cannot_be_read_are_named(run: Run, tmp_path: Path) -> None:
     binary.write_bytes(b"PATTERN \xff")
     result = run("check", missing, binary)
     assert result.exit_code == 1
-    assert f"error  {missing}\nNo such file or directory\n" in result.stderr
-    assert f"error  {binary}\nthis is not UTF-8 text: byte 8 cannot be read\n" in result.stderr
+    assert f"error  {missing}\nthe query '{missing}' cannot be read: No such file or directory\n" in result.stderr
+    assert f"error  {binary}\nthe query '{binary}' is not UTF-8 text: byte 8 cannot be read\n" in result.stderr
 
 
 def test_format_prints_the_standard_form(run: Run, write: Write) -> None:

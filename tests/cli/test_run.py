@@ -186,7 +186,7 @@ def test_a_table_shows_the_first_rows_and_says_how_many_there_are(run: Run, tmp_
         ([THEFT, "-i", "READINGS", "--type", "kind"], "no type column 'kind'"),
         ([THEFT.replace("tag]", "tagg]"), "-i", "READINGS"], "tagg"),
         (["PATTERN SEQ(", "-i", "READINGS"], "line 1"),
-        (["missing.query", "-i", "READINGS"], "No such file"),
+        (["missing.query", "-i", "READINGS"], "the query 'missing.query' cannot be read: No such file"),
         ([THEFT, "-i", "READINGS", "-o", "out.xyz"], "says nothing of its format"),
         ([THEFT, "-i", "READINGS", "-f", "parquet"], "name a file with --output"),
         ([THEFT, "-i", "READINGS", "-i", "Exit=READINGS"], "all inputs are given as TYPE=PATH or none"),

@@ -35,9 +35,9 @@ class QueryFile:
         try:
             return cls(path, Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
-            raise FileError(error.strerror or str(error)) from None
+            raise FileError(f"the query '{path}' cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
-            raise FileError(f"this is not UTF-8 text: byte {error.start} cannot be read") from None
+            raise FileError(f"the query '{path}' is not UTF-8 text: byte {error.start} cannot be read") from None
 
     def write(self, text: str) -> None:
         write_text(Path(self.name), text)
