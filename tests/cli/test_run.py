@@ -256,9 +256,11 @@ def test_ctrl_c_while_the_command_is_being_loaded_is_no_traceback(sent: str, cod
 def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
     rows = [{"ts": n, "type": "A", "id": n} for n in range(20_000)]
     path = store(tmp_path / "a.parquet", rows)
-    text = f"{sys.executable} -c 'from ouzel.cli import main; main()' run 'PATTERN A a WITHIN 5' -i {path} | head -1"
+    command = f"{sys.executable} -c 'from ouzel.cli import main; main()' run 'PATTERN A a WITHIN 5' -i {path}"
+    text = f"{command} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) == 1 and "Traceback" not in done.stderr
+    assert done.returncode == 141
 
 
 def test_whoever_waits_is_told_why(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,6 @@ def main() -> None:
         raise SystemExit(1) from None
     try:
         application()
-    except BrokenPipeError:
-        # Whoever read the output, `head` perhaps, has enough; Python would complain once more while it shuts down.
-        sys.stderr.close()
-        raise SystemExit(READER_GONE) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
 

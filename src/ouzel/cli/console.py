@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ouzel.cli import READER_GONE
 from ouzel.errors import OuzelError
 
 WRONG = 1
@@ -17,16 +20,44 @@ WRONG = 1
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class PipedConsole(Console):
+    """A console whose reader may go away."""
+
+    def on_broken_pipe(self) -> None:
+        _leave()
+
+
 def out(*, stderr: bool = False) -> Console:
     """A console that sees the streams of this run. rich drops colours where NO_COLOR is set or nobody looks;
     highlighting and wrapping would change what is printed."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return PipedConsole(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def complain(error: OuzelError, name: str | None = None) -> None:
     """An error of the user's, as one message."""
     where = f"  {name}\n" if name else "  "
     out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{error}"))
+
+
+def ends_with_its_reader(command: Command) -> Command:
+    """Whoever read the output, `head` perhaps, has enough. typer would call that a mistake, with exit code 1."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        try:
+            return command(*arguments, **options)
+        except BrokenPipeError:
+            _leave()
+
+    return run  # type: ignore[return-value]
+
+
+def _leave() -> None:
+    # What is still in the buffers goes nowhere, or Python would complain once more while it shuts down.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    raise SystemExit(READER_GONE)
 
 
 def speaks_clearly(command: Command) -> Command:

@@ -22,6 +22,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ouzel.cli.console import PipedConsole
 from ouzel.errors import InputError
 
 ROWS_SHOWN = 20
@@ -111,7 +112,7 @@ class Results:
         several = len(self._schemas) > 1
         if self._output is None:
             if self.format is Format.TABLE:
-                return _TableWriter(Console(soft_wrap=False), name if several else None, ROWS_SHOWN)
+                return _TableWriter(PipedConsole(soft_wrap=False), name if several else None, ROWS_SHOWN)
             return _text_or_bytes(self.format, schema, sys.stdout.buffer, name if several else None)
         return self._file(self._place(name), schema, name)
 
