@@ -62,8 +62,7 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
         "sequence, and the numbers of results differ. The CPU of Spark SQL is that of the JVM. Why the bar is missed: "
         "to find extrema, resubscription affects two instances at every quote, and the fold formulation, which has no "
         "other way to know where a stretch turns, affects a little more than two. What resubscription does beyond "
-        "that grows with the number of extrema, of which smoothing leaves few; then both cost the same, and whatever "
-        "makes one faster makes the other so.",
+        "that grows with the number of extrema, of which smoothing leaves few.",
         parts.double_top,
     ),
 }
