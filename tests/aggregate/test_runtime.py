@@ -149,6 +149,18 @@ def test_groups_that_are_gone_are_forgotten(text: str) -> None:
     assert max(sizes[-5:]) <= 2 * max(sizes[8:16]), sizes
 
 
+@pytest.mark.parametrize("condition", ["", "WHERE a.ts < b.ts"])
+def test_groups_are_forgotten_in_a_silence(condition: str) -> None:
+    engine = ouzel.Engine(f"PATTERN SEQ(A a, B b) {condition} GROUP BY a.x AGG COUNT WITHIN 20000")
+    engine.push(events(*[("A", n, n) for n in range(9000)]))
+    engine.advance(10_000)
+    # Everything leaves, and nothing waits.
+    engine.advance(90_000)
+    assert engine.held_events == 0
+    engine.push(events(("A", 90_001, 7), ("B", 90_002, 7)))
+    assert engine.finish()["query"].to_pylist() == [{"end": 90_002, "x": 7, "count": 1}]
+
+
 def test_what_a_negated_start_forbids_outlives_the_forgetting_of_keys() -> None:
     engine = ouzel.Engine("PATTERN SEQ(!(C c), A a, B b) GROUP BY x AGG COUNT WITHIN 100")
     engine.push(events(*[("A", n, n) for n in range(30_000)], ("C", 30_000, -1)))

@@ -379,7 +379,9 @@ class AggregateRunner:
         if split is None or self._groups.count <= 2 * max(_COMPACT_MIN, self.held_events):
             return
         blocks = [*self._pending, _cut(self._live, self._live_count)]
-        held = [block.group[block.component == split] for block in blocks if len(block.group)]
+        # None at all after a silence, when everything has left.
+        held: list[np.ndarray] = [self._live.group[:0]]
+        held += [block.group[block.component == split] for block in blocks if len(block.group)]
         if self._plan.way is Way.PER_START:
             held.append(self._rows_state.live_groups(self._tables))
         live = np.unique(np.concatenate(held))
