@@ -294,10 +294,11 @@ def _extend_cell(tables, state, source, cell, component, times, takes, moment):
     is_final = max(own, gate) == tables.final and row[_GROUP] >= 0
     if is_final:
         _touch(tables, state, row[_GROUP])
+    # A negated start holds matches back; the gate between a + and a negation lets everything through.
+    through = _released(tables, state, cell, moment) if gate == tables.final else rows
     grown = extend(
         tables, state.words, state.reals, state.counters[_WIDE], from_row[_BASE], from_row[_STRIDE], from_row[_FIRST],
-        row[_BASE], row[_STRIDE], row[_FIRST], rows, _released(tables, state, cell, moment), component, times,
-        state.scratch, takes,
+        row[_BASE], row[_STRIDE], row[_FIRST], rows, through, component, times, state.scratch, takes,
     )  # fmt: skip
     if is_final and grown:
         complete(state.groups, row[_GROUP])
@@ -412,7 +413,7 @@ def _push(tables, state, cell, component, times, key, moment):
     if tables.has_negated_start:
         opened = state.row_release[row[_BASE] + newest] <= moment
     _fill(tables, state, row, newest, own, times)
-    if gate >= 0 and opened:
+    if gate >= 0 and (opened or gate != tables.final):
         _fill(tables, state, row, newest, gate, times)
     if is_final and opened:
         complete(state.groups, group)
