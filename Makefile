@@ -40,7 +40,7 @@ SPARK := $(PY) -m pytest
 # the rest runs while Spark waits for itself, which it does for much of its time: then Spark's own tests run in two halves.
 COMPILING := $(addprefix tests/,aggregate algebra embedded incomplete kernels kleene queryset)
 SPARK_LATER := tests/cli tests/house $(addprefix tests/spark/test_,connect.py launch.py query_set_pages.py \
-	query_sets.py stream.py stream_faults.py stream_pages.py stream_random.py totals_stream.py)
+	query_sets.py stream_faults.py stream_pages.py stream_random.py totals_stream.py)
 
 test: $(READY)  ## everything that must hold, Spark included
 	$(FAST) -m "not spark and not long" $(COMPILING) $(ARGS)
