@@ -155,8 +155,8 @@ class Matching:
         return matches, length
 
 
-# As the engine reads: long enough for calls to cost little. Matches are written out, or let go, so often.
-BATCH = 65_536
+# Long enough for calls to cost little; matches are written out, or let go, so often, and until then keep their nodes.
+BATCH = 16_384
 
 
 def matching(text: str, table: pa.Table, *, merge: bool = True) -> Matching:
