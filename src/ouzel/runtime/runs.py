@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -144,25 +145,20 @@ class RunsRunner:
         """No event at or before `until` can come any more: match what is ready and give what completed."""
         ready = self._take_ready(until)
         tables, moments = [], []
-        for piece in self._pieces(ready):
-            reached = int(piece.events.end[-1])
+        pieces = self._pieces(ready) if ready is not None else [None]
+        for piece in pieces:
+            reached = until if piece is None or piece is pieces[-1] else int(piece.events.end[-1])
             tables.append(self._read(piece, reached))
             moments.append(self.moments)
             self._forget(reached)
-        if ready is None or reached < until:
-            tables.append(self._read(None, until))
-            moments.append(self.moments)
-            self._forget(until)
         self._forget_rest(until)
         if len(tables) == 1:
             return tables[0]
         self.moments = (np.concatenate([one[0] for one in moments]), np.concatenate([one[1] for one in moments]))
         return pa.concat_tables(tables)
 
-    def _pieces(self, ready: RunBlock | None) -> list[RunBlock]:
+    def _pieces(self, ready: RunBlock) -> Sequence[RunBlock | None]:
         """Events in stream order, cut between moments, so that what is dead makes room before all of them are read."""
-        if ready is None:
-            return []
         # Without a window nothing dies, and what limits drop depends on what is read at once.
         bounded = self._plan.window_ticks is not None or self._tables.in_events
         if ready.count <= _PIECE or not bounded or self._limits.drops:
