@@ -16,6 +16,7 @@ FIGURES = Path(__file__).parent / "figures"
 SHOP = [
     {"ts": 1, "type": "Shelf", "tag": "soap"},
     {"ts": 2, "type": "Shelf", "tag": "gin"},
+    {"ts": 3, "type": "Shelf", "tag": "tea"},
     {"ts": 5, "type": "Register", "tag": "soap"},
     {"ts": 6, "type": "Exit", "tag": "soap"},
     {"ts": 7, "type": "Exit", "tag": "gin"},
@@ -63,15 +64,26 @@ def pictures() -> dict[str, str]:
 Box = tuple[str, float, float, str]  # name, column, row, text
 
 
+def leap(source: str, target: str, boxes: list[Box]) -> float:
+    """How many columns apart two boxes of one row stand; 0 for boxes of different rows."""
+    place = {name: (column, row) for name, column, row, _ in boxes}
+    (column, row), (other_column, other_row) = place[source], place[target]
+    return abs(column - other_column) if row == other_row else 0
+
+
 def diagram(boxes: list[Box], arrows: list[tuple[str, str]], notes: list[tuple[float, float, str]]) -> str:
     """Boxes on a grid, arrows from box to box, and words beside them."""
-    across, down, wide, high = 150, 62, 112, 34
-    place = {name: (24 + column * across, 24 + row * down) for name, column, row, _ in boxes}
+    down, high = 62, 34
+    wide = max(112, *(7 * len(text) + 16 for _, _, _, text in boxes))
+    across = wide + 38
+    # Arrows that pass over boxes of their row need room above it.
+    top = 24 + 18 * max(int(leap(source, target, boxes)) - 1 for source, target in arrows)
+    place = {name: (24 + column * across, top + row * down) for name, column, row, _ in boxes}
     width = max(x for x, _ in place.values()) + wide + 24
     height = max(y for _, y in place.values()) + high + 24
     for column, row, text in notes:
         width = max(width, 24 + column * across + 7 * len(text) + 24)
-        height = max(height, 24 + row * down + 30)
+        height = max(height, top + row * down + 30)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
@@ -84,6 +96,13 @@ def diagram(boxes: list[Box], arrows: list[tuple[str, str]], notes: list[tuple[f
     ]
     for source, target in arrows:
         (x1, y1), (x2, y2) = place[source], place[target]
+        if (passed := leap(source, target, boxes)) > 1:
+            lift = y1 - 24 * (passed - 1) - 6
+            parts.append(
+                f'<path marker-end="url(#tip)" d="M{x1 + 0.4 * wide:.0f},{y1} '
+                f'C{x1:.0f},{lift:.0f} {x2 + wide:.0f},{lift:.0f} {x2 + 0.6 * wide:.0f},{y2}"/>'
+            )
+            continue
         if abs(y1 - y2) < 1:
             start = (x1 + wide, y1 + high / 2) if x2 > x1 else (x1, y1 + high / 2)
             end = (x2, y2 + high / 2) if x2 > x1 else (x2 + wide, y2 + high / 2)
@@ -99,7 +118,7 @@ def diagram(boxes: list[Box], arrows: list[tuple[str, str]], notes: list[tuple[f
         parts.append(f'<text x="{x + wide / 2:.0f}" y="{y + 22:.0f}" text-anchor="middle">{escape(text)}</text>')
     for column, row, text in notes:
         parts.append(
-            f'<text class="note" x="{24 + column * across}" y="{24 + row * down + 22:.0f}">{escape(text)}</text>'
+            f'<text class="note" x="{24 + column * across}" y="{top + row * down + 22:.0f}">{escape(text)}</text>'
         )
     return "\n".join([*parts, "</svg>"])
 
@@ -119,8 +138,8 @@ def kernels() -> dict[str, str]:
     )
     graph = diagram(
         [("a1", 0, 0, "a1"), ("a2", 1, 0, "a2"), ("a3", 2, 0, "a3"), ("b", 3, 0, "b4: 7 matches")],
-        [("a2", "a1"), ("a3", "a2"), ("b", "a3")],
-        [(0, 1, "each cell links to all cells before it; every path from b4 to a first cell is a match")],
+        [("a2", "a1"), ("a3", "a2"), ("b", "a3"), ("a3", "a1"), ("b", "a2"), ("b", "a1")],
+        [(0, 1, "SEQ(A+ a[], B b): a cell links to all that may stand right before it; each path from b4 is a match")],
     )
     counters = diagram(
         [("c1", 0, 0, "a: 3"), ("c2", 1, 0, "a b: 5"), ("c3", 2, 0, "a b c: 11")],
