@@ -1,0 +1,157 @@
+"""Mistakes in names and indexes: the query with its mistake between « and », the sentence, and the hint."""
+
+from __future__ import annotations
+
+AB = "PATTERN SEQ(Shelf a, Exit b) "
+KLEENE = "PATTERN SEQ(Shelf+ a[], Exit+ b[]) "
+
+NAMES = [
+    ("PATTERN SEQ(«Shef» a, Exit b)", "there is no event type 'Shef'", "did you mean 'Shelf'?"),
+    (
+        "PATTERN SEQ(«Zebu» a, Exit b)",
+        "there is no event type 'Zebu'",
+        "the event types are Alarm, Exit, Odd, Register and Shelf",
+    ),
+    ("PATTERN SEQ(ANY(Shelf, «exit») a, Exit b)", "there is no event type 'exit'", "did you mean 'Exit'?"),
+    (AB + "WHERE «a.wieght» > 3", "event type 'Shelf' has no attribute 'wieght'", "did you mean 'weight'?"),
+    (AB + "WHERE «a.Tag» = 'x'", "event type 'Shelf' has no attribute 'Tag'", "did you mean 'tag'?"),
+    (
+        "PATTERN SEQ(ANY(Exit, Register) a, Exit b) WHERE «a.wight» > 3",
+        "no event type of 'a' has an attribute 'wight'",
+        None,
+    ),
+    (AB + "WHERE «a.address.street» = 'x'", "'address' has no field 'street'", None),
+    (AB + "WHERE «a.address.citi» = 'x'", "'address' has no field 'citi'", "did you mean 'city'?"),
+    (AB + "WHERE «a.tag.x» = 'x'", "'tag' is string and has no field 'x'", None),
+    (AB + "WHERE «c.n» > 3", "there is no variable 'c'", "the variables are a and b"),
+    ("PATTERN SEQ(Shelf shelf, Exit b) WHERE «shel.n» > 3", "there is no variable 'shel'", "did you mean 'shelf'?"),
+    (AB + "WHERE «n» > 3", "the bare name 'n' does not say whose attribute it is", "write a.n or b.n"),
+    (
+        AB + 'WHERE a.tag = «"soap"»',
+        "there is no variable 'soap'",
+        "in double quotes stands a name, in single quotes text: 'soap'",
+    ),
+    (AB + "WHERE «weigh» > 3", "there is no variable or attribute 'weigh'", "did you mean 'weight'?"),
+    ("PATTERN SEQ(Shelf a, Exit «a»)", "the variable 'a' stands twice", "give each component its own variable"),
+    ("PATTERN SEQ(Shelf Exit, «Exit»)", "the variable 'Exit' stands twice", "give each component its own variable"),
+    (
+        "PATTERN SEQ(Shelf, Shelf) WHERE «Shelf.n» > 3",
+        "'Shelf' stands in the pattern more than once",
+        "give each a variable: Shelf s1, Shelf s2",
+    ),
+    (AB + "WHERE «a» > 3", "'a' is an event, not a value", "name an attribute: a.x"),
+    (
+        "PATTERN SEQ(ANY(Shelf, Odd) v, Exit b) WHERE «v.n» > 3",
+        "'n' is integer in event type 'Shelf' but string in 'Odd'",
+        None,
+    ),
+    (
+        "PATTERN SEQ(ANY(Shelf, Alarm) v, Exit b) WHERE «v.type» = 'x'",
+        "'type' is an attribute of some types of 'v' but not of all",
+        "type(v) always gives the event's own",
+    ),
+    (AB + "WHERE «lowr(a.tag)» = 'x'", "there is no function 'lowr'", "did you mean 'lower'?"),
+    (AB + "WHERE «lower(a.tag, 3)» = 'x'", "wrong number of arguments for 'lower'", "write lower(text)"),
+    (AB + "WHERE «greatest(a.n)» = 1", "wrong number of arguments for 'greatest'", "write greatest(x, y, …)"),
+    (AB + "WHERE «time(1)» = 1", "time(…) takes one event", "write time(v) for a variable v"),
+    (AB + "WHERE time(«a.n») = 1", "time(…) is asked of an event, not of a value", "write time(a)"),
+    ("«PATTERN !(Shelf a)»", "the pattern has no positive component", "a match needs an event that happened"),
+    (
+        AB + "WHERE «skip_till_next_match(b, a)» {}",
+        "'a' is listed out of the order of the pattern",
+        "write skip_till_next_match(a, b)",
+    ),
+    (AB + "WHERE «skip_till_next_match(a, c)» {}", "there is no variable 'c'", "the variables are a and b"),
+    (AB + "«OUTPUT SKIP TO FIRST c»", "there is no variable 'c'", "the variables are a and b"),
+    (
+        "PATTERN SEQ(Shelf a, !(Exit c), Exit b) «OUTPUT SKIP TO LAST c»",
+        "'c' is negated, so no match has an event of it",
+        None,
+    ),
+]
+
+INDEXES = [
+    (
+        AB + "WHERE «a[i].n» > 3",
+        "'a' is one event and takes no index",
+        "write a.x, or a[] with + after its type in the pattern",
+    ),
+    (
+        KLEENE + "WHERE «a» > 3",
+        "'a' stands for several events, not for a value",
+        "write a[1].x, a[i].x, a[a.LEN].x or an aggregate over a[]",
+    ),
+    (AB + "WHERE «a.LEN» > 3", "'a' is one event and has no length", None),
+    (KLEENE + "WHERE a«[i+1]».n > 3", "a[i+1] refers to an event that is chosen later", "say it of a[i] and a[i-1]"),
+    (
+        KLEENE + "WHERE a«[2]».n > 3",
+        "there is no index 'a[2]'",
+        "the indexes are a[1], a[i], a[i-1], a[a.LEN], a[..i-1] and a[]",
+    ),
+    (
+        KLEENE + "WHERE a«[i-2]».n > 3",
+        "there is no index 'a[i-2]'",
+        "the indexes are a[1], a[i], a[i-1], a[a.LEN], a[..i-1] and a[]",
+    ),
+    (KLEENE + "WHERE a«[b.LEN]».n > 3", "a[…] cannot be indexed by the length of 'b'", "write a[a.LEN]"),
+    (
+        KLEENE + "WHERE «a[].n» > 3",
+        "a[] stands only inside count, sum, avg, min, max, first or last",
+        "write a[1], a[i] or a[a.LEN]",
+    ),
+    (
+        KLEENE + "WHERE «a[..i-1].n» > 3",
+        "a[..i-1] stands only inside count, sum, avg, min, max, first or last",
+        "write a[1], a[i] or a[a.LEN]",
+    ),
+    (
+        AB + "WHERE sum(«a.n») > 3",
+        "sum(…) ranges over a component with +, and 'a' is one event",
+        None,
+    ),
+    (
+        AB + "WHERE max(«a.n») > 3",
+        "max(…) ranges over a component with +, and 'a' is one event",
+        "the least and greatest of several values are least(…) and greatest(…)",
+    ),
+    (
+        KLEENE + "WHERE sum(«a.n») > 3",
+        "an aggregate ranges over all events or those before this one",
+        "write a[] for all of them, a[..i-1] for those before this one",
+    ),
+    (KLEENE + "WHERE «sum(a[].n + b[].n)» > 3", "sum(…) ranges over one variable in one way", None),
+    (KLEENE + "WHERE sum(«sum(a[].n)») > 3", "an aggregate cannot stand inside another", None),
+    (
+        KLEENE + "WHERE «sum(3)» > 3",
+        "sum(…) takes the events of a component with +",
+        "write sum(v[].x) or sum(v[..i-1].x)",
+    ),
+    (KLEENE + "WHERE «sum(a[])» > 3", "sum(…) needs an attribute", "name one: sum(a[].x)"),
+    (
+        KLEENE + "WHERE a.n > «b.n»",
+        "'a' and 'b' stand for several events each in one condition",
+        "write an index on one of them, such as b[1] or b[b.LEN]",
+    ),
+    (
+        KLEENE + "WHERE «a.n» > a[i].n",
+        "'a' without an index cannot stand in one condition with [i]",
+        "write a[1], a[i] or a[a.LEN]",
+    ),
+    (
+        KLEENE + "WHERE «a[i].n > b[i].n»",
+        "a condition may index one variable by i, not 'a' and 'b'",
+        "use [1] or [LEN] on one of them",
+    ),
+    (KLEENE + "RETURN a«[i]».n", "a[i] has no meaning in RETURN", "write a[1], a[a.LEN] or an aggregate over a[]"),
+    (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] has no meaning in RETURN", "write a[]"),
+    (
+        KLEENE + "RETURN «a.n» + 1",
+        "all events of a component with + make an array here, which cannot be computed with",
+        "write an index, [1] or [LEN], or an aggregate over []",
+    ),
+    (
+        KLEENE + "GROUP BY «a.n» AGG COUNT",
+        "GROUP BY needs one value a match, and this has one for each event",
+        "write an index, [1] or [LEN]",
+    ),
+]

@@ -1,0 +1,94 @@
+"""Mistakes in types and values: the query with its mistake between « and », the sentence, and the hint."""
+
+from __future__ import annotations
+
+from tests.bind.mistakes_in_names import AB, KLEENE
+
+TEXT = "if numbers are meant, convert the column first: one bad value makes a CSV column text"
+TYPES = [
+    (AB + "WHERE «a.n > 'x'»", "cannot compare an integer with a string", None),
+    (AB + "WHERE «a.n > '7'»", "cannot compare an integer with a string", "write 7 without quotes"),
+    (AB + "WHERE «a.tag = 5»", "cannot compare a string with an integer", f"write '5' in quotes; {TEXT}"),
+    (AB + "WHERE «a.tag = a.n»", "cannot compare a string with an integer", None),
+    (AB + "WHERE «a.tag IN ('x', 5)»", "cannot compare a string with an integer", None),
+    (AB + "WHERE «a.tag BETWEEN 1 AND 2»", "cannot compare a string with an integer", f"write '1' in quotes; {TEXT}"),
+    (AB + "WHERE «a.ok = 1»", "cannot compare a boolean with an integer", None),
+    (
+        AB + "WHERE «a.at > '2024-01-01'»",
+        "cannot compare a timestamp with a string",
+        "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'",
+    ),
+    (
+        AB + "WHERE «a.at > a.zoned_at»",
+        "cannot compare a timestamp that has a zone with one that has none",
+        "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column",
+    ),
+    (
+        AB + "WHERE «a.day = a.zoned_at»",
+        "cannot compare a date with a timestamp",
+        "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'",
+    ),
+    (AB + "WHERE «a.tags» = b.n", "a list, map or time of day cannot be compared, only returned", None),
+    (AB + "WHERE «a.address» = a.address", "a struct cannot be compared", "name one of its fields: city, zip"),
+    (
+        AB + "WHERE «a.huge» > 3",
+        "a decimal(38,2) has more than 18 digits and can only be returned",
+        "make it a double or a smaller decimal in the input",
+    ),
+    (
+        AB + "WHERE «a.huge» + 1 > 3",
+        "a decimal(38,2) has more than 18 digits and can only be returned",
+        "make it a double or a smaller decimal in the input",
+    ),
+    (AB + "WHERE «a.ok < true»", "booleans have no order", "compare them with = or !="),
+    (AB + "WHERE greatest(«a.ok», true)", "booleans have no order", None),
+    (KLEENE + "WHERE max(«a[].ok»)", "booleans have no order", None),
+    (KLEENE + "WHERE sum(«a[].tag») > 1", "cannot add up a string in sum(…)", None),
+    (AB + "WHERE «a.n»", "a condition is true or false, and this is an integer", None),
+    (AB + "WHERE NOT «a.tag»", "a condition is true or false, and this is a string", None),
+    (AB + "WHERE «a.tag» + 1 > 2", "cannot compute with a string", "concat(…) joins strings"),
+    (AB + "WHERE a.n * «a.ok» > 2", "cannot compute with a boolean", None),
+    (AB + "WHERE «-a.tag» = 2", "cannot negate a string", None),
+    (
+        AB + "WHERE «a.at * 2» = a.at",
+        "cannot compute a timestamp * an integer",
+        "moments may be subtracted, and durations or whole numbers of ticks added to them",
+    ),
+    (AB + "WHERE lower(«a.n») = 'x'", "lower takes a string here, and this is an integer", None),
+    (AB + "WHERE hour(«a.day») = 1", "hour takes a timestamp here, and this is a date", None),
+    (AB + "WHERE round(a.weight, «a.n») = 1", "round takes a literal from -30 to 30 here", None),
+    (AB + "WHERE a.tag LIKE «b.tag»", "the pattern of LIKE must be a literal or a parameter", None),
+    (AB + "WHERE a.tag LIKE «'a\\b'»", "in LIKE the escape '\\' must stand before %, _ or itself", None),
+    (AB + "WHERE «CASE WHEN a.ok THEN 1 ELSE 'x' END» = 1", "cannot combine an integer with a string", None),
+    (
+        AB + "WHERE a.n = «9223372036854775808»",
+        "the integer does not fit into 64 bits",
+        "write it with a point to make it a double",
+    ),
+    (AB + "WHERE a.weight = «1e309»", "the number is too large for a double", None),
+    (
+        AB + "WHERE a.price = «1234567890123456789.5»",
+        "beside a decimal a number may have 18 digits at most",
+        None,
+    ),
+    (
+        AB + "WHERE «a.price * 0.12345678901234567» > 1",
+        "the product of decimals would have 19 digits after the point",
+        "use double(…) on one of them",
+    ),
+    (AB + "WHERE a.at - b.at > «0.0001 ms»", "the duration is not a whole number of ticks here", None),
+    (AB + "WHERE a.day + «5 h» > b.at", "the duration is not a whole number of ticks here", None),
+    (AB + "WHERE a.at - b.at > «0.0000000001 s»", "the duration is not a whole number of nanoseconds", None),
+    (AB + "WHERE a.at - b.at > «1e30 s»", "the duration is out of range", None),
+    (
+        AB + "WHERE a.at - b.at > «99999999999999 weeks»",
+        "the duration is out of range",
+        "the longest is about 290,000 years",
+    ),
+    (AB + "WHERE a.at - b.at > «300000000 days»", "the duration is out of range", None),
+    (
+        AB + "WHERE a.at = «TIMESTAMP '9999-01-01 00:00:00.123456789'»",
+        "the timestamp is out of range for nanoseconds",
+        "write at most six digits after the point",
+    ),
+]
