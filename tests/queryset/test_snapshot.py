@@ -81,6 +81,15 @@ def test_a_snapshot_forgets_removed_queries_and_events_that_nothing_waits_for() 
     assert len(ouzel.QuerySet.restore(small)) == 1
 
 
+def test_a_set_in_which_nothing_waits_has_a_snapshot() -> None:
+    held = ouzel.QuerySet()
+    held.add("pairs", S.select("price > 3").next(S, "name = name.last AND DUR <= 10"))
+    held.push([{"type": "Stock", "ts": ts, "name": "IBM", "price": 3} for ts in (1, 2, 3)])
+    held = ouzel.QuerySet.restore(held.snapshot())
+    held.push([{"type": "Stock", "ts": ts, "name": "IBM", "price": 4} for ts in (4, 5)])
+    assert [row["end"] for part in held.finish().values() for row in part.to_pylist()] == [5]
+
+
 def test_parameters_and_parameters_of_a_template_of_every_kind() -> None:
     day, moment = date(2024, 1, 2), datetime(2024, 1, 2, 12)
     rows = [{"type": "A", "ts": k, "day": day, "moment": moment, "s": "x", "n": k} for k in range(6)]

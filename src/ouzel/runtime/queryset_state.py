@@ -120,7 +120,7 @@ def _dump_instances(
     table, ticks, rows = held._payload.fetch(held._rows[used])
     events = {
         "table": writer.add_table(table.take(pa.array(rows)) if len(used) else held._layout.schema.empty_table()),
-        "ticks": writer.add_array(ticks[rows] if len(used) else ticks),
+        "ticks": writer.add_array(ticks[rows]),
         "times": writer.add_array(held._events.times[used]),
     }
     return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
