@@ -48,7 +48,11 @@ CLAUSES = [
         "the value of an equivalence test cannot be null",
         "an event with a null satisfies no equivalence test",
     ),
-    (AB + "WHERE «[n = 'x']»", "cannot compare an integer with a string", None),
+    (
+        AB + "WHERE «[n = 'x']»",
+        "cannot compare an integer with a string",
+        "'x' is text, and the other side is a number; was another column meant?",
+    ),
     ("PATTERN Shelf WHERE «[tags]»", "a list, map or time of day cannot be compared, only returned", None),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE «partition_contiguity(a, b)» { [tag] }",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from tests.bind.mistakes_in_names import AB, KLEENE
 
-TEXT = "if numbers are meant, convert the column first: one bad value makes a CSV column text"
+TEXT = "if numbers are meant, convert the column first: one value that is no number makes it text"
 TYPES = [
-    (AB + "WHERE «a.n > 'x'»", "cannot compare an integer with a string", None),
+    (
+        AB + "WHERE «a.n > 'x'»",
+        "cannot compare an integer with a string",
+        "'x' is text, and the other side is a number; was another column meant?",
+    ),
     (AB + "WHERE «a.n > '7'»", "cannot compare an integer with a string", "write 7 without quotes"),
     (AB + "WHERE «a.tag = 5»", "cannot compare a string with an integer", f"write '5' in quotes; {TEXT}"),
-    (AB + "WHERE «a.tag = a.n»", "cannot compare a string with an integer", None),
-    (AB + "WHERE «a.tag IN ('x', 5)»", "cannot compare a string with an integer", None),
+    (AB + "WHERE «a.tag = a.n»", "cannot compare a string with an integer", "convert one of the columns first"),
+    (AB + "WHERE «a.tag IN ('x', 5)»", "cannot compare a string with an integer", f"write '5' in quotes; {TEXT}"),
     (AB + "WHERE «a.tag BETWEEN 1 AND 2»", "cannot compare a string with an integer", f"write '1' in quotes; {TEXT}"),
-    (AB + "WHERE «a.ok = 1»", "cannot compare a boolean with an integer", None),
+    (AB + "WHERE «a.ok = 1»", "cannot compare a boolean with an integer", "write TRUE or FALSE"),
+    (AB + "WHERE «a.ok = 'true'»", "cannot compare a boolean with a string", "write TRUE or FALSE"),
+    (AB + "WHERE «a.weight > '-7.5'»", "cannot compare a double with a string", "write -7.5 without quotes"),
+    (AB + "WHERE «1 = 'x'»", "cannot compare an integer with a string", None),
     (
         AB + "WHERE «a.at > '2024-01-01'»",
         "cannot compare a timestamp with a string",

@@ -46,10 +46,10 @@ from ouzel.bind import mistakes
 from ouzel.bind.expressions import Expressions
 from ouzel.bind.literals import Parameters
 from ouzel.bind.mistakes import listed, nearest, quoted
-from ouzel.bind.model import UNKNOWN, Attribute, Bound, Catalog, Component, Intrinsic, Kind, Type, parts
+from ouzel.bind.model import NUMBERS, UNKNOWN, Attribute, Bound, Catalog, Component, Intrinsic, Kind, Type, parts
 from ouzel.bind.names import Place, type_at
 from ouzel.bind.schema import parse_type
-from ouzel.bind.typing import NUMBERS, Typing, common_type, described
+from ouzel.bind.typing import Typing, common_type, described
 from ouzel.errors import QueryError
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Reference, Span

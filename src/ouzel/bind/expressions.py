@@ -16,6 +16,7 @@ from ouzel.bind.model import (
     FLOAT,
     INT,
     NULL,
+    NUMBERS,
     STRING,
     UNKNOWN,
     Aggregation,
@@ -30,7 +31,7 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.bind.names import Names, Place
-from ouzel.bind.typing import NUMBERS, Typing, described, operation
+from ouzel.bind.typing import Typing, described, operation
 from ouzel.lang import syntax
 from ouzel.lang.syntax import IndexKind, Reference, Span
 

@@ -32,6 +32,9 @@ class Kind(Enum):
     OTHER = "list or map"  # carried to the output, never compared
 
 
+NUMBERS = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
+
+
 @dataclass(frozen=True, slots=True)
 class Type:
     """The type of an attribute or expression.

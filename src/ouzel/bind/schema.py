@@ -18,6 +18,7 @@ from ouzel.bind.model import (
     FLOAT,
     INT,
     NULL,
+    NUMBERS,
     OTHER,
     STRING,
     UNKNOWN,
@@ -26,7 +27,7 @@ from ouzel.bind.model import (
     TimeDomain,
     Type,
 )
-from ouzel.bind.typing import NUMBERS, common_type
+from ouzel.bind.typing import common_type
 from ouzel.errors import InputError
 from ouzel.lang.vocabulary import UNIT_OF_WORD
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN, NANOSECONDS_OF_UNIT, decimal_type
+from ouzel.bind.mismatches import hint_for
 from ouzel.bind.mistakes import Source
 from ouzel.bind.model import (
     BOOL,
@@ -27,6 +28,7 @@ from ouzel.bind.model import (
     FLOAT,
     INT,
     NULL,
+    NUMBERS,
     UNKNOWN,
     Aggregation,
     Bound,
@@ -40,7 +42,6 @@ from ouzel.bind.model import (
 )
 from ouzel.lang.syntax import Span
 
-NUMBERS = frozenset({Kind.INT, Kind.FLOAT, Kind.DECIMAL})
 # What a duration may stand beside while it is not known what a tick is.
 _BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}
 _DAY_NS = NANOSECONDS_OF_UNIT["days"]
@@ -193,26 +194,9 @@ class Typing:
 
     def _mismatch(self, target: Type, operand: Bound, operands: Sequence[Bound], span: Span, doing: str) -> Exception:
         found = operand.type
-        kinds = {target.kind, found.kind}
-        hint = None
-        if kinds == {Kind.TIMESTAMP}:
-            hint = "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column"
-            message = f"cannot {doing} a timestamp that has a zone with one that has none"
-            return self.source.mistake(message, span, hint)
-        if Kind.STRING in kinds:
-            text = next((o for o in operands if isinstance(o, Constant) and isinstance(o.value, str)), None)
-            literal = next((o for o in operands if isinstance(o, Constant) and o.type.kind in NUMBERS), None)
-            if kinds & {Kind.DATE, Kind.TIMESTAMP}:
-                hint = "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
-            elif kinds & NUMBERS and text is not None and str(text.value).isdecimal():
-                hint = f"write {text.value!s} without quotes"
-            elif kinds & NUMBERS and literal is not None and text is None:
-                hint = f"write '{literal.value!s}' in quotes"
-                if doing == "compare":
-                    # Quotes alone would be bad advice for amounts of which one is not a number: '9' > '10'.
-                    hint += "; if numbers are meant, convert the column first: one bad value makes a CSV column text"
-        elif kinds == {Kind.DATE, Kind.TIMESTAMP}:
-            hint = "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'"
+        hint = hint_for(target, found, operands, doing)
+        if target.kind is found.kind is Kind.TIMESTAMP:
+            return self.source.mistake(f"cannot {doing} a timestamp that has a zone with one that has none", span, hint)
         return self.source.mistake(f"cannot {doing} {described(target)} with {described(found)}", span, hint)
 
     # ── Durations and ticks ────────────────────────────────────────────────────────────────────────
