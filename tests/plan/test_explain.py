@@ -122,3 +122,24 @@ def test_pictures_tell_the_kernel_and_what_each_rule_did(form: str) -> None:
     picture = ouzel.explain("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", form)
     assert "kernel stacks" in picture and "every match is a path through stacks" in picture
     assert "equivalence_into_key: stacks are partitioned by id" in picture
+
+
+def roles(text: str) -> list[str]:
+    lines = ouzel.explain(text).splitlines()
+    first = lines.index("  roles") + 1
+    return [line.strip() for line in lines[first:] if line.startswith("    ")][: 3 if "[1]" in text else 2]
+
+
+def test_the_roles_of_a_repetition_are_told_once_where_they_are_alike() -> None:
+    alike = "PATTERN SEQ(A+ a[], B b) WHERE [id] AND a.price > 3 WITHIN 10"
+    for text in (alike, alike + " AGG COUNT"):
+        assert roles(text) == ["A+ a[] if a.id IS NOT NULL AND a.price > 3", "B b if b.id IS NOT NULL"]
+    differ = "PATTERN SEQ(A+ a[], B b) WHERE a[1].price > 3 AND a[i].price > 5 WITHIN 10"
+    for text in (differ, differ + " AGG COUNT"):
+        assert roles(text) == ["A a[1] if a[1].price > 3", "A a[i] if a[i].price > 5", "B b"]
+        assert "begin A+ a[]  if a[1].price > 3\n" in ouzel.explain(text)
+
+
+def test_a_compressed_answer_has_its_own_columns() -> None:
+    text = ouzel.explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10 OUTPUT COMPRESSED")
+    assert "transformation\n    end, id, count, graph\n" in text and "OUTPUT COMPRESSED gives a graph" in text

@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ouzel.bind.model import BoundQuery, Component, Conjunct, Edge, EventWindow, TimeWindow
+from ouzel.bind.model import (
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Component,
+    Conjunct,
+    Edge,
+    EventWindow,
+    Intrinsic,
+    TimeWindow,
+)
 from ouzel.lang.syntax import Strategy
+from ouzel.plan.expressions import walk
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
 from ouzel.plan.render import render_conjunct
@@ -80,6 +92,21 @@ def label_of(component: Component) -> str:
     return types if types == component.variable else f"{types} {component.variable}".strip()
 
 
+def roles_of(plan: Plan, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
+    """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+    roles = plan.roles.get(component.position, ())
+    if isinstance(plan, RunPlan):
+        return list(roles), list(plan.later_roles.get(component.position, ()))
+    # Counters have one list for both; what [attr] tests ask of every event is written with Edge.BEGIN there.
+    first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
+    later = [c for c in roles if c.edge is Edge.TAKE or all(_has_no_index(part) for part in c.comparisons)]
+    return first, later
+
+
+def _has_no_index(comparison: Bound) -> bool:
+    return all(part.at is At.SINGLE for part in walk(comparison) if isinstance(part, Attribute | Intrinsic))
+
+
 def window_of(query: BoundQuery) -> str | None:
     """The window in words."""
     if isinstance(query.window, EventWindow):
@@ -115,10 +142,10 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
     conjuncts: list[Conjunct] = []
     first = plan.positives[0].position
     if edge is Edge.BEGIN:
-        conjuncts += plan.roles.get(component.position, ())
+        conjuncts += roles_of(plan, component)[0]
         texts += [f"[{part.label}]" for part in plan.key if component.position != first]
-    if isinstance(plan, RunPlan) and edge is Edge.TAKE:
-        conjuncts += plan.later_roles[component.position]
+    if edge is Edge.TAKE:
+        conjuncts += roles_of(plan, component)[1]
         texts += [f"[{part.label}]" for part in plan.key]
     if edge is Edge.TAKE or (edge is Edge.BEGIN and component.position != first):
         texts += _within(plan)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
-from ouzel.bind.model import EventWindow
+from ouzel.bind.model import At, Conjunct, EventWindow
 from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
-from ouzel.plan.automaton import Automaton, automaton, label_of, window_of
+from ouzel.plan.automaton import Automaton, automaton, label_of, roles_of, window_of
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import KeyWay, Plan
-from ouzel.plan.render import render, render_conjunct
+from ouzel.plan.render import render, render_conjunct, said_of
 
 PICTURE_CHARACTERS = 90
 
@@ -54,7 +55,8 @@ def explanation(plan: Plan) -> Explanation:
     return Explanation(
         name=plan.query.name,
         text=plan.query.text.strip(),
-        automaton=automaton(plan),
+        # Where matches are built, their automaton is the one that runs.
+        automaton=automaton(plan.inner if isinstance(plan, AggregatePlan) and plan.inner is not None else plan),
         operators=tuple(_operators(plan)),
         notes=tuple((note.rule, note.text) for note in plan.notes),
         kernel=kernel,
@@ -176,10 +178,20 @@ def _arrival_operators(plan: IncompletePlan) -> list[OperatorLine]:
 def _roles(plan: Plan) -> list[str]:
     lines = []
     for component in plan.query.components:
-        tests = [render_conjunct(plan.query, c) for c in plan.roles.get(component.position, ())]
-        condition = f" if {' AND '.join(tests)}" if tests else ""
-        lines.append(f"{'!' if component.negated else ''}{label_of(component)}{condition}")
+        first, later = roles_of(plan, component)
+        alike = _conditions(plan, first, At.EVERY)
+        if not component.kleene or alike == _conditions(plan, later, At.EVERY):
+            lines.append(f"{'!' if component.negated else ''}{label_of(component)}{alike}")
+        else:
+            kind = label_of(component).rpartition("+")[0]
+            lines.append(f"{kind} {component.variable}[1]{_conditions(plan, first, At.FIRST)}")
+            lines.append(f"{kind} {component.variable}[i]{_conditions(plan, later, At.CURRENT)}")
     return lines
+
+
+def _conditions(plan: Plan, conjuncts: Sequence[Conjunct], at: At) -> str:
+    tests = [render_conjunct(plan.query, said_of(conjunct, at)) for conjunct in conjuncts]
+    return f" if {' AND '.join(tests)}" if tests else ""
 
 
 def _keys(plan: Plan) -> str:
@@ -211,6 +223,8 @@ def _negation(plan: Plan) -> list[str]:
 
 def _transformation(plan: Plan) -> str:
     query = plan.query
+    if query.output.form is OutputForm.COMPRESSED:
+        return ", ".join(["end", *(".".join(test.path) for test in query.equivalences), "count", "graph"])
     if query.returns is None:
         shown = ", ".join(c.variable for c in plan.positives)
         text = f"start, end, {shown}"

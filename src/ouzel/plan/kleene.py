@@ -75,6 +75,8 @@ def needs_runs(query: BoundQuery) -> str | None:
         return f"under {query.strategy.value} an event decides what happens to every run that reads it"
     if isinstance(query.window, EventWindow):
         return "the window counts events"
+    if query.output.form is OutputForm.COMPRESSED:
+        return "OUTPUT COMPRESSED gives a graph of the matches"
     if query.output.form is not OutputForm.ALL:
         return f"OUTPUT {query.output.form.value.replace('_', ' ')} drops partial matches as soon as one completes"
     return None

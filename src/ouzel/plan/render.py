@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ouzel.bind.model import (
     Aggregation,
     At,
@@ -32,6 +34,19 @@ _INFIX = {"=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"}
 def render_conjunct(query: BoundQuery, conjunct: Conjunct) -> str:
     """A conjunct as it would be written."""
     return " OR ".join(render(query, comparison) for comparison in conjunct.comparisons)
+
+
+def said_of(conjunct: Conjunct, at: At) -> Conjunct:
+    """A conjunct on one event of a component, said of its events at another index."""
+    return replace(conjunct, comparisons=tuple(_said_of(comparison, at) for comparison in conjunct.comparisons))
+
+
+def _said_of(expression: Bound, at: At) -> Bound:
+    if isinstance(expression, Attribute | Intrinsic):
+        return replace(expression, at=at)
+    if isinstance(expression, Operation):
+        return replace(expression, operands=tuple(_said_of(operand, at) for operand in expression.operands))
+    return expression
 
 
 def render(query: BoundQuery, expression: Bound) -> str:
