@@ -11,7 +11,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import stream
-from ouzel.runtime import queryset
+from ouzel.runtime import queryset_merged
 from tests.algebra.agreement import counted
 from tests.queryset.one_by_one import compare
 
@@ -21,7 +21,7 @@ SETS = max(6, int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 80)
 @pytest.mark.parametrize("merge", [True, False])
 def test_random_sets_answer_as_one_by_one(merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small sets too should have a delta that grows into the large segment.
-    monkeypatch.setattr(queryset, "_DELTA_MIN", 6)
+    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
     answers = 0
     for number in range(SETS):
         answers += compare(random.Random(f"set {merge} {number}"), 24, 60, merge=merge)[1]

@@ -11,7 +11,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import step, stream
-from ouzel.runtime import queryset
+from ouzel.runtime import queryset_merged
 from tests.algebra.agreement import counted
 from tests.queryset.one_by_one import compare
 from tests.queryset.test_agreement import TEMPLATE, random_parameters, random_quotes
@@ -21,7 +21,7 @@ PAIRS = S.rename({"price": "low"}).next(S, "name = name.last AND DUR <= 10")
 
 
 def test_random_sets_restored_at_random_points_answer_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queryset, "_DELTA_MIN", 6)
+    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
     answers = 0
     for number in range(4):
         answers += compare(random.Random(f"restored {number}"), 20, 60, restored=0.4)[1]

@@ -52,11 +52,13 @@ class Round:
 class Operator(Enum):
     NEXT = "next"
     FOLD = "fold"
+    # Every later event for which theta holds, each by itself: what a sequence that skips till any match asks for.
+    EACH = "each"
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A `next` or `fold` of a branch."""
+    """A `next` or `fold` of a branch, or a step of a pattern query."""
 
     operator: Operator
     operand: Operand

@@ -31,6 +31,7 @@ from ouzel.kernels.cayuga_tables import (
 _SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
 _SLOT = int(Node.SLOT)
 _KEY_LANE = int(Wait.KEY_LANE)
+_STAYS = int(Wait.STAYS)
 
 _REGISTER_FIRST = int(Edge.REGISTER_FIRST)
 
@@ -374,7 +375,8 @@ def _read(automata, state, events, results, event, moment, taken, made):
                 is_dead = duration > automata.life[wait]
                 if not is_dead and not takes(automata, state, events, instance, event, wait, mask, duration):
                     continue
-                if state.times[instance, _STAMP] != moment:
+                gone = is_dead or automata.waits[wait, _STAYS] == 0
+                if gone and state.times[instance, _STAMP] != moment:
                     state.times[instance, _STAMP] = moment
                     links[taken, _TAKEN] = instance
                     taken += 1

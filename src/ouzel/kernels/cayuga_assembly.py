@@ -130,7 +130,7 @@ def assembled(
         slots = np.array([node.slot for node in pattern.nodes], np.int32)
         mine = slice(None) if len(patterns) == 1 else owners.pattern == number
         slot[1:][mine] = slots[owners.place[mine]]
-    wait_blocks, key = _waits(patterns, owners, edge_count)
+    wait_blocks, key, stays = _waits(patterns, owners, edge_count)
     wait_count = len(key)
     wait = np.concatenate([np.zeros(1, np.int32), owners.wait])
 
@@ -162,6 +162,7 @@ def assembled(
     waits[:, Wait.AN_FIRST] = an.first
     waits[:wait_count, Wait.FINDING] = finding
     waits[:wait_count, Wait.KEY_LANE : Wait.KEY_VALUE_LANE + 1] = key
+    waits[:wait_count, Wait.STAYS] = stays
     table = np.zeros((edge_count + 1, len(Edge)), np.int32)
     table[:edge_count, Edge.TARGET] = target
     table[:, Edge.REGISTER_FIRST] = registers[0]
@@ -191,11 +192,12 @@ def assembled(
 
 def _waits(
     patterns: Sequence[PatternColumns], owners: Owners, edge_count: int
-) -> tuple[list[ConjunctBlock], NDArray[np.int32]]:
-    """The filter predicates of all waits, and by which value of their own instances are found."""
+) -> tuple[list[ConjunctBlock], NDArray[np.int32], NDArray[np.int32]]:
+    """The filter predicates of all waits, by which value of their own instances are found, and whether they stay."""
     blocks: list[ConjunctBlock] = []
     chosen = owners.first_of_wait[1:]
     key = np.full((len(chosen) + 1, 3), -1, np.int32)
+    stays = np.zeros(len(chosen) + 1, np.int32)
     for number, pattern in enumerate(patterns):
         for place in range(1, len(pattern.nodes) - 1):
             ids = np.flatnonzero((owners.pattern[chosen] == number) & (owners.place[chosen] == place))
@@ -204,8 +206,9 @@ def _waits(
             node = pattern.nodes[place]
             if node.key is not None:
                 key[ids + 1] = node.key
+            stays[ids + 1] = node.stays
             blocks += _conjunct_blocks(number, node.conjuncts, owners.row[chosen[ids]], edge_count + ids + 1)
-    return blocks, key
+    return blocks, key, stays
 
 
 class _Conjuncts(NamedTuple):

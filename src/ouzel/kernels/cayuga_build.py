@@ -113,7 +113,7 @@ def _place_words(pattern: PatternColumns, found: Words, waits: Words) -> None:
     for place in range(1, len(pattern.nodes)):
         node = pattern.nodes[place]
         words = _predicate_words(node.conjuncts, pattern)
-        _fold_one(words, 2 * node.slot + (place == len(pattern.nodes) - 1))
+        _fold_one(words, 4 * node.slot + 2 * node.stays + (place == len(pattern.nodes) - 1))
         for part in node.key or (-1,):
             _fold_one(words, part)
         mine = slice((place - 1) * pattern.count, place * pattern.count)

@@ -167,6 +167,8 @@ class NodeColumns(NamedTuple):
     conjuncts: tuple[ConjunctColumns, ...] = ()
     slot: int = 0
     key: Key | None = None
+    # Instances are taken by every event that the filter predicate lets in, not by the first one.
+    stays: bool = False
 
 
 @dataclass(frozen=True)

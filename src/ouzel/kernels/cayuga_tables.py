@@ -82,6 +82,7 @@ class Wait(IntEnum):
     KEY_LANE = 3  # of DYNAMIC: the lane of the event
     KEY_COMPONENT = 4  # and where the instance has the value
     KEY_VALUE_LANE = 5
+    STAYS = 6  # an event that takes an instance leaves it there, for every later one to take
 
 
 class Edge(IntEnum):

@@ -136,6 +136,8 @@ class PlannedNode:
     slot: int = 0
     key: tuple[int, int, int] | None = None
     conditions: tuple[Bound, ...] = ()
+    # Every event that the filter predicate lets in takes the instances here, not the first one only.
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Planner:
             for each in hop.rounds:
                 conditions = (*hop.operand.conditions, *each.theta)
                 places.append(len(nodes))
-                nodes.append(self._node(conditions, source, number))
+                nodes.append(replace(self._node(conditions, source, number), stays=hop.operator is Operator.EACH))
             edges += [PlannedEdge(s, places[0], c, r, "forward", text) for s, c, r, text in entering]
             entering = []
             for place, each in zip(places, hop.rounds, strict=True):

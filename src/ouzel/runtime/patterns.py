@@ -186,6 +186,7 @@ class PatternWriter:
                 self._conjuncts(node.conjuncts) if 0 < place < len(planned.nodes) - 1 else (),
                 node.slot,
                 None if node.key is None else Key(*node.key),
+                node.stays,
             )
             for place, node in enumerate(planned.nodes)
         )

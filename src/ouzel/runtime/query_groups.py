@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +17,18 @@ from ouzel.algebra.binding import bind
 from ouzel.algebra.model import PARAMETERS, BoundStream
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
-from ouzel.bind.model import Attribute, Bound, Catalog, Type, parts
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Type, parts
 from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
 from ouzel.kernels.cayuga_columns import PatternColumns
 from ouzel.plan.linear import Form, PlannedBranch, PlannedConjunct, Planner
+from ouzel.plan.pattern_streams import merged_stream
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.patterns import ConstantKey, Constants, ParameterFrame, PatternWriter, StoredConstants
 
 Known = dict[ConstantKey, tuple[np.ndarray, np.ndarray]]
+# An expression, or a pattern query that stands for one.
+Origin: TypeAlias = AlgebraQuery | BoundQuery
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Group:
     registered: np.ndarray  # the tick after which each query sees events
     alive: np.ndarray
     # What the shape was read from: the template, or the first query of it.
-    origin: AlgebraQuery
+    origin: Origin
     # The columns of a template's parameters.
     parameter_schema: pa.Schema | None = None
 
@@ -114,11 +117,9 @@ class GroupMaker:
         origin = AlgebraQuery(name, expression)
         return self._group(origin, stream, planned, parameters, constants, table, ids, owners, registered)
 
-    def single(
-        self, identity: Any, expression: Stream, params: Mapping[str, Any], owner: Any, registered: int
-    ) -> tuple[Group, bool] | None:
-        """One query, put into the group of its shape, and whether that group is new."""
-        origin = AlgebraQuery(str(identity), expression, params)
+    def single(self, identity: Any, origin: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
+        """One query, put into the group of its shape, and whether that group is new; None where it cannot be merged
+        with others."""
         read = self._shape(origin)
         if read is None:
             return None
@@ -150,13 +151,19 @@ class GroupMaker:
         return group, True
 
     def _shape(
-        self, origin: AlgebraQuery
+        self, origin: Origin
     ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
         """A query with its constants lifted out, those, and what is equal for queries that differ in them only."""
-        bound = origin.bind(self.catalog, time=self.time, type=self.type)
-        (*_, stream) = bound.streams
-        if not is_indexable(bound.streams):
-            return None
+        if isinstance(origin, BoundQuery):
+            found = merged_stream(origin, self.time)
+            if found is None:
+                return None
+            stream = found
+        else:
+            bound = origin.bind(self.catalog, time=self.time, type=self.type)
+            (*_, stream) = bound.streams
+            if not is_indexable(bound.streams):
+                return None
         planned, _ = self._planned(stream, {})
         lifted, constants = _lifted(planned)
         shape = (
@@ -165,7 +172,7 @@ class GroupMaker:
         )
         return stream, lifted, constants, shape
 
-    def restored(self, origin: AlgebraQuery, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
+    def restored(self, origin: Origin, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
         """A group that was stored, with the codes of texts and types as they were then."""
         parameters: tuple[Attribute, ...] = ()
         if parameter_schema is None:
@@ -174,6 +181,7 @@ class GroupMaker:
             stream, planned, lifted, shape = read
             keys = list(lifted)
         else:
+            assert isinstance(origin, AlgebraQuery), "templates are expressions"
             types = {column.name: type_of_arrow(column.type) for column in parameter_schema}
             bound = bind(
                 origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types

@@ -1,7 +1,7 @@
-"""Very many standing queries over one stream: merged automata and indexes, and a place for queries that share nothing.
+"""Very many standing queries over one stream: merged automata and indexes, and sessions for what cannot be merged.
 
-Linear-plus expressions of the algebra are merged into segments: one large, and a small one for what was added since,
-which is merged into the large one when it has grown. All other queries run one by one beside them.
+Linear-plus expressions of the algebra and short sequences are merged (`queryset_merged`); all other queries run in
+sessions beside them (`queryset_sessions`).
 """
 
 from __future__ import annotations
@@ -12,39 +12,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ouzel.algebra.model import Source
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
-from ouzel.bind.model import EventField
 from ouzel.errors import InputError, QueryError
-from ouzel.kernels.cayuga_tables import INT64_MAX, Time, new_events
-from ouzel.plan.linear import Planner
 from ouzel.prepared import Query, as_queries, query
-from ouzel.runtime.automaton_events import Batch, LaneMaker, RowFrame, fingerprints
-from ouzel.runtime.automaton_machine import (
-    chosen_events,
-    joined_events,
-)
-from ouzel.runtime.automaton_results import output_type_of
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.payload import Payload
 from ouzel.runtime.program import event_types, make_program
-from ouzel.runtime.query_groups import Group, GroupMaker, parameter_table
-from ouzel.runtime.queryset_answers import collect, id_array
+from ouzel.runtime.query_groups import Group, parameter_table
 from ouzel.runtime.queryset_figures import bytes_of, counted, explained
-from ouzel.runtime.queryset_segments import Lineage, Members, Segment, with_lanes
+from ouzel.runtime.queryset_merged import Merged
+from ouzel.runtime.queryset_sessions import Sessions, Standing
 from ouzel.runtime.session import EARLIEST, LATEST, Session
-from ouzel.runtime.values import one_array
-
-# A delta larger than this, and than this share of the large segment, is merged into it.
-_DELTA_MIN = 2048
-_DELTA_SHARE = 0.25
-_COMPACT_MIN = 4096
 
 
 class QuerySet:
@@ -90,20 +72,16 @@ class QuerySet:
         self._bounded = bounded
         self._merge = merge
         self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known
-        self._groups: list[Group] = []
-        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that no segment has yet
-        self._segments: list[Segment] = []
-        self._alone: dict[Any, tuple[Session, Any, str]] = {}
         self._places: dict[Any, tuple[Group, int]] = {}
         self._layout: Layout | None = None
+        self._merged: Merged | None = None  # as soon as the columns are known
+        self._beside = Sessions()
+        self._pending: list[tuple[pa.Table, np.ndarray]] = []
         self._watermark = EARLIEST
         self._newest = EARLIEST
         self._delay_ticks = 0
-        self._next_row = 0
         self._finished = False
         self.late = 0
-        self.texts = Coder()
-        self._type_codes = Coder()
         if schema is not None:
             self._settle(schema)
 
@@ -168,31 +146,24 @@ class QuerySet:
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
         if id is not None:
             return self._remove_one(id)
-        removed = 0
         self._waiting = [
             one for one in self._waiting if one[0] != "one" or one[3] != owner or self._forget_place(one[1])
         ]
-        for group in self._groups:
-            if group.owners is None:
-                continue
-            rows = np.flatnonzero(group.alive & (group.owners == owner))
-            group.alive[rows] = False
-            if not group.is_template:
-                for one in group.ids[rows]:
-                    self._forget_place(one)
-            removed += len(rows)
-        mine = [one for one, (_, whose, _) in self._alone.items() if whose == owner]
+        removed = list(self._merged.remove_of(owner)) if self._merged is not None else []
+        for one in removed:
+            self._forget_place(one)
+        mine = [one for one, standing in self._beside.items() if standing.owner == owner]
         for one in mine:
-            del self._alone[one]
-        return removed + len(mine)
+            self._beside.remove(one)
+        return len(removed) + len(mine)
 
     def _forget_place(self, id: Any) -> bool:
         self._places.pop(id, None)
         return False
 
     def _remove_one(self, id: Any) -> int:
-        if id in self._alone:
-            del self._alone[id]
+        if id in self._beside:
+            self._beside.remove(id)
             return 1
         waiting = [one for one in self._waiting if one[0] == "one" and one[1] == id]
         if waiting:
@@ -211,23 +182,20 @@ class QuerySet:
         place = self._places.get(id)
         if place is not None and place is not _NOWHERE:
             return place
-        for group in self._groups:
-            rows = np.flatnonzero((group.ids == id) & group.alive)
-            if len(rows):
-                return group, int(rows[0])
-        return None
+        return None if self._merged is None else self._merged.find(id)
 
     def _check_free(self, ids: Sequence[Any]) -> None:
         if len(ids) == 1:
-            if ids[0] in self._alone or ids[0] in self._places or self._find(ids[0]) is not None:
+            if ids[0] in self._beside or ids[0] in self._places or self._find(ids[0]) is not None:
                 raise InputError(f"there is a query {ids[0]!r} in the set already; remove it first")
             return
         if _has_repetition(ids):
             raise InputError("an id stands twice in the table of queries")
-        taken = set(self._places) | set(self._alone)
-        if not taken and not self._groups:
+        groups = [] if self._merged is None else self._merged.groups
+        taken = set(self._places) | {one for one, _ in self._beside.items()}
+        if not taken and not groups:
             return
-        for group in self._groups:
+        for group in groups:
             taken |= set(group.ids[group.alive].tolist())
         both = taken & set(np.asarray(ids).tolist())
         if both:
@@ -235,58 +203,59 @@ class QuerySet:
 
     def __len__(self) -> int:
         waiting = sum(1 if one[0] == "one" else len(one[4]) for one in self._waiting)
-        return waiting + len(self._alone) + sum(int(group.alive.sum()) for group in self._groups)
+        return waiting + len(self._beside) + (0 if self._merged is None else len(self._merged))
 
     def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
+        assert self._layout is not None and self._merged is not None
         prepared = _prepared(given, params)
-        expression = prepared.expression if isinstance(prepared, AlgebraQuery) else None
-        if expression is not None:
-            made = self._maker.single(id, expression, prepared.params, owner, self._watermark)
+        if isinstance(prepared, AlgebraQuery):
+            origin = AlgebraQuery(str(id), prepared.expression, prepared.params)
+            made = self._merged.maker.single(id, origin, owner, self._watermark)
             if made is not None:
-                group, is_new = made
-                if is_new:
-                    self._check_bounded(group)
-                    self._groups.append(group)
-                row = len(group.ids) - 1
-                self._places[id] = (group, row)
-                self._fresh.setdefault(self._number_of(group), []).append(np.array([row]))
+                self._take_single(id, *made)
                 return
-        assert self._layout is not None
         self._places.pop(id, None)
         program = make_program(
             as_queries({"query": prepared}), self._layout.schema, **self._options, limits=self._limits,
             streaming=not self._bounded,
         )  # fmt: skip
-        session = Session(program)
-        session.advance(self._watermark)
-        self._alone[id] = (session, owner, str(id))
+        if program.queries and prepared.types is None:
+            made = self._merged.pattern(id, program.queries[0], owner, self._watermark)
+            if made is not None:
+                self._take_single(id, *made)
+                return
+        self._beside.add(id, program, owner, self._watermark)
+
+    def _take_single(self, id: Any, group: Group, is_new: bool) -> None:
+        assert self._merged is not None
+        if is_new:
+            self._check_bounded(group)
+        row = len(group.ids) - 1
+        self._places[id] = (group, row)
+        self._merged.add(group, np.array([row]), is_new=is_new)
 
     def _register_template(
         self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
     ) -> None:
-        group = self._maker.template(name, template, table, ids, owners, self._watermark)
+        assert self._merged is not None
+        group = self._merged.maker.template(name, template, table, ids, owners, self._watermark)
         if group is None:
             whose = owners or [None] * len(ids)
             for one, row, owner in zip(ids, table.to_pylist(), whose, strict=True):
                 self._register(one, AlgebraQuery(str(one), template, row), owner, {})
             return
         self._check_bounded(group)
-        self._groups.append(group)
-        self._fresh[len(self._groups) - 1] = [np.arange(len(ids))]
-
-    def _number_of(self, group: Group) -> int:
-        return next(number for number, one in enumerate(self._groups) if one is group)
+        self._merged.add(group, np.arange(len(ids)), is_new=True)
 
     def _check_bounded(self, group: Group) -> None:
-        if self._bounded or not any(branch.hops for branch in group.stream.branches):
+        assert self._merged is not None
+        if self._bounded or not isinstance(group.origin, AlgebraQuery) or self._merged.is_bounded(group):
             return
-        segment = Segment([(group, np.arange(min(len(group.ids), 64)))], self._planner, self._limits, merge=False)
-        if (segment.automata.life[1:] == INT64_MAX).any():
-            raise QueryError(
-                "on a stream next(…) and fold(…) need an upper bound on DUR",
-                text=repr(group.stream.expression),
-                hint="add to theta, for example: AND DUR <= 30 min; or make the set with bounded=True",
-            )
+        raise QueryError(
+            "on a stream next(…) and fold(…) need an upper bound on DUR",
+            text=repr(group.stream.expression),
+            hint="add to theta, for example: AND DUR <= 30 min; or make the set with bounded=True",
+        )
 
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -332,10 +301,11 @@ class QuerySet:
         if self._finished:
             raise InputError("this set of queries is finished; make a new one for another stream")
 
-    def _settle(self, schema: pa.Schema, only: str | None = None) -> None:
+    def _settle(self, schema: pa.Schema, only: str | None = None, coders: tuple[Coder, Coder] | None = None) -> None:
         """The columns are known: everything that waited for them is registered.
 
-        `only` is the type of all events where no column tells it; None: what the queries name.
+        `only` is the type of all events where no column tells it; None: what the queries name. `coders` are those of
+        texts and types, of a set that was stored.
         """
         from ouzel.runtime.engine import duration_ticks
 
@@ -346,13 +316,8 @@ class QuerySet:
         catalog = catalog_of(layout, time_unit=self._options["time_unit"])
         self._layout = layout
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
-        self._planner = Planner(catalog.time.type, indexed=True, many_types=kind is not None)
-        self._maker = GroupMaker(catalog, time, kind, self._planner, self.texts, self._type_codes)
-        self._lane_maker = LaneMaker(self._planner.lanes, self.texts, self._type_codes)
-        self._payload = Payload()
-        self._pending: list[tuple[pa.Table, np.ndarray]] = []
-        self._events = new_events(0, 0, 0)
-        self._rows = np.empty(0, np.int64)
+        texts, type_codes = coders or (Coder(), Coder())
+        self._merged = Merged(layout, catalog, self._limits, merge=self._merge, texts=texts, type_codes=type_codes)
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one[0] == "one":
@@ -371,22 +336,18 @@ class QuerySet:
         return found
 
     def _advance(self, until: int) -> dict[Any, pa.Table]:
+        assert self._merged is not None
         self._watermark = until
         answers: dict[Any, list[pa.Table]] = {}
         ready = self._take_ready(until)
-        self._bring_up_to_date()
+        self._merged.bring_up_to_date()
+        self._beside.open()
         if ready is not None:
-            table, ticks = ready
-            for session, _, _ in self._alone.values():
-                session.push(table)
-            if self._segments:
-                self._read(table, ticks, answers)
-        for id, (session, _, _) in self._alone.items():
-            (answer,) = session.advance(until).values()
-            if answer.num_rows:
-                tagged = answer.add_column(0, "query", id_array([id] * answer.num_rows))
-                answers.setdefault(id, []).append(tagged)
-        self._forget(until)
+            self._beside.push(ready[0])
+            self._merged.read(*ready, answers)
+        for id, answer in self._beside.advance(until):
+            answers.setdefault(id, []).append(answer)
+        self._merged.forget(until)
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
 
     def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
@@ -401,116 +362,6 @@ class QuerySet:
         ready = int(np.searchsorted(ticks, until, side="right"))
         self._pending = [(table.slice(ready), ticks[ready:])] if ready < len(ticks) else []
         return (table.slice(0, ready), ticks[:ready]) if ready else None
-
-    def _read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
-        assert self._layout is not None
-        numbers = np.arange(self._next_row, self._next_row + len(ticks))
-        self._next_row += len(ticks)
-        batch = Batch(table, ticks, ticks, ticks, fingerprints(numbers))
-        frame = RowFrame(batch, lambda name: name)
-        types = None
-        if self._layout.type is not None:
-            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
-        events = self._lane_maker.events(batch, None, frame, types)
-        base = self._payload.append(table, ticks)
-        first = len(self._rows)
-        self._events = joined_events([with_lanes(self._events, events), events]) if first else events
-        self._rows = np.concatenate([self._rows, np.arange(base, base + len(ticks))])
-        self._lane_maker.rank(self._events)
-        for segment in self._segments:
-            segment.machine.events = self._events
-            results = segment.machine.read(first, len(self._rows), "of the set")
-            if results.count[0]:
-                collect(self, segment, results, answers)
-
-    # ── Whom results ask for their events ──────────────────────────────────────────────────────────
-
-    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table that holds the rows of some events, and where in it they stand."""
-        table, _, rows = self._payload.fetch(self._rows[events])
-        return table, rows
-
-    def column_of(self, source: Source, name: str) -> str:
-        """The column of that table that holds an attribute."""
-        return name
-
-    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
-        """When events began or ended."""
-        found: np.ndarray = self._events.times[events, Time.START if field is EventField.START else Time.END]
-        return found
-
-    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
-        """The type of an attribute, as the input has it."""
-        assert self._layout is not None
-        found = self._layout.schema.field(path[0]).type
-        for name in path[1:]:
-            found = found.field(name).type
-        return found
-
-    @property
-    def time_type(self) -> pa.DataType:
-        """The type of the column of times."""
-        assert self._layout is not None
-        return self._layout.schema.field(self._layout.time).type
-
-    # ── Segments ───────────────────────────────────────────────────────────────────────────────────
-
-    def _bring_up_to_date(self) -> None:
-        """Put what was added into the delta, and the delta into the large segment where it has grown."""
-        self._shed()
-        if not self._fresh:
-            return
-        fresh = [(self._groups[number], np.concatenate(rows)) for number, rows in self._fresh.items()]
-        self._fresh = {}
-        large = self._segments[0].size if self._segments else 0
-        delta = self._segments[1].size if len(self._segments) > 1 else 0
-        grown = delta + sum(len(rows) for _, rows in fresh)
-        if not self._segments or grown > max(_DELTA_MIN, _DELTA_SHARE * large):
-            self._segments = [self._rebuilt([segment.lineage() for segment in self._segments], fresh)]
-        else:
-            older = [segment.lineage() for segment in self._segments[1:]]
-            self._segments = [self._segments[0], self._rebuilt(older, fresh)]
-
-    def _shed(self) -> None:
-        """Build anew, without them, where most queries of a segment were removed."""
-        for number, segment in enumerate(self._segments):
-            alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
-            if segment.size > 64 and 2 * alive < segment.size:
-                self._segments[number] = self._rebuilt([segment.lineage()], [])
-
-    def _rebuilt(self, older: Sequence[Lineage], fresh: Members) -> Segment:
-        members: dict[int, tuple[Group, list[np.ndarray]]] = {}
-        for group, rows in [pair for segment in older for pair in segment.members] + fresh:
-            kept = rows[group.alive[rows]]
-            if len(kept):
-                members.setdefault(id(group), (group, []))[1].append(kept)
-        joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
-        segment = Segment(joined, self._planner, self._limits, merge=self._merge)
-        segment.machine.events = with_lanes(self._events, self._planner.lanes)
-        self._events = segment.machine.events
-        segment.inherit(older)
-        return segment
-
-    def _forget(self, until: int) -> None:
-        if not self._segments:
-            return
-        life = max(segment.life for segment in self._segments)
-        if life == INT64_MAX or until == LATEST:
-            return
-        dead_until = max(EARLIEST, until + 1 - life)
-        self._payload.forget(dead_until)
-        dead = int(np.searchsorted(self._events.end, dead_until, side="right"))
-        if dead > _COMPACT_MIN and 2 * dead > len(self._rows):
-            from ouzel.kernels import cayuga_lists
-
-            for segment in self._segments:
-                cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)
-                state = segment.machine.state
-                np.maximum(state.slots - dead, 0, out=state.slots)
-            self._events = chosen_events(self._events, slice(dead, None))
-            self._rows = self._rows[dead:].copy()
-            for segment in self._segments:
-                segment.machine.events = self._events
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
@@ -540,50 +391,52 @@ class QuerySet:
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
-        found = [int(ticks.min()) for _, ticks in self._pending if len(ticks)] if self._layout is not None else []
-        found += [d for session, _, _ in self._alone.values() if (d := session.next_deadline) is not None]
-        return min(found, default=None)
+        found = [int(ticks.min()) for _, ticks in self._pending if len(ticks)]
+        deadline = self._beside.next_deadline
+        return min(found if deadline is None else [*found, deadline], default=None)
 
-    def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Session]]:
+    def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Standing]]:
         """For each template, and each query or shape of queries, a name and what answers it; or for one query alone."""
-        for group in self._groups:
+        for group in [] if self._merged is None else self._merged.groups:
             rows = group.alive if id is None else group.alive & (group.ids == id)
             if np.any(rows):
                 yield group.name if group.is_template else group.ids[np.argmax(rows)], group
-        for one, (session, _, _) in self._alone.items():
+        for one, standing in self._beside.items():
             if id is None or one == id:
-                yield one, session
+                yield one, standing
 
-    def answer_schema(self, part: Group | Session) -> pa.Schema:
+    def answer_schema(self, part: Group | Standing) -> pa.Schema:
         """The columns of the answers that a part gives, after `query`."""
-        if isinstance(part, Session):
-            (schema,) = part.schemas.values()
+        if isinstance(part, Standing):
+            (schema,) = Session(part.program).schemas.values()
             return schema
-        first = part.stream.branches[0]
-        columns = [pa.field(n, output_type_of(first, n, self.column_type)) for n in part.stream.columns]
-        return pa.schema([pa.field("start", self.time_type), pa.field("end", self.time_type), *columns])
+        assert self._merged is not None
+        return self._merged.schema_of(part.stream)
 
     @property
     def statistics(self) -> dict[str, int]:
         """What the kernel counted, over all segments."""
-        sizes = {"queries": len(self), "segments": len(self._segments), "alone": len(self._alone)}
-        return sizes | counted(self._segments)
+        segments = [] if self._merged is None else self._merged.segments
+        sizes = {"queries": len(self), "segments": len(segments), "alone": len(self._beside)}
+        return sizes | counted(segments)
 
     @property
     def bytes(self) -> int:
         """How much memory queries take: constants, automata and indexes, without events and instances."""
-        return bytes_of(self._segments) + sum(group.bytes for group in self._groups)
+        if self._merged is None:
+            return 0
+        return bytes_of(self._merged.segments) + sum(group.bytes for group in self._merged.groups)
 
     def explain(self) -> str:
-        """The indexes and how large they are."""
-        if self._layout is not None:
-            self._bring_up_to_date()
+        """The indexes and how large they are, and what else queries share."""
         lines = [f"{len(self):,} queries"]
-        for number, segment in enumerate(self._segments):
-            title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
-            lines += ["", title, *explained(segment)]
-        if self._alone:
-            lines += ["", f"{len(self._alone):,} queries that share nothing run one by one"]
+        if self._merged is not None:
+            self._merged.bring_up_to_date()
+            for number, segment in enumerate(self._merged.segments):
+                title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
+                lines += ["", title, *explained(segment)]
+        if len(self._beside):
+            lines += ["", *self._beside.explained()]
         return "\n".join(lines)
 
 

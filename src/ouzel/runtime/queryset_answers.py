@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ouzel.algebra.model import PARAMETERS, Source, may_repeat
 from ouzel.bind.model import Attribute
@@ -18,7 +17,7 @@ from ouzel.runtime.automaton_results import Host, ResultFrame, output_type_of, w
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.query_groups import Group
 from ouzel.runtime.queryset_segments import Segment
-from ouzel.runtime.values import to_engine
+from ouzel.runtime.values import one_array, to_engine
 
 
 class SetHost(Host, Protocol):
@@ -117,6 +116,11 @@ def id_array(ids: Iterable[Any]) -> pa.Array:
 
 def _by_query(table: pa.Table) -> Iterable[tuple[Any, pa.Table]]:
     """A table of several queries' answers, apart."""
-    column = table.column("query")
-    for value in pc.unique(column).to_pylist():
-        yield value, table.filter(pc.equal(column, value))
+    coded = one_array(table.column("query")).dictionary_encode()
+    codes = coded.indices.to_numpy()
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        table, codes = table.take(pa.array(order)), codes[order]
+    first = np.searchsorted(codes, np.arange(len(coded.dictionary) + 1))
+    for number, value in enumerate(coded.dictionary.to_pylist()):
+        yield value, table.slice(first[number], first[number + 1] - first[number])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ouzel.bind.model import BoundQuery
 from ouzel.kernels.cayuga_tables import Counter, Finding, Found, Wait
 from ouzel.runtime.queryset_segments import Segment
 
@@ -45,9 +46,10 @@ def explained(segment: Segment) -> list[str]:
     automata = segment.automata
     patterns = sum(len(group.planned) for group, _ in segment.members)
     separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)
+    sequences = sum(len(rows) for group, rows in segment.members if isinstance(group.origin, BoundQuery))
     dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
     return [
-        f"  {segment.size:,} queries of {patterns:,} shapes",
+        f"  {segment.size:,} queries of {patterns:,} shapes, {sequences:,} of them patterns",
         f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, "
         f"for {separate:,} nodes of single automata",
         f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "

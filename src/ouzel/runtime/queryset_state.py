@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import decode, encode
+from ouzel.bind.codec import decode as decode_bound
+from ouzel.bind.codec import encode as encode_bound
+from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, StateError
 from ouzel.kernels.cayuga_tables import INT64_MAX, Time
-from ouzel.runtime.automaton_events import Batch, RowFrame
 from ouzel.runtime.coding import Coder
+from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.query_groups import Group, StoredGroup, objects
-from ouzel.runtime.session import EARLIEST, Session
+from ouzel.runtime.query_groups import Group, Origin, StoredGroup, objects
+from ouzel.runtime.session import EARLIEST
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import one_array
 
 if TYPE_CHECKING:
     from ouzel.runtime.queryset import QuerySet
+    from ouzel.runtime.queryset_merged import Merged
     from ouzel.runtime.queryset_segments import Lineage
 
 KIND = "query set"
@@ -49,12 +51,14 @@ def dump(held: QuerySet) -> bytes:
     if held._layout is None:
         raise InputError("there is nothing to snapshot before the first push(), unless the set was given schema=")
     held._must_be_open()
-    held._bring_up_to_date()
+    merged, layout = held._merged, held._layout
+    assert merged is not None
+    merged.bring_up_to_date()
     writer = Writer()
-    kept = {id(group): np.flatnonzero(group.alive) for group in held._groups}
-    groups = [group for group in held._groups if len(kept[id(group)])]
-    layout = held._layout
-    lineages, events = _dump_instances(held, writer, {id(group): n for n, group in enumerate(groups)})
+    kept = {id(group): np.flatnonzero(group.alive) for group in merged.groups}
+    groups = [group for group in merged.groups if len(kept[id(group)])]
+    numbers = {id(group): n for n, group in enumerate(groups)}
+    lineages, events = _dump_instances(merged, layout, held._watermark, writer, numbers)
     head = {
         "kind": KIND,
         "form": FORM,
@@ -67,17 +71,14 @@ def dump(held: QuerySet) -> bytes:
         "watermark": held._watermark,
         "newest": held._newest,
         "delay_ticks": held._delay_ticks,
-        "next_row": held._next_row,
+        "next_row": merged.next_row,
         "late": held.late,
-        "coders": [_dump_coder(coder, writer) for coder in (held.texts, held._type_codes)],
+        "coders": [_dump_coder(coder, writer) for coder in (merged.texts, merged.type_codes)],
         "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
         "segments": lineages,
         "events": events,
         "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in held._pending],
-        "alone": [
-            [_plain(one), _plain(owner), name, writer.add_bytes(session.snapshot())]
-            for one, (session, owner, name) in held._alone.items()
-        ],
+        "beside": held._beside.dump(writer, _plain),
     }
     return writer.finish(head)
 
@@ -89,12 +90,17 @@ def _dump_coder(coder: Coder, writer: Writer) -> list[Any]:
 
 def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any]:
     origin = group.origin
-    # Dates and decimals have no place in JSON.
-    params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
+    stored: dict[str, Any] = {"name": origin.name}
+    if isinstance(origin, BoundQuery):
+        stored["pattern"] = encode_bound(origin)
+    else:
+        # Dates and decimals have no place in JSON.
+        params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
+        stored |= {"expression": encode(origin.expression), "params": params}
     integers = group.ids.dtype.kind in "iu"
     schema = group.parameter_schema
     return {
-        "origin": {"name": origin.name, "expression": encode(origin.expression), "params": params},
+        "origin": stored,
         "parameter_schema": None if schema is None else writer.add_table(schema.empty_table()),
         "known": [[writer.add_array(array[rows]) for array in pair] for pair in group.known.values()],
         "parameter_columns": [
@@ -108,20 +114,20 @@ def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any
 
 
 def _dump_instances(
-    held: QuerySet, writer: Writer, numbers: Mapping[int, int]
+    merged: Merged, layout: Layout, watermark: int, writer: Writer, numbers: Mapping[int, int]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """What waits in the automata, and the events that it refers to."""
-    assert held._layout is not None
-    lineages = [_waiting(segment.lineage(), _dead_until(held)) for segment in held._segments]
+    dead_until = _dead_until(merged, watermark)
+    lineages = [_waiting(segment.lineage(), dead_until) for segment in merged.segments]
     slots = np.concatenate([one.instances["slots"].ravel() for one in lineages] or [np.empty(0, np.int32)])
     # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
-    used = np.unique(slots[(slots >= 0) & (slots < len(held._rows))])
-    used = used[held._events.end[used] > _dead_until(held)]
-    table, ticks, rows = held._payload.fetch(held._rows[used])
+    used = np.unique(slots[(slots >= 0) & (slots < len(merged.rows))])
+    used = used[merged.events.end[used] > dead_until]
+    table, ticks, rows = merged.payload.fetch(merged.rows[used])
     events = {
-        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else held._layout.schema.empty_table()),
+        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else layout.schema.empty_table()),
         "ticks": writer.add_array(ticks[rows]),
-        "times": writer.add_array(held._events.times[used]),
+        "times": writer.add_array(merged.events.times[used]),
     }
     return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
 
@@ -132,10 +138,10 @@ def _waiting(one: Lineage, dead_until: int) -> Lineage:
     return one._replace(instances={name: array[kept] for name, array in one.instances.items()})
 
 
-def _dead_until(held: QuerySet) -> int:
+def _dead_until(merged: Merged, watermark: int) -> int:
     """The tick up to which rows may have been let go."""
-    life = max((segment.life for segment in held._segments), default=INT64_MAX)
-    return EARLIEST if life == INT64_MAX else max(EARLIEST, held._watermark + 1 - life)
+    life = max((segment.life for segment in merged.segments), default=INT64_MAX)
+    return EARLIEST if life == INT64_MAX else max(EARLIEST, watermark + 1 - life)
 
 
 def _dump_lineage(one: Lineage, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
@@ -181,8 +187,8 @@ def _plain(value: Any) -> Any:
 
 def held_events(held: QuerySet) -> int:
     """How many events are held in memory, over all queries."""
-    merged = len(held._rows) + sum(len(ticks) for _, ticks in held._pending)
-    return merged + sum(session.held_events for session, _, _ in held._alone.values())
+    merged = 0 if held._merged is None else len(held._merged.rows)
+    return merged + sum(len(ticks) for _, ticks in held._pending) + held._beside.held_events
 
 
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
@@ -215,27 +221,29 @@ def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
         bounded=head["bounded"],
         merge=head["merge"],
     )
-    held.texts, held._type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
-    held._settle(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"]))), head["only_type"])
+    texts, type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"])))
+    held._settle(schema, head["only_type"], (texts, type_codes))
+    merged = held._merged
+    assert merged is not None
     held._watermark, held._newest = head["watermark"], head["newest"]
-    held._next_row, held.late = head["next_row"], head["late"]
-    held._groups = [_load_group(held, reader, one) for one in head["groups"]]
-    for group in held._groups:
+    merged.next_row, held.late = head["next_row"], head["late"]
+    merged.groups = [_load_group(merged, reader, one) for one in head["groups"]]
+    for group in merged.groups:
         if not group.is_template:
             held._places |= {one: (group, row) for row, one in enumerate(group.ids.tolist())}
-    _load_events(held, reader, head["events"])
-    lineages = [_load_lineage(held._groups, reader, one) for one in head["segments"]]
-    if held._groups:
-        held._segments = [held._rebuilt(lineages, [])]
+    table, ticks, times = (head["events"][name] for name in ("table", "ticks", "times"))
+    if len(reader.array(ticks)):
+        merged.load_events(reader.table(table), reader.array(ticks), reader.array(times))
+    lineages = [_load_lineage(merged.groups, reader, one) for one in head["segments"]]
+    if merged.groups:
+        merged.segments = [merged.rebuilt(lineages, [])]
     held._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
-    for one, owner, name, stored in head["alone"]:
-        held._alone[one] = (Session.restore(reader.bytes(stored)), owner, name)
+    held._beside.load(reader, head["beside"])
     return held
 
 
-def _load_group(held: QuerySet, reader: Reader, head: Mapping[str, Any]) -> Group:
-    name, expression, params = (head["origin"][key] for key in ("name", "expression", "params"))
-    values = {} if params is None else reader.table(params).to_pylist()[0]
+def _load_group(merged: Merged, reader: Reader, head: Mapping[str, Any]) -> Group:
     schema, ids, owners = head["parameter_schema"], head["ids"], head["owners"]
     ints, floats, nulls = reader.arrays(head["parameter_columns"])
     stored = StoredGroup(
@@ -246,26 +254,17 @@ def _load_group(held: QuerySet, reader: Reader, head: Mapping[str, Any]) -> Grou
         owners=None if owners is None else objects(owners),
         registered=reader.array(head["registered"]),
     )
-    origin = AlgebraQuery(name, decode(expression), values)
-    return held._maker.restored(origin, None if schema is None else reader.table(schema).schema, stored)
+    origin = _load_origin(reader, head["origin"])
+    return merged.maker.restored(origin, None if schema is None else reader.table(schema).schema, stored)
 
 
-def _load_events(held: QuerySet, reader: Reader, head: Mapping[str, int]) -> None:
-    """The rows behind instances, and their lanes made anew."""
-    layout = held._layout
-    assert layout is not None
-    table, ticks, times = reader.table(head["table"]), reader.array(head["ticks"]), reader.array(head["times"])
-    if not len(ticks):
-        return
-    batch = Batch(table, ticks, ticks, ticks, times[:, Time.PRINT :])
-    types = None
-    if layout.type is not None:
-        types = pc.cast(one_array(table.column(layout.type)), pa.large_string())
-    held._events = held._lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
-    held._events.times[:] = times
-    held._lane_maker.rank(held._events)
-    held._payload.append(table, ticks)
-    held._rows = np.arange(len(ticks))
+def _load_origin(reader: Reader, head: Mapping[str, Any]) -> Origin:
+    if "pattern" in head:
+        found = decode_bound(head["pattern"])
+        assert isinstance(found, BoundQuery)
+        return found
+    values = {} if head["params"] is None else reader.table(head["params"]).to_pylist()[0]
+    return AlgebraQuery(head["name"], decode(head["expression"]), values)
 
 
 def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Lineage:

@@ -6,6 +6,7 @@ which are late, and keeps everything that must survive in one snapshot.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,21 @@ class Session:
             if producer.into in query.sources:
                 wide = widen_matches(matches, moments, producer, self._layouts[query.name])
                 self._runners[query.name].stage(wide, moments[1])
+
+    def drop(self, name: str) -> bool:
+        """Let a query go, if nothing else here needs it: aggregates may be counted together with others."""
+        query = next((query for query in self._program.queries if query.name == name), None)
+        if query is not None and (query.aggregates or query.into is not None):
+            return False
+        self._program = replace(
+            self._program,
+            queries=tuple(query for query in self._program.queries if query.name != name),
+            algebra=tuple(expression for expression in self._program.algebra if expression.name != name),
+        )
+        self._stored_program = None
+        for known in (self._runners, self._allowances, self.late_by_query):
+            del known[name]
+        return True
 
     def finish(self) -> dict[str, pa.Table]:
         """The input has ended: match what is held and let time run on to its end."""

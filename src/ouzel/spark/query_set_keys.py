@@ -8,7 +8,7 @@ from ouzel.algebra.model import CURRENT, BoundStream, Branch, Round
 from ouzel.bind.model import Attribute, Bound, Kind, Operation
 from ouzel.runtime.query_groups import Group
 from ouzel.runtime.queryset import QuerySet
-from ouzel.runtime.session import Session
+from ouzel.runtime.queryset_sessions import Standing
 from ouzel.spark.keys import keys_of
 from ouzel.spark.slices import is_about_single_events
 
@@ -24,7 +24,7 @@ def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
     return found
 
 
-def key_of(part: Group | Session) -> frozenset[str] | None:
+def key_of(part: Group | Standing) -> frozenset[str] | None:
     """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
     if isinstance(part, Group):
         return _key_of_stream(part.stream)
