@@ -143,6 +143,7 @@ def test_late_events_are_counted() -> None:
     [
         ([], "{}}", "line 1 is not JSON"),
         ([], "[1]", "one JSON object a line"),
+        (["--input-format", "csv"], "ts,type\n1,A\n2\n", "line 3: 1 value where the header names 2 columns: 2;"),
         ([], "", "no event came"),
         (["--input", "nowhere.jsonl"], "", "to watch"),
         (["--columns", "x"], "", "NAME:TYPE"),

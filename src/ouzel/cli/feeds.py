@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 from ouzel.cli.sources import Source, kind_of
 from ouzel.errors import InputError
 from ouzel.runtime.inputs import SUFFIXES, as_table
+from ouzel.runtime.unreadable import ragged, shown
 
 CHUNK_BYTES = 1 << 20
 
@@ -112,9 +113,11 @@ class Lines:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InputError(f"line {number} is not JSON: {error}: {_shown(line)}") from None
+                raise InputError(f"line {number} is not JSON: {error}: {shown(_text(line))}") from None
             if not isinstance(row, dict):
-                raise InputError(f"line {number} is no event: one JSON object a line is needed, not {_shown(line)}")
+                raise InputError(
+                    f"line {number} is no event: one JSON object a line is needed, not {shown(_text(line))}"
+                )
             rows.append(row)
         if self._schema is None:
             return as_table(rows)
@@ -130,8 +133,10 @@ class Lines:
         return pa.table(columns)
 
     def _from_csv(self, lines: list[bytes]) -> pa.Table:
+        first = self._line + 1
         if self._header is None:
             self._header, *lines = lines
+            first += 1
         names = next(csv.reader(io.StringIO(self._header.decode("utf-8-sig"))))
         known = {} if self._schema is None else {one.name: one.type for one in self._schema}
         if not lines:
@@ -143,12 +148,15 @@ class Lines:
                 convert_options=pa_csv.ConvertOptions(column_types=known, strings_can_be_null=True),
             )
         except pa.ArrowInvalid as error:
-            raise InputError(f"the lines from {self._line + 1} on cannot be read as CSV: {error}") from None
+            for number, line in enumerate(lines, start=first):
+                values = next(csv.reader([_text(line)]))
+                if len(values) != len(names):
+                    raise InputError(f"line {number}: {ragged(len(values), len(names), _text(line))}") from None
+            raise InputError(f"the lines from {first} on cannot be read as CSV: {error}") from None
 
 
-def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", "replace").strip()
-    return text if len(text) <= 80 else text[:79] + "…"
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 def _growing(path: Path) -> Callable[[], bytes | None]:

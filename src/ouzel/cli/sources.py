@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from ouzel.errors import InputError
 from ouzel.runtime.inputs import SUFFIXES, as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
+from ouzel.runtime.unreadable import unreadable
 
 BATCH_ROWS = 1 << 16
 # Formats whose columns can be read one at a time, so that a first look at the times is cheap.
@@ -63,7 +64,7 @@ class Source:
         try:
             return work()
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OSError) as error:
-            raise InputError(f"'{self.path}' cannot be read as {self.kind}: {error}") from None
+            raise unreadable(self.path, self.kind, error) from None
 
 
 def find_sources(given: Sequence[str]) -> list[Source]:

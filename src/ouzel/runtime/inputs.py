@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ouzel.errors import InputError
 from ouzel.runtime.arrays import array_of
+from ouzel.runtime.unreadable import unreadable
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -133,7 +134,7 @@ def _read(path: Path) -> pa.Table:
     try:
         return ds.dataset(path, format=kind).to_table()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
-        raise InputError(f"'{path}' cannot be read as {kind}: {error}") from None
+        raise unreadable(path, kind, error) from None
 
 
 def _from_dicts(rows: list[Any]) -> pa.Table:
@@ -174,8 +175,10 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         readable = _parse_times(column, time)
     else:
+        hint = "; multiply it to whole ticks, such as milliseconds" if pa.types.is_floating(kind) else ""
         raise InputError(
-            f"the time column '{time}' is of type {kind}; it must be a timestamp, a date, an integer or ISO 8601 text"
+            f"the time column '{time}' is of type {kind}; it must be a timestamp, a date, an integer or ISO 8601 "
+            f"text{hint}"
         )
     return table.set_column(table.column_names.index(time), time, readable)
 
