@@ -98,5 +98,9 @@ class EmptyAnswerWarning(UserWarning):
     """A query found nothing in an input that ends, for a plain reason such as a misspelt type; the message tells it."""
 
 
+class ModelWarning(UserWarning):
+    """A loss model speaks of a component that no query has, perhaps by a misspelt name; the message tells which."""
+
+
 class StateError(OuzelError):
     """A snapshot cannot be read: damaged, cut short, of a newer version, or of another query."""

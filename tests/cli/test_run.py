@@ -22,6 +22,7 @@ import ouzel
 from ouzel.cli import sources
 from ouzel.cli.app import application
 from ouzel.cli.results import Results, json_line
+from ouzel.loss import Exponential
 
 THEFT = (
     "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 100 RETURN Theft(a.tag AS tag, c.ts - a.ts AS took)"
@@ -333,3 +334,25 @@ def test_a_misspelt_type_is_told_unless_quiet(run: Run, tmp_path: Path) -> None:
         "\n", " "
     )
     assert "Shelf" not in run("run", misspelt, "-i", path, "--quiet").stderr
+
+
+def test_the_summary_counts_what_there_is(run: Run, tmp_path: Path) -> None:
+    events = store(tmp_path / "a.jsonl", [*EVENTS, {"ts": 8, "type": None, "tag": "tea"}])
+    assert run("run", THEFT, "-i", events).stderr.startswith("6 events (1 without a type), 1 match in ")
+    pairs = "PATTERN SEQ(Shelf a, Exit c) WITHIN 100"
+    assert run("run", pairs + " AGG COUNT", "-i", events).stderr.startswith("6 events (1 without a type), 2 rows in ")
+    assert ", 2 rows in " in run("run", pairs + " OUTPUT COMPRESSED", "-i", events).stderr
+
+
+def test_a_loss_model_comes_from_a_file(run: Run, tmp_path: Path) -> None:
+    events = store(tmp_path / "a.csv", EVENTS)
+    model = ouzel.LossModel(0.1, gaps={"b": Exponential(5), "c": Exponential(5)}, priors={"a": 0.9})
+    (tmp_path / "model.json").write_text(model.to_json(), encoding="utf-8")
+    lossy = "PATTERN SEQ(Shelf a, Register b, Exit c) WHERE [tag] WITHIN 100 THRESHOLD 0.01 OUTPUT BEST"
+    found = run("run", lossy, "-i", events, "--model", tmp_path / "model.json")
+    assert [json.loads(line)["missing"] for line in found.stdout.splitlines()] == [[], ["b"]]
+    without = run("run", lossy, "-i", events)
+    assert without.exit_code == 1 and "must know what the stream loses" in without.stderr
+    (tmp_path / "model.json").write_text("{", encoding="utf-8")
+    broken = run("run", lossy, "-i", events, "--model", tmp_path / "model.json")
+    assert broken.exit_code == 1 and "not a loss model in JSON" in broken.stderr

@@ -32,6 +32,18 @@ def test_what_is_plainly_in_the_way_is_told(query: str, reason: str) -> None:
         assert ouzel.match(TIMED, query).num_rows == 0
 
 
+def test_events_without_a_type_are_counted() -> None:
+    """They play no component, as a filter on a null column would have it."""
+    events = pa.table({"type": pa.array(["A", None, None], pa.string()), "ts": [1, 2, 3]})
+    with pytest.warns(
+        ouzel.EmptyAnswerWarning, match=r"in its column 'type' \(2 events have no type at all\); the types"
+    ):
+        assert ouzel.match(events, "PATTERN SEQ(A a, Boat b) WITHIN 9").num_rows == 0
+    with pytest.warns(ouzel.EmptyAnswerWarning, match=r"\(1 event has no type at all\)$"):
+        assert ouzel.match(events.slice(1, 1), "PATTERN SEQ(A a, Boat b) WITHIN 9").num_rows == 0
+    assert ouzel.match(events, "PATTERN SEQ(A a, A b) WITHIN 9").num_rows == 0
+
+
 @pytest.mark.parametrize(("unit", "tick"), [("s", "us"), ("ms", "us"), ("us", "us"), ("ns", "ns")])
 def test_a_window_without_a_unit_is_told_in_ticks_however_times_are_stored(unit: str, tick: str) -> None:
     # pyarrow reads the times of a CSV file as seconds.

@@ -19,6 +19,7 @@ EXPORTED = [
     "LimitError",
     "LimitWarning",
     "LossModel",
+    "ModelWarning",
     "OuzelError",
     "Query",
     "QueryError",

@@ -3,6 +3,8 @@ the engine is fed or what it prunes."""
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -62,6 +64,16 @@ def rows(table: pa.Table) -> list[str]:
 def test_models_that_do_not_say_enough(query: str, model: LossModel | None, told: str) -> None:
     with pytest.raises(InputError, match=told):
         ouzel.match(readings(10, 2), query, type=None, model=model)
+
+
+def test_names_that_no_component_has_are_told() -> None:
+    model = LossModel(0.1, gaps={"y": Exponential(400), "z": Gamma(3, 50)}, component_loss={"zz": 0.2})
+    told = "component_loss of the loss model has 'zz', which is no component of these queries; did you mean 'z'?"
+    with pytest.warns(ouzel.ModelWarning, match=told):
+        ouzel.match(readings(10, 2), THEFT, type=None, model=model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ouzel.match(readings(10, 2), {"a": THEFT, "b": THEFT.replace("z", "zz")}, type=None, model=model)
 
 
 def test_an_engine_asks_for_its_model_before_the_first_event() -> None:

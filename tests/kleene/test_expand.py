@@ -131,10 +131,12 @@ def test_more_matches_than_can_be_listed_are_refused_with_advice() -> None:
     events = pa.table({"type": ["A"] * 200 + ["B"], "ts": range(201)})
     text = "PATTERN SEQ(A+ a[], B b) WITHIN 1000 OUTPUT COMPRESSED"
     rows = ouzel.match(events, text)
-    with pytest.raises(ouzel.LimitError, match=r"about 10\^60 matches.*first=.*sample="):
+    with pytest.raises(ouzel.LimitError, match=r"about 10\^60 matches.*first ones.*sample"):
         ouzel.expand(rows, text)
     assert ouzel.expand(rows, text, first=3).num_rows == 3
     assert ouzel.expand(rows, text, sample=3, seed=1).num_rows == 3
+    with pytest.raises(ouzel.InputError, match="a seed is that of a sample"):
+        ouzel.expand(rows, text, seed=1)
 
 
 def test_counts_have_any_number_of_digits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -39,6 +40,17 @@ def complain(error: OuzelError, name: str | None = None) -> None:
     out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{error}"))
 
 
+def caution(text: str) -> None:
+    """Something that the user should know, and that stops nothing."""
+    out(stderr=True).print(text, style="yellow")
+
+
+def _tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning as a sentence, without the place in our code that raised it. What others warn of is not for users."""
+    if category.__module__ == OuzelError.__module__:
+        caution(str(message))
+
+
 def ends_with_its_reader(command: Command) -> Command:
     """Whoever read the output, `head` perhaps, has enough. typer would call that a mistake, with exit code 1."""
 
@@ -65,10 +77,13 @@ def speaks_clearly(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
-        try:
-            return command(*arguments, **options)
-        except OuzelError as error:
-            complain(error)
-            raise typer.Exit(WRONG) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = _tell
+            try:
+                return command(*arguments, **options)
+            except OuzelError as error:
+                complain(error)
+                raise typer.Exit(WRONG) from None
 
     return run  # type: ignore[return-value]

@@ -90,6 +90,20 @@ class ColumnOptions:
         return {"time": self.time, "type": type, "order": tuple(self.order or ()), "time_unit": self.time_unit}
 
 
+@dataclasses.dataclass(frozen=True)
+class RunOptions(ColumnOptions):
+    """What the columns of the events mean, and what the stream loses."""
+
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", help="A JSON file with the loss model of queries with THRESHOLD (LossModel.to_json)."),
+    ] = None
+
+    def as_arguments(self) -> dict[str, Any]:
+        read = None if self.model is None else ouzel.LossModel.from_json(QueryFile.read(str(self.model)).text)
+        return {**super().as_arguments(), "model": read}
+
+
 def takes_groups(command: Command) -> Command:
     """Let typer see the fields of a command's groups of options as options of the command."""
     hints = get_type_hints(command, include_extras=True)

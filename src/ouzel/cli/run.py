@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Timer
@@ -17,11 +17,12 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import out, speaks_clearly
-from ouzel.cli.options import ColumnOptions, QueryArgument, QueryOptions, takes_groups
+from ouzel.cli.console import caution, out, speaks_clearly
+from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import Format, Results
 from ouzel.cli.sources import Inputs, Source, find_sources
 from ouzel.errors import InputError
+from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -60,7 +61,7 @@ def run_command(
     engine: Annotated[Way, typer.Option("--engine", help="This machine, or a Spark session.")] = Way.LOCAL,
     *,
     asked: QueryOptions,
-    layout: ColumnOptions,
+    layout: RunOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
 ) -> None:
     """Find all matches of QUERY in files.
@@ -77,11 +78,21 @@ def run_command(
     options = layout.as_arguments()
     started = clock.perf_counter()
     if engine is Way.SPARK:
-        events, results = _on_spark(queries, sources, output, format, options, quiet)
+        ran = _on_spark(queries, sources, output, format, options, quiet)
     else:
-        events, results = _here(queries, sources, output, format, options, quiet)
+        ran = _here(queries, sources, output, format, options, quiet)
     if not quiet:
-        _summary(events, results, clock.perf_counter() - started, output)
+        _summary(ran, _what_comes_out(queries), clock.perf_counter() - started, output)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What there is to tell of a run."""
+
+    events: int
+    results: Results
+    # Events whose type is null: they play no component.
+    without_type: int = 0
 
 
 def _here(
@@ -91,31 +102,33 @@ def _here(
     chosen: Format | None,
     options: dict[str, Any],
     quiet: bool,
-) -> tuple[int, Results]:
+) -> Ran:
     inputs = Inputs(sources, options["time"])
     program = make_program(queries, inputs.schema(), **options)
     session: Session | None = None
-    watch = EmptyAnswers(program)
+    watch, what, without_type = EmptyAnswers(program), _what_comes_out(queries), 0
     schemas = {name: Session(program).schemas[name] for name in queries}
     with Results(schemas, output, chosen) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
                 session = Session(replace(program, statistics=statistics))
+            if program.layout.type is not None:
+                without_type += table[program.layout.type].null_count
             if not all(results.rows.values()):
                 watch.look_at(table)
             with _patience(quiet):
                 session.push(table)
                 if earliest_later is not None:
                     results.write(_asked(session.advance(earliest_later - 1), schemas))
-            progress.more(table.num_rows, sum(results.rows.values()))
+            progress.more(table.num_rows, counted(sum(results.rows.values()), what))
         if session is not None:
             with _patience(quiet):
                 results.write(_asked(session.finish(), schemas))
-            progress.more(0, sum(results.rows.values()))
+            progress.more(0, counted(sum(results.rows.values()), what))
     for reason in () if quiet else watch.reasons(name for name, rows in results.rows.items() if not rows):
-        out(stderr=True).print(reason, style="yellow", markup=False, highlight=False)
-    return inputs.rows, results
+        caution(reason)
+    return Ran(inputs.rows, results, without_type)
 
 
 def _asked(answers: dict[str, pa.Table], schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
@@ -129,7 +142,7 @@ def _on_spark(
     chosen: Format | None,
     options: dict[str, Any],
     quiet: bool,
-) -> tuple[int, Results]:
+) -> Ran:
     readers = {"parquet": "parquet", "csv": "csv", "json": "json"}
     for source in sources:
         if source.kind not in readers:
@@ -147,17 +160,14 @@ def _on_spark(
         return reader.load([str(source.path.absolute()) for source in chosen_sources])
 
     named = sorted({source.event_type for source in sources if source.event_type is not None})
-    events: Any = frame(sources)
-    count = events.count() if not named else 0
-    if named:
-        events = {name: frame([s for s in sources if s.event_type == name]) for name in named}
-        count = sum(one.count() for one in events.values())
+    events: Any = {name: frame([one for one in sources if one.event_type == name]) for name in named} or frame(sources)
+    count = sum(one.count() for one in (events.values() if named else [events]))
     with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
         answers = {name: found[name].toArrow() for name in queries}
     with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
         results.write(answers)
     spark.stop()
-    return count, results
+    return Ran(count, results)
 
 
 # ── Progress ───────────────────────────────────────────────────────────────────────────────────────
@@ -185,8 +195,8 @@ class _Running:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def more(self, events: int, matches: int) -> None:
-        self._progress.update(self._task, advance=events, found=f"{matches:,} matches")
+    def more(self, events: int, found: str) -> None:
+        self._progress.update(self._task, advance=events, found=found)
 
 
 def _progress(total: int, quiet: bool) -> _Running:
@@ -207,12 +217,30 @@ def _patience(quiet: bool) -> Iterator[None]:
         timer.cancel()
 
 
-def _summary(events: int, results: Results, seconds: float, output: Path | None) -> None:
-    matches = sum(results.rows.values())
-    found = f"{matches:,} match{'' if matches == 1 else 'es'}"
+def _what_comes_out(queries: dict[str, ouzel.Query]) -> str:
+    """A row of an aggregate, or of OUTPUT COMPRESSED, stands for many matches."""
+    trees = [query.tree for query in queries.values()]
+    many = (
+        tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees
+    )
+    return "row" if any(many) else "match"
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "match"), counted(2_000, "match"), counted(0, "row")
+    ('1 match', '2,000 matches', '0 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what == 'match' else 's'}"
+
+
+def _summary(ran: Ran, what: str, seconds: float, output: Path | None) -> None:
+    results = ran.results
+    found = counted(sum(results.rows.values()), what)
     if len(results.rows) > 1:
         found += f" ({', '.join(f'{name} {rows:,}' for name, rows in results.rows.items())})"
-    line = f"{events:,} events, {found} in {seconds:.2f} s: {events / max(seconds, 1e-9):,.0f} events/s"
+    events = f"{ran.events:,} events" + (f" ({ran.without_type:,} without a type)" if ran.without_type else "")
+    line = f"{events}, {found} in {seconds:.2f} s: {ran.events / max(seconds, 1e-9):,.0f} events/s"
     if output is not None:
         line += f"; written to {output}{'/' if results.folder else ''}"
     out(stderr=True).print(line, style="dim")

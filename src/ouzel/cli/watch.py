@@ -15,7 +15,7 @@ from rich.text import Text
 import ouzel
 from ouzel.cli.console import out, speaks_clearly
 from ouzel.cli.feeds import Feed, columns_of, open_feed
-from ouzel.cli.options import ColumnOptions, QueryArgument, QueryOptions, takes_groups
+from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import cell, json_line
 from ouzel.errors import InputError, OuzelError
 
@@ -61,7 +61,7 @@ def watch_command(
     ] = None,
     *,
     asked: QueryOptions,
-    layout: ColumnOptions,
+    layout: RunOptions,
 ) -> None:
     """Print the matches of QUERY in a stream as they complete, until Ctrl-C.
 

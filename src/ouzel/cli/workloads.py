@@ -135,7 +135,12 @@ def generate_command(
 @takes_groups
 def bench_command(
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD|QUERY", help="A workload of `ouzel generate`, or a query with --input.")
+        str,
+        typer.Argument(
+            metavar="WORKLOAD|QUERY",
+            help="A workload of `ouzel generate`, or a query with --input.",
+            autocompletion=_names,
+        ),
     ],
     input: Annotated[
         list[str] | None, typer.Option("--input", "-i", metavar="PATH", help="One's own events. Repeatable.")

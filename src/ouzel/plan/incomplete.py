@@ -6,9 +6,10 @@ tests with a form for every set of missing components that changes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ouzel.bind.mistakes import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.arrival_tables import ArrivalTest
@@ -80,6 +81,20 @@ def check_model(query: BoundQuery, model: LossModel | None) -> None:
             f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; "
             "give model=ouzel.LossModel(loss=…, gaps={…})"
         )
+
+
+def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
+    """A sentence for each name in a model that no component has. A model may serve several queries, so it is no error;
+    but a misspelt name would change scores without a word."""
+    lossy = [query for query in queries if query.threshold is not None]
+    known = {component.variable for query in lossy for component in query.components}
+    if model is None or not lossy:
+        return
+    for where in ("gaps", "priors", "skip_gaps", "component_loss"):
+        for name in getattr(model, where):
+            if name not in known:
+                hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"
+                yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
 
 
 def _check_defaults(query: BoundQuery) -> None:

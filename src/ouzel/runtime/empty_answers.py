@@ -29,11 +29,13 @@ class EmptyAnswers:
         self._queries = [one for one in program.queries if one.sources == (INPUT,)]
         self._seen: set[str] = set()
         self._any_event = False
+        self._without_type = 0
 
     def look_at(self, events: pa.Table) -> None:
         """Take note of the types that occur."""
         self._any_event |= events.num_rows > 0
         if self._layout.type is not None:
+            self._without_type += events[self._layout.type].null_count
             self._seen.update(value for value in pc.unique(_as_text(events, self._layout)).to_pylist() if value)
 
     def reasons(self, empty: Iterable[str]) -> Iterator[str]:
@@ -52,13 +54,19 @@ class EmptyAnswers:
             return None
         types = missing.types or ()
         hint = nearest(types[0], self._seen) if len(types) == 1 else None
-        if hint is None and len(self._seen) <= TYPES_TOLD_MAX:
+        if hint is None and 0 < len(self._seen) <= TYPES_TOLD_MAX:
             hint = f"the types are {listed(map(quoted, sorted(self._seen)), 'and')}"
         told = f"no event has the type {listed(map(quoted, types))} in its column {quoted(self._layout.type)}"
+        if self._without_type:
+            told += f" ({_events(self._without_type)} no type at all)"
         return told if hint is None else f"{told}; {hint}"
 
     def _is_missing(self, component: Component) -> bool:
         return not component.negated and component.types is not None and not self._seen & set(component.types)
+
+
+def _events(count: int) -> str:
+    return "1 event has" if count == 1 else f"{count:,} events have"
 
 
 def _as_text(events: pa.Table, layout: Layout) -> pa.ChunkedArray:

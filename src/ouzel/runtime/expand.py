@@ -67,7 +67,7 @@ def expand(
     >>> [match["a"] for match in expand(rows, text).to_pylist()]
     [[1, 2], [1], [2]]
     """
-    check_numbers(first, sample)
+    check_numbers(first, sample, seed)
     compressed = as_table(table.toArrow() if hasattr(table, "toArrow") else table)
     if GRAPH not in compressed.column_names:
         raise InputError("this table has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
@@ -145,8 +145,10 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def check_numbers(first: int | None, sample: int | None) -> None:
+def check_numbers(first: int | None, sample: int | None, seed: int | None) -> None:
     """Refuse what cannot be listed."""
+    if seed is not None and sample is None:
+        raise InputError("a seed is that of a sample; say how many matches to choose: sample=10 beside seed=")
     if first is not None and sample is not None:
         raise InputError("expand() takes first= or sample=, not both")
     for name, given in (("first", first), ("sample", sample)):
@@ -209,8 +211,8 @@ def _check_total(rows: list[Row], max_matches: int) -> None:
     if total > max_matches:
         told = f"{total:,}" if total < 10**18 else f"about 10^{math.floor(math.log10(total))}"
         raise LimitError(
-            f"these rows stand for {told} matches, more than max_matches={max_matches:,}; list the first ones with "
-            "first=, a sample of them with sample=, or some of the rows, or raise the limit"
+            f"these rows stand for {told} matches, more than max_matches={max_matches:,}; ask for the first "
+            "ones (first), for a sample of them (sample), or for some of the rows, or raise the limit"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,11 +19,11 @@ from ouzel.algebra.model import BoundAlgebra
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
-from ouzel.errors import InputError
+from ouzel.errors import InputError, ModelWarning
 from ouzel.loss import LossModel
 from ouzel.plan import Plan, Statistics, make_plan
 from ouzel.plan.aggregate import require_streamable
-from ouzel.plan.incomplete import check_model
+from ouzel.plan.incomplete import check_model, names_without_use
 from ouzel.plan.model import KeyWay
 from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
@@ -109,6 +110,8 @@ def make_program(
         if streaming:
             require_streamable(query)
         check_model(query, model)
+    for sentence in names_without_use(bound, model):
+        warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
 
 

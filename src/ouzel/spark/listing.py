@@ -43,7 +43,7 @@ def expand(
         ouzel.spark.expand(rows, text).write.parquet("matches")
         ouzel.spark.expand(rows, text, sample=10, seed=1).show()
     """
-    check_numbers(first, sample)
+    check_numbers(first, sample, seed)
     if GRAPH not in frame.columns:
         raise InputError("this DataFrame has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
     queries = as_queries(query)
