@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ouzel.kernels.counters_columns import add_wide, clear_reading, multiply_wide, sign_extension
 from ouzel.kernels.counters_report import complete, emit, next_moment, touch
 from ouzel.kernels.counters_tables import (
+    NEVER,
     NO_WINDOW,
     NOTHING,
     ByComponent,
@@ -41,8 +42,6 @@ from ouzel.kernels.counters_tables import (
 )
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 from ouzel.kernels.predicates import holds
-
-NEVER = -(2**63)
 
 
 class GraphTables(NamedTuple):

@@ -23,17 +23,19 @@ from ouzel.kernels.counters_columns import (
     raise_bound,
     weigh,
 )
+from ouzel.kernels.counters_matrix_leaving import expire, flip, stands
 from ouzel.kernels.counters_matrix_state import MatrixState, new_matrix_state, reserve_matrix, with_rows, with_trees
 from ouzel.kernels.counters_matrix_totals import (
     add_to_total,
     fill_trees,
+    is_held,
     keeps_totals,
     put_in_tree,
     read_group_of_matrix,
     touch_group,
 )
 from ouzel.kernels.counters_plain import is_plain, scan_plain
-from ouzel.kernels.counters_products import close_row, copy_row, identity, prepend, reaches, remove
+from ouzel.kernels.counters_products import identity, reaches
 from ouzel.kernels.counters_report import complete, emit, next_moment
 from ouzel.kernels.counters_tables import (
     NO_WINDOW,
@@ -123,6 +125,7 @@ def widened_matrix(
     wide.counters[:] = state.counters
     wide.counters[Counter.WIDE] = 1
     wide.is_open[:keys] = state.is_open
+    wide.open_since[:keys] = state.open_since
     _replay(tables, wide, instances, int(state.counters[Counter.OLDEST]), position)
     return wide
 
@@ -168,6 +171,7 @@ _GATE = int(ByComponent.GATE)
 _KLEENE = int(ByComponent.KLEENE)
 _POSITIVE = int(Kind.POSITIVE)
 _NEGATIVE = int(Kind.NEGATIVE)
+_NEGATED_START = int(Kind.NEGATED_START)
 _MEASURE_KIND = int(ByMeasure.KIND)
 _INTEGER = int(MeasureKind.INTEGER)
 
@@ -191,6 +195,8 @@ _INVERSE = int(Way.INVERSE)
 _STACKS = int(Way.STACKS)
 
 _ZERO = np.uint64(0)
+# How far from too large counts must be after a flip that was made to learn how large they are.
+_FAR = 16.0
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -210,6 +216,7 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     tick = instances.tick
     position = first
     bounded = tables.window != NO_WINDOW
+    lets_go = bounded and not tables.on_change and until < 2**63 - 1
     while True:
         if counters[_PHASE] == _EMIT:
             while True:
@@ -230,24 +237,29 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
                 tick[counters[_OLDEST]] if leaving else 0,
                 until,
             )
-            if not found:
+            if found:
+                counters[_MOMENT] = moment
+                counters[_PHASE] = _WORK
+            elif lets_go:
+                moment = until
+            else:
                 break
-            counters[_MOMENT] = moment
-            counters[_PHASE] = _WORK
-        moment = counters[_MOMENT]
-        if bounded and not _expire(tables, state, instances, position, moment, tables.on_change):
+        else:
+            moment = counters[_MOMENT]
+        # Here alone: what is written out in place twice takes twice as long to compile.
+        if bounded and not expire(tables, state, instances, position, moment, tables.on_change):
             return _ROOM, position
+        if counters[_PHASE] == _CHOOSE:
+            break
         while position < last and tick[position] == moment:
             behind = _together(tables, instances, position, last)
-            if not _may_count(tables, state, instances, position, behind, largest_weight):
-                return _WIDEN, position
+            status = _may_count(tables, state, instances, position, behind, largest_weight)
+            if status != _DONE:
+                return status, position
             _apply(tables, state, instances, position, behind)
             counters[_INSTANCES] += behind - position
             position = behind
         counters[_PHASE] = _EMIT
-    lets_go = bounded and not tables.on_change and until < 2**63 - 1
-    if lets_go and not _expire(tables, state, instances, position, until, 0):
-        return _ROOM, position
     return _DONE, position
 
 
@@ -269,16 +281,24 @@ def _together(tables, instances, slot, last):
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _may_count(tables, state, instances, slot, behind, largest_weight):
-    """Whether narrow counters can take the instances."""
+    """Whether narrow counters can take the instances: DONE, WIDEN, or ROOM if that is needed to find out."""
     component = instances.component[slot]
     if state.counters[_WIDE] or tables.by_component[component, _COMPONENT_KIND] != _POSITIVE:
-        return True
+        return _DONE
     key = instances.key[slot]
     bound = state.bound[key]
     if not needs_widening(raise_bound(tables, bound, component, behind - slot), largest_weight):
-        return True
+        return _DONE
     if not state.is_open[key]:
-        return not needs_widening(1.0, largest_weight)
+        return _WIDEN if needs_widening(1.0, largest_weight) else _DONE
+    if tables.has_negated_start:
+        # What is held back is in no matrix before the next flip, so that only a flip can tell. It must not be asked for
+        # again with the next event.
+        if state.free_count[0] < state.start_count[key]:
+            return _ROOM
+        flip(tables, state, instances, key)
+        raised = raise_bound(tables, bound, component, behind - slot)
+        return _WIDEN if needs_widening(_FAR * raised, largest_weight) else _DONE
     rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
     measure_bound(tables, state.words, key * rows, rows, 0, rows, bound)
     if state.way[0] == _STACKS:
@@ -291,7 +311,8 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
                     column,
                 )  # fmt: skip
                 bound[column] = max(bound[column], reached)
-    return not needs_widening(raise_bound(tables, bound, component, behind - slot), largest_weight)
+    raised = raise_bound(tables, bound, component, behind - slot)
+    return _WIDEN if needs_widening(raised, largest_weight) else _DONE
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
@@ -351,6 +372,8 @@ def _apply(tables, state, instances, slot, behind):
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def _has_prefix(tables, state, key, column):
     """Whether any prefix of the window ends at a column."""
+    if is_held(tables, state, key):
+        return False
     wide = state.counters[_WIDE]
     rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
     if state.way[0] == _STACKS:
@@ -378,18 +401,27 @@ def _insert(tables, state, instances, slot, behind):
     wide = state.counters[_WIDE]
     rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
     own = tables.by_component[component, _OWN]
-    if tables.by_component[component, _COMPONENT_KIND] == _NEGATIVE:
+    kind = tables.by_component[component, _COMPONENT_KIND]
+    if kind != _POSITIVE:
         close(tables, state.words, state.reals, wide, key * rows, rows, 0, rows, own)
     else:
         if tables.by_measure.shape[0] > 0:
             weigh(tables, state.scratch, instances, slot, behind)
         touched = min(rows, own + 1)
+        opened = touched if stands(tables, state, key, component, instances.tick[slot]) else 0
         extend(
-            tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, touched,
+            tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, opened,
             component, behind - slot, state.scratch, 1,
         )  # fmt: skip
     if state.way[0] != _STACKS:
         return
+    if tables.has_negated_start and kind == _NEGATED_START:
+        state.next_start[slot] = -1
+        if state.oldest_negative[key] < 0:
+            state.oldest_negative[key] = slot
+        else:
+            state.next_start[state.newest_negative[key]] = slot
+        state.newest_negative[key] = slot
     for one in range(slot, behind):
         state.below[one] = state.newest[key]
         state.newest[key] = one
@@ -416,85 +448,3 @@ def _replay(tables, state, instances, first, last):
         behind = _together(tables, instances, slot, last)
         _insert(tables, state, instances, slot, behind)
         slot = behind
-
-
-# ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _expire(tables, state, instances, position, moment, tell):
-    """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
-    counters = state.counters
-    window = np.uint64(tables.window)
-    inverse = state.way[0] == _INVERSE
-    while counters[_OLDEST] < position:
-        slot = counters[_OLDEST]
-        tick = instances.tick[slot]
-        if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
-            break
-        key = instances.key[slot]
-        starts = instances.component[slot] == tables.first
-        if starts:
-            flips = not inverse and state.older_row[slot] < 0
-            if flips and state.free_count[0] < state.start_count[key]:
-                return False
-            if tell:
-                touch_group(tables, state, state.key_group[key])
-            group_head = state.groups.first_cell[state.key_group[key]]
-            summed = state.next_of_group[group_head] >= 0 and keeps_totals(tables, state)
-            if summed:
-                add_to_total(tables, state, key, -1)
-            if flips:
-                _flip(tables, state, instances, key)
-            if inverse:
-                remove(tables, state.words, key * tables.columns, instances, slot)
-            else:
-                state.free_rows[state.free_count[0]] = state.older_row[slot]
-                state.free_count[0] += 1
-                state.start_count[key] -= 1
-                state.oldest_start[key] = state.next_start[slot]
-            if summed:
-                add_to_total(tables, state, key, 1)
-            else:
-                put_in_tree(tables, state, key)
-            counters[_EXPIRED] += 1
-        elif inverse:
-            remove(tables, state.words, key * tables.columns, instances, slot)
-        counters[_OLDEST] += 1
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _flip(tables, state, instances, key):
-    """The newer events become the older: from the newest back to the oldest, the top row is kept at first events."""
-    wide = state.counters[_WIDE]
-    state.counters[_FLIPS] += 1
-    oldest = state.oldest_start[key]
-    words = state.flip_words
-    reals = state.flip_reals
-    identity(tables, words, reals, wide, 0, tables.columns)
-    slot = state.newest[key]
-    while slot >= oldest:
-        component = instances.component[slot]
-        first = slot
-        if tables.by_component[component, _KLEENE]:
-            while (
-                state.below[first] >= oldest
-                and instances.tick[state.below[first]] == instances.tick[slot]
-                and instances.component[state.below[first]] == component
-            ):
-                first = state.below[first]
-        if tables.by_component[component, _COMPONENT_KIND] == _NEGATIVE:
-            close_row(tables, words, reals, wide, tables.by_component[component, _OWN])
-        else:
-            if tables.by_measure.shape[0] > 0:
-                weigh(tables, state.scratch, instances, first, slot + 1)
-            prepend(tables, words, reals, wide, component, slot - first + 1, state.scratch)
-        if component == tables.first:
-            for start in range(first, slot + 1):
-                state.free_count[0] -= 1
-                row = state.free_rows[state.free_count[0]]
-                state.older_row[start] = row
-                copy_row(tables, words, reals, wide, state.older_words[row], state.older_reals[row])
-        slot = state.below[first]
-    identity(tables, state.words, state.reals, wide, key * tables.columns, tables.columns)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_tables import (
+    NEVER,
     NOTHING,
     ByComponent,
     ByMeasure,
@@ -61,6 +62,11 @@ class MatrixState(NamedTuple):
     tree_words: NDArray[np.uint64]  # [node, word]
     tree_reals: NDArray[np.float64]
     tree_stale: NDArray[np.int64]  # of length 1: 1 where trees were laid out anew
+    # A negated start: its events are linked by `next_start`; see `counters_matrix_leaving`.
+    oldest_negative: NDArray[np.int32]  # per key: the oldest in the window, -1 if there is none
+    newest_negative: NDArray[np.int32]  # per key
+    open_since: NDArray[np.int64]  # per key: what was completed before never stands
+    flip_bound: NDArray[np.float64]  # per column: scratch
 
 
 def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> MatrixState:
@@ -102,6 +108,10 @@ def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> Matr
         np.zeros((0, 2 + 2 * len(tables.by_measure)), np.uint64),
         np.zeros((0, 1 + len(tables.by_measure)), np.float64),
         np.zeros(1, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int64),
+        np.zeros(columns, np.float64),
     )
 
 
@@ -119,7 +129,9 @@ def reserve_matrix(
     """
     old = len(state.is_open)
     groups = key_group if key_group is not None else np.zeros(keys, np.int32)
-    if keys > old:
+    # A state that was stored before there was `open_since` has none yet.
+    if keys > min(old, len(state.open_since)):
+        keys = max(keys, old)
         wide = int(state.counters[Counter.WIDE])
         block = rows_of(tables) * tables.columns
         # Exactly as many as there are: a key is opened in its group, which is not known before the key is.
@@ -137,6 +149,9 @@ def reserve_matrix(
             oldest_start=enlarged(state.oldest_start, keys),
             newest_start=enlarged(state.newest_start, keys),
             start_count=enlarged(state.start_count, keys, 0),
+            oldest_negative=enlarged(state.oldest_negative, keys),
+            newest_negative=enlarged(state.newest_negative, keys),
+            open_since=enlarged(state.open_since, keys, NEVER),
             total=enlarged(state.total, group_count, 0),
             groups=reserve_groups(tables, state.groups, group_count),
         )
@@ -208,5 +223,6 @@ def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
         if len(array):
             array[: used - dead] = array[dead:used]
             array[used - dead :] = -1
-    for array in (state.below, state.next_start, state.newest, state.oldest_start, state.newest_start):
+    starts = (state.newest, state.oldest_start, state.newest_start, state.oldest_negative, state.newest_negative)
+    for array in (state.below, state.next_start, *starts):
         np.copyto(array, np.where(array >= dead, array - dead, -1))

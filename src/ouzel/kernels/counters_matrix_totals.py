@@ -30,14 +30,29 @@ _WIDE = int(Counter.WIDE)
 _UNBOUNDED = int(Way.UNBOUNDED)
 _STACKS = int(Way.STACKS)
 _ZERO = np.uint64(0)
+# What goes with a key to its new number.
+_PER_KEY = (
+    *("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"),
+    *("oldest_negative", "newest_negative", "open_since"),
+)
 
 
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def is_held(tables, state, key):
+    """Whether a negated start holds back all that the first events of a key lead to, and those to come."""
+    if not tables.has_negated_start or state.oldest_negative[key] < 0:
+        return False
+    return state.oldest_start[key] < 0 or state.oldest_start[key] > state.oldest_negative[key]
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def add_key(tables, state, key, reading_words, reading_reals):
     """Add the matches of a key to a reading."""
+    if is_held(tables, state, key):
+        return
     wide = state.counters[_WIDE]
     rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
     if state.way[0] == _STACKS:
@@ -161,7 +176,7 @@ def rekey_matrix(
     block = rows_of(tables) * tables.columns
     _copy_blocks(state.words, fresh.words, words_per_column(tables, wide) * block, old, known)
     _copy_blocks(state.reals, fresh.reals, reals_per_column(tables, wide) * block, old, known)
-    for name in ("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"):
+    for name in _PER_KEY:
         getattr(fresh, name)[:keys][known] = getattr(state, name)[old[known]]
     for key in np.flatnonzero(fresh.is_open):
         group = fresh.key_group[key]

@@ -51,6 +51,7 @@ def is_plain(tables: CounterTables) -> bool:
         tables.way in (Way.INVERSE, Way.STACKS)
         and not tables.on_change
         and not len(tables.by_measure)
+        and not tables.has_negated_start
         and not tables.by_component[:, ByComponent.KLEENE].max() > 0
         and tables.window != NO_WINDOW
     )

@@ -74,12 +74,13 @@ def identity(tables, words, reals, wide, base, rows):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def prepend(tables, words, reals, wide, component, times, scratch):
-    """Put simultaneous events of one component, whose weights are in scratch, before a whole matrix."""
+def prepend(tables, words, reals, wide, component, times, scratch, opens):
+    """Put simultaneous events of one component, whose weights are in scratch, before a whole matrix. `opens`: whether
+    they reach the gate, if there is one."""
     columns = tables.columns
     from_row = tables.by_component[component, _FROM]
     own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE]
+    gate = tables.by_component[component, _GATE] if opens else np.int32(-1)
     takes = tables.by_component[component, _KLEENE] != 0
     many = np.uint64(times)
     field_size = columns * columns
@@ -172,6 +173,19 @@ def copy_row(tables, words, reals, wide, row_words, row_reals):
         row_words[place] = words[place * columns]
     for place in range((tables.real_fields + wide) * columns):
         row_reals[place] = reals[place * columns]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def clear_final(tables, wide, row_words, row_reals):
+    """No complete match stands in a row."""
+    columns = tables.columns
+    for field in range(tables.word_fields + wide * (1 + tables.integers)):
+        row_words[field * columns + tables.final] = _ZERO
+    for field in range(tables.real_fields + wide):
+        row_reals[field * columns + tables.final] = 0.0
+    for measure in range(tables.by_measure.shape[0]):
+        if tables.by_measure[measure, _KIND] > _FLOAT:
+            row_words[tables.by_measure[measure, _FIELD] * columns + tables.final] = _NOTHING
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)

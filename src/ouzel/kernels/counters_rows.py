@@ -26,8 +26,9 @@ from ouzel.kernels.counters_columns import (
     weigh,
 )
 from ouzel.kernels.counters_report import complete, emit, next_moment, touch
-from ouzel.kernels.counters_rows_state import NEVER, Cell, RowState, widened, with_room
+from ouzel.kernels.counters_rows_state import Cell, RowState, widened, with_room
 from ouzel.kernels.counters_tables import (
+    NEVER,
     NO_WINDOW,
     ByComponent,
     ByMeasure,

@@ -12,10 +12,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.counters_columns import (
-    sign_extension,
-)
+from ouzel.kernels.counters_columns import sign_extension
 from ouzel.kernels.counters_tables import (
+    NEVER,
     NO_WINDOW,
     ByComponent,
     ByMeasure,
@@ -31,8 +30,6 @@ from ouzel.kernels.counters_tables import (
     reserve_groups,
     words_per_column,
 )
-
-NEVER = -(2**63)
 
 
 class Cell(IntEnum):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_WINDOW = 2**63 - 1
+NEVER = -(2**63)
 # The least of nothing.
 NOTHING = 2**63 - 1
 # Counts below this, times the largest weight, never wrap in 64 bits however a single event is added.
@@ -167,7 +168,7 @@ def build_counter_tables(
     kleene = kleene or [False] * len(negated)
     positives = [component for component, negative in enumerate(negated) if not negative]
     assert positives and not negated[-1], "a negated end needs the matches themselves"
-    assert not negated[0] or (window is not None and way in (Way.PER_START, Way.GRAPH))
+    assert not negated[0] or (window is not None and way in (Way.STACKS, Way.PER_START, Way.GRAPH))
     by_component = np.full((len(negated), len(ByComponent)), -1, np.int32)
     column = 0
     reached = 0

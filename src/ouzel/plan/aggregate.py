@@ -291,8 +291,6 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
     per_start = None
     if split is not None:
         per_start = f"groups are decided by {query.components[split].variable}, not by a key"
-    elif query.components[0].negated:
-        per_start = "with a negated start, a first event may become usable again"
     elif query.window is not None and plan.unguarded:
         per_start = "negative events forbid in every partition"
     elif query.window is not None and any(measure.over is not Over.EVERY for measure in measures):
@@ -306,5 +304,7 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
     if invertible and COUNT_BY_INVERSE not in off:
         return Way.INVERSE, "counts and integer sums: the oldest event leaves by the inverse of what it did"
     if COUNT_BY_STACKS not in off:
+        if query.components[0].negated:
+            return Way.STACKS, "two stacks of products, for the first events between two negative ones at a time"
         return Way.STACKS, "two stacks of products: what has left the window cannot be subtracted here"
     return Way.PER_START, "one row of counters for each first event in the window, as in the paper"

@@ -518,7 +518,7 @@ def dump_arrays(state: Any, writer: Writer) -> list[Any]:
 def load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
     """The named tuple that `dump_arrays` stored; what it did not have yet, since it is newer, is as in `like`."""
     loaded = [
-        load_arrays(one, number, reader) if isinstance(one, tuple) else reader.array(number)
+        load_arrays(one, number, reader) if isinstance(one, tuple) else reader.arrays_like([number], [one])[0]
         for one, number in zip(like, stored, strict=False)
     ]
     return type(like)(*loaded, *like[len(loaded) :])
