@@ -119,12 +119,18 @@ def building(quick: bool) -> Found:
     adding, _ = cpu_seconds(lambda: [held.add(f"one {k}", stream().select(f"d0 = {k}")) for k in range(200)])
     text = 'PATTERN "event" e WHERE e.d0 = {} WITHIN 20 RETURN Alert(e.d0 AS value)'
     alone, _ = cpu_seconds(lambda: [held.add(f"text {k}", text.format(k)) for k in range(20)])
+    held.push(events(2_000, skew=EVENT_SKEW))
+    storing, blob = cpu_seconds(held.snapshot)
+    loading, again = cpu_seconds(lambda: ouzel.QuerySet.restore(blob))
+    assert len(again) == len(held)
     rows = [
         [f"sort {constants:,} constants", f"{sorting:.3f} s"],
         [f"build the index of {size:,} Filter queries", f"{taken:.2f} s"],
         ["memory a query", f"{held.bytes / size:,.0f} bytes"],
         ["add one query of the algebra, from text", f"{adding / 200 * 1e3:.2f} ms"],
         ["add one pattern query, from text", f"{alone / 20 * 1e3:.2f} ms"],
+        ["snapshot of all, after 2,000 skewed events", f"{storing:.2f} s, {len(blob) / 1e6:,.0f} MB"],
+        ["restore", f"{loading:.2f} s"],
     ]
     bars = [
         Bar(f"building the index of {size:,} queries, of sorting their constants", taken / sorting, 20, at_least=False),

@@ -82,14 +82,17 @@ class Segment:
 
     def _since(self) -> np.ndarray:
         """By node, the tick after which its instances are complete: the earliest registration of its queries."""
+        registered = [group.registered[rows] for group, rows in self.members]
+        begun = {int(one) for ticks in registered if len(ticks) for one in (ticks.min(), ticks.max())}
+        if len(begun) == 1:
+            return np.full(self.automata.node_count, begun.pop(), np.int64)
         since = np.full(self.automata.node_count, LATEST, np.int64)
         for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
-            group, rows = self.members[number]
-            registered = group.registered[rows]
-            if len(rows) and (registered == registered[0]).all():
-                since[node_of] = np.minimum(since[node_of], registered[0])
+            ticks = registered[number]
+            if len(ticks) and (ticks == ticks[0]).all():
+                since[node_of] = np.minimum(since[node_of], ticks[0])
             else:
-                np.minimum.at(since, node_of, registered)
+                np.minimum.at(since, node_of, ticks)
         return since
 
     def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
@@ -108,6 +111,8 @@ class Segment:
 
     def inherit(self, older: Sequence[Lineage]) -> None:
         """Take over the instances of segments whose queries are here now."""
+        if not older:
+            return
         parts: list[dict[str, np.ndarray]] = []
         claimed = np.full(self.automata.node_count, -1, np.int64)
         best = np.full(self.automata.node_count, LATEST, np.int64)
