@@ -316,13 +316,26 @@ def test_help_of_every_command_has_an_example(run: Run) -> None:
 
 
 @pytest.mark.spark
-def test_spark_answers_the_same(tmp_path: Path) -> None:
+def test_spark_answers_the_same(run: Run, tmp_path: Path) -> None:
+    """Times without a zone stay so wherever the machine is, matches come in their order, and empty answers are told."""
+    readings = [{**row, "ts": f"2024-05-01T09:00:0{row['ts']}"} for row in EVENTS]
+    path = str(
+        store(tmp_path / "readings.jsonl", [*readings, {"ts": "2024-05-01T09:00:08", "type": None, "tag": "tea"}])
+    )
+    pairs = "PATTERN SEQ(Shelf a, ANY(Register, Exit) b) WHERE [tag] WITHIN 9 s RETURN Pair(a.tag AS tag)"
+    script = f"pairs: {pairs}; none: {pairs.replace('Shelf', 'Shlef')};"
     # In a process of its own, since the command stops its session when it is done.
-    path = str(store(tmp_path / "readings.parquet", EVENTS))
-    arguments = ["-c", "from ouzel.cli import main; main()", "run", THEFT, "-i", path, "--engine", "spark"]
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    arguments = ["-c", "from ouzel.cli import main; main()", "run", script, "-i", path, "--engine", "spark"]
+    there = {**os.environ, "TZ": "America/New_York"}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=there)
     assert done.returncode == 0, done.stderr
-    assert lines(done.stdout) == FOUND
+    here = run("run", script, "-i", path)
+    assert lines(done.stdout) == lines(here.stdout) and len(lines(here.stdout)) == 3
+    told = (
+        "query 'none' found nothing: no event has the type 'Shlef' in its column 'type' (1 event has no type at all);"
+    )
+    for stderr in (done.stderr, here.stderr):
+        assert told in stderr and "6 events (1 without a type), 3 matches (pairs 3, none 0) in" in stderr
 
 
 def test_a_misspelt_type_is_told_unless_quiet(run: Run, tmp_path: Path) -> None:

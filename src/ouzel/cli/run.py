@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Timer
@@ -18,10 +18,10 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import caution, out, speaks_clearly
+from ouzel.cli.on_spark import on_spark
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
-from ouzel.cli.results import Format, Results
+from ouzel.cli.results import Format, Ran, Results
 from ouzel.cli.sources import Inputs, Source, find_sources
-from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
@@ -78,21 +78,11 @@ def run_command(
     options = layout.as_arguments()
     started = clock.perf_counter()
     if engine is Way.SPARK:
-        ran = _on_spark(queries, sources, output, format, options, quiet)
+        ran = on_spark(queries, sources, output, format, options, quiet)
     else:
         ran = _here(queries, sources, output, format, options, quiet)
     if not quiet:
         _summary(ran, _what_comes_out(queries), clock.perf_counter() - started, output)
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What there is to tell of a run."""
-
-    events: int
-    results: Results
-    # Events whose type is null: they play no component.
-    without_type: int = 0
 
 
 def _here(
@@ -133,41 +123,6 @@ def _here(
 
 def _asked(answers: dict[str, pa.Table], schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
     return {name: answers[name] for name in schemas}
-
-
-def _on_spark(
-    queries: dict[str, ouzel.Query],
-    sources: list[Source],
-    output: Path | None,
-    chosen: Format | None,
-    options: dict[str, Any],
-    quiet: bool,
-) -> Ran:
-    readers = {"parquet": "parquet", "csv": "csv", "json": "json"}
-    for source in sources:
-        if source.kind not in readers:
-            raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
-    try:
-        spark = ouzel.spark.session("ouzel run", **{"spark.log.level": "ERROR"})
-    except ModuleNotFoundError as error:
-        raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
-
-    def frame(chosen_sources: list[Source]) -> Any:
-        kinds = {source.kind for source in chosen_sources}
-        if len(kinds) > 1:
-            raise InputError(f"Spark reads files of one format at a time, not {' and '.join(sorted(kinds))}")
-        reader = spark.read.format(readers[kinds.pop()]).option("header", True).option("inferSchema", True)
-        return reader.load([str(source.path.absolute()) for source in chosen_sources])
-
-    named = sorted({source.event_type for source in sources if source.event_type is not None})
-    events: Any = {name: frame([one for one in sources if one.event_type == name]) for name in named} or frame(sources)
-    count = sum(one.count() for one in (events.values() if named else [events]))
-    with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
-        answers = {name: found[name].toArrow() for name in queries}
-    with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
-        results.write(answers)
-    spark.stop()
-    return Ran(count, results)
 
 
 # ── Progress ───────────────────────────────────────────────────────────────────────────────────────

@@ -33,10 +33,17 @@ class EmptyAnswers:
 
     def look_at(self, events: pa.Table) -> None:
         """Take note of the types that occur."""
-        self._any_event |= events.num_rows > 0
-        if self._layout.type is not None:
-            self._without_type += events[self._layout.type].null_count
-            self._seen.update(value for value in pc.unique(_as_text(events, self._layout)).to_pylist() if value)
+        if self._layout.type is None:
+            self.saw((), events=events.num_rows, without_type=0)
+        else:
+            types = pc.unique(_as_text(events, self._layout)).to_pylist()
+            self.saw(types, events=events.num_rows, without_type=events[self._layout.type].null_count)
+
+    def saw(self, types: Iterable[str | None], *, events: int, without_type: int) -> None:
+        """So many events came, of these types."""
+        self._any_event |= events > 0
+        self._without_type += without_type
+        self._seen.update(value for value in types if value)
 
     def reasons(self, empty: Iterable[str]) -> Iterator[str]:
         """A sentence for each of these queries, which found nothing, where something is plainly in its way."""

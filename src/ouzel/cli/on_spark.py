@@ -1,0 +1,94 @@
+"""`ouzel run --engine spark`: the files as DataFrames, and their answers as they would be here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import ouzel
+from ouzel.cli.console import caution
+from ouzel.cli.results import Format, Ran, Results
+from ouzel.cli.sources import Source
+from ouzel.errors import InputError
+from ouzel.runtime.empty_answers import EmptyAnswers
+
+READABLE = ("parquet", "csv", "json")
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    # Times without a zone stay without one, as they do here, and those with one are told in UTC.
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def on_spark(
+    queries: dict[str, ouzel.Query],
+    sources: list[Source],
+    output: Path | None,
+    chosen: Format | None,
+    options: dict[str, Any],
+    quiet: bool,
+) -> Ran:
+    """Answer by a Spark batch job, in order of time."""
+    for source in sources:
+        if source.kind not in READABLE:
+            raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
+    try:
+        spark = ouzel.spark.session("ouzel run", **SETTINGS)
+    except ModuleNotFoundError as error:
+        raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
+    try:
+        return _answered(spark, queries, sources, output, chosen, options, quiet)
+    finally:
+        spark.stop()
+
+
+def _answered(
+    spark: Any,
+    queries: dict[str, ouzel.Query],
+    sources: list[Source],
+    output: Path | None,
+    chosen: Format | None,
+    options: dict[str, Any],
+    quiet: bool,
+) -> Ran:
+    from pyspark.sql import functions as F
+
+    from ouzel.spark.events import bind_events
+    from ouzel.spark.schema import quoted
+
+    named = sorted({source.event_type for source in sources if source.event_type is not None})
+    by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
+    events = by_type or _frame(spark, sources)
+    bound = bind_events(events, queries, **options)
+    column = bound.program.layout.type
+    with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
+        answers = {name: _in_order(found[name].toArrow()) for name in queries}
+    typed = F.lit(1) if column is None else F.col(quoted(column))
+    count, with_type = bound.frame.agg(F.count(F.lit(1)), F.count(typed)).first() or (0, 0)
+    with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
+        results.write(answers)
+    empty = [name for name, rows in results.rows.items() if not rows]
+    if empty and not quiet:
+        watch = EmptyAnswers(bound.program)
+        types = [] if column is None else bound.frame.select(typed.cast("string")).distinct().collect()
+        watch.saw((row[0] for row in types), events=count, without_type=count - with_type)
+        for reason in watch.reasons(empty):
+            caution(reason)
+    return Ran(count, results, count - with_type)
+
+
+def _frame(spark: Any, sources: list[Source]) -> Any:
+    kinds = {source.kind for source in sources}
+    if len(kinds) > 1:
+        raise InputError(f"Spark reads files of one format at a time, not {' and '.join(sorted(kinds))}")
+    reader = spark.read.format(kinds.pop()).option("header", True).option("inferSchema", True)
+    return reader.option("inferTimestamp", True).load([str(source.path.absolute()) for source in sources])
+
+
+def _in_order(answer: pa.Table) -> pa.Table:
+    """As matches complete. An aggregate's row has no start."""
+    keys = [name for name in ("end", "start") if name in answer.column_names]
+    return answer.sort_by([(name, "ascending") for name in keys])
