@@ -12,6 +12,7 @@ from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
+from ouzel.plan.assumptions import assumptions
 from ouzel.plan.automaton import Automaton, automaton, label_of, roles_of, window_of
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
@@ -40,11 +41,14 @@ class Explanation:
     notes: tuple[tuple[str, str], ...]
     kernel: str
     because: str
+    # What was taken for granted, since no types were given; empty where they would change nothing.
+    assumed: str = ""
 
     @property
     def reasons(self) -> tuple[OperatorLine, ...]:
         """Which kernel was chosen and why, and what each rule did, in lines that fit a picture."""
-        kernel = OperatorLine(f"kernel {self.kernel}", tuple(wrap(self.because, PICTURE_CHARACTERS)))
+        because = [line for text in (self.because, self.assumed) for line in wrap(text, PICTURE_CHARACTERS)]
+        kernel = OperatorLine(f"kernel {self.kernel}", tuple(because))
         did = [line for rule, text in self.notes for line in wrap(f"{rule}: {text}", PICTURE_CHARACTERS)]
         return (kernel, OperatorLine("rules", tuple(did))) if did else (kernel,)
 
@@ -61,6 +65,7 @@ def explanation(plan: Plan) -> Explanation:
         notes=tuple((note.rule, note.text) for note in plan.notes),
         kernel=kernel,
         because=because,
+        assumed=assumptions(plan),
     )
 
 
@@ -266,6 +271,8 @@ def _text(explained: Explanation) -> str:
         lines.append(f"  {line.operator}")
         lines += [f"    {text}" for text in line.does]
     lines += ["", f"kernel {explained.kernel}", f"  {explained.because}"]
+    if explained.assumed:
+        lines.append(f"  {explained.assumed}")
     if explained.notes:
         lines += ["", "rules"]
         lines += [f"  {rule}: {text}" for rule, text in explained.notes]
