@@ -25,9 +25,9 @@ from benchmarks.kleene_worlds import (
     template,
 )
 from benchmarks.measure import Bar, alternate
-from ouzel.kernels.graph_paths import count_matches
+from ouzel.kernels.graph_paths import count_matches, rows_of
 from ouzel.kernels.run_state import Counter
-from ouzel.runtime.compressed import graph_of, rows_of
+from ouzel.runtime.compressed import graph_of
 from ouzel.runtime.expand import expand
 from ouzel.runtime.values import one_array
 

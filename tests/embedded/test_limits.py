@@ -21,6 +21,7 @@ LONELY = "PATTERN SEQ(A a, !(C c)) WHERE [id] WITHIN 100 RETURN L(a.ts AS a)"
 RUNS = "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [id] } WITHIN 100 RETURN P(a.ts AS a)"
 RUNS_LONELY = "PATTERN SEQ(A+ a[], !(C c)) WHERE skip_till_next_match(a[], c) { [id] } WITHIN 100 RETURN L(a.LEN AS n)"
 KLEENE = "PATTERN SEQ(A+ a[], B b) WHERE skip_till_any_match(a[], b) { [id] } WITHIN 100 RETURN K(a.LEN AS n)"
+LONG = KLEENE.replace("[id]", "[id] AND a.LEN > 1")
 COUNT = "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT WITHIN 100"
 SUMS = "PATTERN SEQ(A a, B b) WHERE a.x <= b.x GROUP BY id AGG COUNT WITHIN 100"
 LAST = "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [id] } AGG COUNT WITHIN 100"
@@ -42,6 +43,7 @@ MISSING = "SEQUENCE (a, b) WHERE a.type = 'A' AND b.type = 'B' AND a.id[b.id] = 
         (RUNS, "max_matches_per_moment", 4, 6, 4),
         # Of 1023 choices of some A.
         (KLEENE, "max_matches_per_moment", 4, 1019, 4),
+        (LONG, "max_matches_per_moment", 4, 1009, 4),
         (MISSING, "max_matches_per_moment", 4, 7, 4),
         (LONELY, "max_partial_matches", 4, 6, 4),
         (RUNS, "max_partial_matches", 4, 6, 4),
@@ -62,7 +64,7 @@ def test_the_newest_are_dropped_and_counted(query: str, limit: str, most: int, d
 
 def test_partial_matches_with_closure_stay_within_the_limit() -> None:
     """Runs double with every event; with a negated end those that wait count too."""
-    for query in (KLEENE, RUNS_LONELY):
+    for query in (LONG, RUNS_LONELY):
         engine = ouzel.Engine(query, limits={"max_partial_matches": 20, "when_passed": "drop"})
         later = [{"type": "A", "ts": tick, "id": 1, "x": 1.0} for tick in range(20, 40)]
         found = [engine.push(EVENTS), engine.push(later)]

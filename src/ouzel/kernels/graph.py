@@ -75,9 +75,10 @@ def scan_graph(
     output: GraphOutput,
     *,
     listed: bool = True,
+    cut: bool = False,
 ) -> GraphProgress:
     """Read the events in slots first to last - 1. Append the matches they complete to the output, or, where they are
-    not `listed`, the cells that complete them.
+    not `listed`, the cells that complete them. `cut`: without those beyond a limit, which is else the status.
 
     >>> from ouzel.kernels.graph_state import new_graph_output, new_graph_state
     >>> from ouzel.kernels.run_tables import RunPlace, build_run_tables, new_events
@@ -91,7 +92,7 @@ def scan_graph(
     """
     position = first
     while True:
-        status, position = _scan(tables, state, events, position, last, output, listed)
+        status, position = _scan(tables, state, events, position, last, output, listed, cut)
         if status == Status.NODES_FULL:
             state = reserve_cells(state, 2 * state.cells.event.size + tables.length)
         elif status == Status.OUTPUT_FULL:
@@ -101,7 +102,7 @@ def scan_graph(
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _scan(tables, state, events, first, last, output, listed):
+def _scan(tables, state, events, first, last, output, listed, cut):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     length = tables.length
@@ -125,7 +126,7 @@ def _scan(tables, state, events, first, last, output, listed):
                 if place == length - 1 and made >= 0 and state.cells.proceeds[made]:
                     root = made
         if root >= 0:
-            status = _give_out(tables, state, events, root, slot, oldest, output, listed)
+            status = _give_out(tables, state, events, root, slot, oldest, output, listed, cut)
             if status != _DONE:
                 # The event is read again: its cells are on top of their chains.
                 while counters[_CELLS] > cells_before:
@@ -269,12 +270,12 @@ def _tests_hold(tables, state, events, edge):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _give_out(tables, state, events, root, slot, oldest, output, listed):
+def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
     """Append a root, or all matches that it completes. The status; where it is not DONE, nothing was appended."""
     rows = output.found[0]
     slots = output.found[1]
     if listed:
-        status = _list(tables, state, events, root, oldest, output)
+        status = _list(tables, state, events, root, oldest, output, cut)
         if status != _DONE:
             output.found[0] = rows
             output.found[1] = slots
@@ -294,7 +295,7 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _list(tables, state, events, root, oldest, output):
+def _list(tables, state, events, root, oldest, output, cut):
     """Write out every path from a cell back to a start within the window. No step leads into a dead end.
 
     Where there is no room the rest is walked and counted only: there may be more than a limit allows, and then they
@@ -316,12 +317,12 @@ def _list(tables, state, events, root, oldest, output):
         cell = path[depth]
         if phase[depth] == _OPEN:
             if cells.begin[cell] == _STARTS and _since(tables, events, cells.event[cell]) >= oldest:
-                if rows == rows_max:
-                    return _MATCH_LIMIT
+                if rows == rows_max or slots + depth + 1 > slots_max:
+                    if cut:
+                        break
+                    return _MATCH_LIMIT if rows == rows_max else _LENGTH_LIMIT
                 rows += 1
                 slots += depth + 1
-                if slots > slots_max:
-                    return _LENGTH_LIMIT
                 has_room = has_room and rows <= output.end.size and slots <= output.slots.size
                 if has_room:
                     _write(cells, path, depth, output)

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ouzel.kernels.graph_extract import Compressed
 from ouzel.kernels.graph_state import STARTS
 
 _STARTS = np.int32(STARTS)
@@ -24,6 +25,26 @@ class Row(NamedTuple):
     link_cell: NDArray[np.int32]
     link_next: NDArray[np.int32]
     root_cell: NDArray[np.int32]
+
+
+def rows_of(graph: Compressed) -> list[Row]:
+    """The graphs of the rows, one by one."""
+    found = []
+    for row in range(len(graph.cell_bounds) - 1):
+        cells = slice(graph.cell_bounds[row], graph.cell_bounds[row + 1])
+        links = slice(graph.link_bounds[row], graph.link_bounds[row + 1])
+        found.append(
+            Row(
+                graph.cell_event[cells],
+                graph.cell_place[cells],
+                graph.cell_begin[cells],
+                graph.cell_take[cells],
+                graph.link_cell[links],
+                graph.link_next[links],
+                graph.root_cell[graph.root_bounds[row] : graph.root_bounds[row + 1]],
+            )
+        )
+    return found
 
 
 def paths_to_cells(row: Row) -> list[int]:

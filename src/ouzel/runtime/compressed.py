@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.kernels.graph_extract import Compressed
-from ouzel.kernels.graph_paths import Row, count_matches
+from ouzel.kernels.graph_paths import count_matches, rows_of
 from ouzel.plan.kleene import RunPlan
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout, end_type
@@ -114,26 +114,6 @@ def _tested_column(table: pa.Table, layout: Layout, path: tuple[str, ...], rows:
 
 def _lists(bounds: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values, type=wanted)
-
-
-def rows_of(graph: Compressed) -> list[Row]:
-    """The graphs of the rows, one by one."""
-    found = []
-    for row in range(len(graph.cell_bounds) - 1):
-        cells = slice(graph.cell_bounds[row], graph.cell_bounds[row + 1])
-        links = slice(graph.link_bounds[row], graph.link_bounds[row + 1])
-        found.append(
-            Row(
-                graph.cell_event[cells],
-                graph.cell_place[cells],
-                graph.cell_begin[cells],
-                graph.cell_take[cells],
-                graph.link_cell[links],
-                graph.link_next[links],
-                graph.root_cell[graph.root_bounds[row] : graph.root_bounds[row + 1]],
-            )
-        )
-    return found
 
 
 def graph_of(column: pa.StructArray) -> tuple[pa.StructArray, Compressed]:

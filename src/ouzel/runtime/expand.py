@@ -16,12 +16,21 @@ from ouzel.bind.model import BoundQuery
 from ouzel.bind.schema import attributes_of
 from ouzel.errors import InputError, LimitError
 from ouzel.kernels.graph_check import is_row_of
-from ouzel.kernels.graph_paths import Listed, ListedEvents, Row, count_matches, events_of, list_paths, paths_to_cells
+from ouzel.kernels.graph_paths import (
+    Listed,
+    ListedEvents,
+    Row,
+    count_matches,
+    events_of,
+    list_paths,
+    paths_to_cells,
+    rows_of,
+)
 from ouzel.kernels.graph_state import STARTS
 from ouzel.lang.syntax import OutputForm
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.composition import layouts
-from ouzel.runtime.compressed import GRAPH, graph_of, rows_of
+from ouzel.runtime.compressed import GRAPH, graph_of
 from ouzel.runtime.inputs import as_table
 from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, ticks_of
 from ouzel.runtime.match_transform import MatchesByPlace, transform_matches

@@ -10,6 +10,8 @@ import numpy as np
 
 from ouzel.errors import InputError
 
+_COUNTED_MAX = 2**63 - 1
+
 
 class WhenPassed(StrEnum):
     """What happens where a limit is passed."""
@@ -74,9 +76,9 @@ class Allowance(Limits):
         )
 
     def drop(self, limit: str, count: int) -> None:
-        """Count what was dropped because of a limit."""
+        """Count what was dropped because of a limit, up to the largest number that a column can hold."""
         if count:
-            self.dropped[limit] = self.dropped.get(limit, 0) + count
+            self.dropped[limit] = min(self.dropped.get(limit, 0) + count, _COUNTED_MAX)
 
 
 def limits_of(given: Limits | Mapping[str, int | str] | None) -> Limits:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ouzel.kernels.graph import scan_graph
 from ouzel.kernels.graph_extract import Compressed, compress_graph, compress_runs
+from ouzel.kernels.graph_paths import count_matches, rows_of
 from ouzel.kernels.graph_state import (
     Cells,
     GraphCounter,
@@ -34,6 +35,7 @@ from ouzel.kernels.run_state import (
 from ouzel.kernels.run_tables import RunEvents, RunTables
 from ouzel.kernels.run_upkeep import mark_needed, rebase, reclaim_nodes, rekey, renumber, sweep
 from ouzel.kernels.runs import release, scan
+from ouzel.kernels.stack_checks import oldest_alive
 from ouzel.kernels.stack_tables import NO_LIMIT
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
@@ -238,8 +240,9 @@ _PLAIN = ("key_head", "key_runs", "key_oldest", "key_mark", "started", "negative
 class GraphKernel:
     """All partial matches in one graph."""
 
-    def __init__(self, tables: RunTables, references: int, *, listed: bool) -> None:
+    def __init__(self, tables: RunTables, references: int, limits: Limits, *, listed: bool) -> None:
         self._tables = tables
+        self._limits = limits
         self._listed = listed
         self._state = new_graph_state(tables, references)
         self._output = new_graph_output(tables)
@@ -254,9 +257,32 @@ class GraphKernel:
 
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         self._state = reserve_heads(self._tables, self._state, keys)
-        progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
+        while True:
+            status, first = self._scan(events, first, last)
+            if not self._limits.drops or status not in (Status.MATCH_LIMIT, Status.LENGTH_LIMIT):
+                return status
+            listed = int(self._state.counters[GraphCounter.MATCHES])
+            self._scan(events, first, first + 1, cut=True)
+            listed = int(self._state.counters[GraphCounter.MATCHES]) - listed
+            self._limits.drop("max_matches_per_moment", self._completed_by(events, first) - listed)
+            first += 1
+
+    def _scan(self, events: RunEvents, first: int, last: int, *, cut: bool = False) -> tuple[Status, int]:
+        """Read events; how that ended, and where."""
+        progress = scan_graph(
+            self._tables, self._state, events, first, last, self._output, listed=self._listed, cut=cut
+        )
         self._state, self._output = progress.state, progress.output
-        return progress.status
+        return progress.status, progress.position
+
+    def _completed_by(self, events: RunEvents, slot: int) -> int:
+        """How many matches the event that was read last completes: counted, for they may be too many to be listed."""
+        length = self._tables.length
+        root = self._state.head[int(events.key[slot]) * length + length - 1]
+        measure = events.position[slot] if self._tables.in_events else events.end[slot]
+        oldest = np.array([oldest_alive(measure, self._tables.window)])
+        graph = compress_graph(self._tables, self._state, events, np.array([0, 1]), np.array([root]), oldest)
+        return sum(count_matches(row) for row in rows_of(graph))
 
     def release(self, events: RunEvents, until: int) -> None:
         """Nothing waits here."""

@@ -91,10 +91,9 @@ class RunsRunner:
         self._live.events.lane_flags[:, 0] = flags
         self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
         self._kernel: Kernel
-        # A graph cannot tell how many matches it would have listed beyond a limit without listing them.
-        if plan.kernel is RunKernel.GRAPH and (self._is_compressed or not limits.drops):
+        if plan.kernel is RunKernel.GRAPH:
             references = len(self._lowered.number_slots)
-            self._kernel = GraphKernel(self._tables, references, listed=not self._is_compressed)
+            self._kernel = GraphKernel(self._tables, references, limits, listed=not self._is_compressed)
         else:
             self._kernel = RunsKernel(self._tables, self._lowered.number_slots, limits)
         # How many events each partition has had, and how many the whole stream.
