@@ -149,6 +149,11 @@ def test_matches_that_may_be_left_out_are_told_so() -> None:
     assert "the aggregate counts" in str(ouzel.why(EVENTS, "PATTERN SEQ(Fail a, Fail b) AGG COUNT WITHIN 9", start=1))
 
 
+def test_an_event_without_a_type_is_no_component() -> None:
+    events = [{"ts": 1, "type": None}, {"ts": 2, "type": "A"}]
+    assert "a: it has no type, where A is needed" in str(ouzel.why(events, "PATTERN SEQ(A a, A b) WITHIN 9", start=0))
+
+
 def test_what_it_cannot_tell_is_refused() -> None:
     with pytest.raises(ouzel.QueryError, match="without THRESHOLD"):
         ouzel.why(EVENTS, "PATTERN SEQ(Login a, Logout b) WITHIN 9 THRESHOLD 0.1", start=0)

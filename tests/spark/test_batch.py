@@ -198,6 +198,9 @@ def test_mistakes_are_found_before_anything_runs(spark: SparkSession) -> None:
         ouzel.spark.explain(events, LONELY, late=True)
     with pytest.raises(InputError, match=r"of type str and must be a Spark DataFrame.*ouzel\.match"):
         ouzel.spark.match("events.parquet", LONELY)
+    for ask in (ouzel.match, ouzel.why, ouzel.plot):
+        with pytest.raises(InputError, match=r"in a Spark DataFrame: ouzel\.spark\.match\(df, query\).*toArrow"):
+            ask(events, LONELY)
 
 
 def test_a_query_that_one_task_must_answer_says_so(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:

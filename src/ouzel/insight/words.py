@@ -152,7 +152,10 @@ class Words:
         bound = self._search.bound(run)
         if hindrance is Bar.TYPE:
             kind = self._events.types[place].as_py()
-            return f"it is of type {kind}, not {' or '.join(tried.component.types or ())}"
+            needed = " or ".join(tried.component.types or ())
+            return (
+                f"it has no type, where {needed} is needed" if kind is None else f"it is of type {kind}, not {needed}"
+            )
         if hindrance is Bar.ORDER:
             return f"it does not come after {self.moment(int(self._events.end[run[-1][-1]]))}"
         if hindrance is Bar.WINDOW:

@@ -83,6 +83,11 @@ def _table_of(events: Any) -> pa.Table:
     if hasattr(events, "collect_schema") and hasattr(events, "collect"):
         # A lazy polars frame.
         events = events.collect()
+    if hasattr(events, "sparkSession") and hasattr(events, "toArrow"):
+        raise InputError(
+            "these events are in a Spark DataFrame: ouzel.spark.match(df, query) answers where they are; to look at a "
+            "few of them here, filter and bring them over with df.where(…).toArrow()"
+        )
     if hasattr(events, "__arrow_c_stream__"):
         return pa.table(events)
     if hasattr(events, "__arrow_c_array__"):
