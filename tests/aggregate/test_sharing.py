@@ -22,6 +22,7 @@ from ouzel.plan.model import Statistics
 from ouzel.plan.sharing import plan_sharing
 from ouzel.plan.sharing_cost import cost
 from ouzel.plan.sharing_segments import choose_segments
+from ouzel.runtime.aggregate_banks import BankCounters
 from tests.embedded.agreement import counted
 from tests.oracle import oracle
 from tests.oracle.events import Event
@@ -125,6 +126,21 @@ def streamed(rng: random.Random, queries: dict[str, str], events: list[dict[str,
     return told
 
 
+def assert_the_same(queries: dict[str, str], events: list[dict[str, Any]]) -> None:
+    """Together, in one piece and restored after every batch, the queries tell what they do one by one."""
+    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
+    assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
+    engine = ouzel.Engine(queries)
+    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
+    for start in range(0, len(events), 90):
+        for name, table in engine.push(events[start : start + 90]).items():
+            told[name] += rows(table)
+        engine = ouzel.Engine.restore(engine.snapshot())
+    for name, table in engine.finish().items():
+        told[name] += rows(table)
+    assert told == want
+
+
 def plans_of(queries: dict[str, str]) -> dict[str, Any]:
     return {name: make_plan(bind(parse(text), text, catalog_for(None), name=name)) for name, text in queries.items()}
 
@@ -141,11 +157,12 @@ def test_which_queries_share() -> None:
         "negated": "PATTERN SEQ(A a, !(C c), B b) GROUP BY id AGG COUNT WITHIN 10",
         "ever": "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT",
         "since": "PATTERN SEQ(A a, C c) WHERE [id] AGG COUNT EMIT ON CHANGE",
+        "number": "PATTERN SEQ(A a, D d) WHERE [id] AGG COUNT(a.x)",
         "largest": "PATTERN SEQ(A a, C c) WHERE [id] AGG MAX(a.x)",
     }
     shared, endless = plan_sharing(plans_of(queries))
     assert [bank.names for bank in shared.banks] == [("one", "total"), ("wider",), ("changes", "falls")]
-    assert [bank.names for bank in endless.banks] == [("ever", "since")]
+    assert [bank.names for bank in endless.banks] == [("ever", "since", "number")]
     assert plan_sharing(plans_of(queries), off=["share_counters"]) == ()
 
 
@@ -159,6 +176,9 @@ def test_sums_over_integers_share() -> None:
     plans = {name: make_plan(bind(parse(text), text, catalog, name=name)) for name, text in texts.items()}
     (shared,) = plan_sharing(plans)
     (bank,) = shared.banks
+    texts = {name: text.replace(" WITHIN 10", "") for name, text in texts.items()}
+    endless = plan_sharing({name: make_plan(bind(parse(text), text, catalog)) for name, text in texts.items()})
+    assert [each.names for each in endless] == [("count", "sum")]
     # The last component of the sums is four symbols with weights: of each column its values, and whether there are any.
     assert bank.names == ("count", "sum") and len(bank.patterns) == 6 and len(shared.weights) == 4
     assert bank.shared_cost < bank.alone_cost
@@ -199,18 +219,8 @@ def test_counts_beyond_64_bits_go_on_one_by_one(worth: float, monkeypatch: pytes
         "third": "PATTERN SEQ(A a, C c) GROUP BY id AGG COUNT WITHIN 1250",
         "sums": "PATTERN SEQ(A a, C c, M m) WHERE [id] AGG SUM(c.x), AVG(a.x), COUNT(m.x) AS n WITHIN 1250",
     }
-    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
-    assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
     assert max(int(row["count"]) for row in ouzel.match(events, queries)["second"].to_pylist()) > 2**54
-    engine = ouzel.Engine(queries)
-    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
-    for start in range(0, len(events), 90):
-        for name, table in engine.push(events[start : start + 90]).items():
-            told[name] += rows(table)
-        engine = ouzel.Engine.restore(engine.snapshot())
-    for name, table in engine.finish().items():
-        told[name] += rows(table)
-    assert told == want
+    assert_the_same(queries, events)
 
 
 @pytest.mark.parametrize("ending", ["", " WITHIN 1250 EMIT ON CHANGE"])
@@ -230,18 +240,29 @@ def test_counts_of_other_kinds_go_on_one_by_one(ending: str) -> None:
     }
     (shared,) = plan_sharing(plans_of(queries))
     assert shared.names == tuple(queries)
-    want = {name: rows(ouzel.match(events, text)) for name, text in queries.items()}
-    assert {name: rows(table) for name, table in ouzel.match(events, queries).items()} == want
     assert max(int(row["count"]) for row in ouzel.match(events, queries)["first"].to_pylist()) > 2**64
-    engine = ouzel.Engine(queries)
-    told: dict[str, Counter[str]] = {name: Counter() for name in queries}
-    for start in range(0, len(events), 90):
-        for name, table in engine.push(events[start : start + 90]).items():
-            told[name] += rows(table)
-        engine = ouzel.Engine.restore(engine.snapshot())
-    for name, table in engine.finish().items():
-        told[name] += rows(table)
-    assert told == want
+    assert_the_same(queries, events)
+
+
+@pytest.mark.parametrize("weight", [1, 10**10, 10**12])
+def test_sums_since_the_start_go_on_one_by_one(weight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where parts of a sum might have outgrown 64 bits that fits them, and where a sum does that has a mean."""
+    apart = []
+    go_apart = BankCounters._go_apart_from_counts
+    monkeypatch.setattr(BankCounters, "_go_apart_from_counts", lambda *all: apart.append(1) or go_apart(*all))
+    rng = random.Random(f"sums {weight}")
+    events = [
+        {"type": rng.choice("ABCD"), "ts": n // 3, "id": n % 2, "x": rng.randint(-9, 9) * weight, "y": n % 3}
+        for n in range(1500)
+    ]
+    sums = "SUM(b.x), " if weight < 10**12 else ""
+    queries = {
+        "first": f"PATTERN SEQ(A a, B b, C c, A d) WHERE [id] AGG COUNT, {sums}AVG(d.x), COUNT(a.y) AS n",
+        "second": f"PATTERN SEQ(A a, B b, C c, D d) GROUP BY id AGG {sums}SUM(d.y)",
+        "third": "PATTERN SEQ(A a, B b, C c) GROUP BY id AGG COUNT HAVING COUNT > 5",
+    }
+    assert_the_same(queries, events)
+    assert bool(apart) == (weight > 1)
 
 
 @pytest.mark.parametrize("before", [0.0, 10.0])

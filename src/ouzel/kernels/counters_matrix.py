@@ -148,20 +148,23 @@ def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
 
 
 def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint64]) -> None:
-    """Counts of [key, column] since the start, of which somebody else has kept account, take the place of none."""
-    assert tables.way == Way.UNBOUNDED and not len(tables.by_measure) and not state.counters[Counter.WIDE]
+    """Counts and integer sums of [key, field, column] since the start, of which somebody else has kept account, take
+    the place of none."""
+    assert tables.way == Way.UNBOUNDED and tables.integers == len(tables.by_measure)
+    assert not state.counters[Counter.WIDE]
     _open_all(tables, state)
     keys = len(counts)
-    state.words.reshape(-1, tables.columns)[:keys] = counts
-    state.bound[:keys] = counts
-    # Totals have 128 bits: the halves of counts are added up apart, then put together.
-    halves = np.zeros((2, len(state.total)), np.uint64)
-    half = np.uint64(32)
-    np.add.at(halves[0], state.key_group[:keys], counts[:, tables.final] & np.uint64(2**32 - 1))
-    np.add.at(halves[1], state.key_group[:keys], counts[:, tables.final] >> half)
-    halves[1] += halves[0] >> half
-    state.total[:, 0] = (halves[1] << half) | (halves[0] & np.uint64(2**32 - 1))
-    state.total[:, 1] = halves[1] >> half
+    state.words.reshape(-1, tables.word_fields, tables.columns)[:keys] = counts
+    state.bound[:keys] = counts[:, 0]
+    # Totals have 128 bits: the halves of numbers are added up apart, then put together.
+    for field in range(tables.word_fields):
+        values = counts[:, field, tables.final].view(np.int64)
+        halves = np.zeros((2, len(state.total)), np.int64)
+        np.add.at(halves[0], state.key_group[:keys], values & (2**32 - 1))
+        np.add.at(halves[1], state.key_group[:keys], values >> 32)
+        halves[1] += halves[0] >> 32
+        state.total[:, 2 * field] = ((halves[1] << 32) | (halves[0] & (2**32 - 1))).view(np.uint64)
+        state.total[:, 2 * field + 1] = (halves[1] >> 32).view(np.uint64)
 
 
 _COMPONENT_KIND = int(ByComponent.KIND)

@@ -243,12 +243,16 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
     last_row = state.last_row
     counters = state.counters
     any_summed = False
+    heaviest_of_all = 1.0
     for query in range(summed.size):
         any_summed |= summed[query] != 0
+        heaviest_of_all = max(heaviest_of_all, heaviest[query])
     room = output.tick.size
     written = output.written[0]
     bounded = tables.window != NO_WINDOW
     on_change = tables.on_change != 0
+    # Where nothing leaves, sums of all prefixes must not have wrapped when their counters are taken over.
+    narrow_max = NARROW_MAX if bounded else NARROW_MAX / heaviest_of_all
     oldest = counters[_OLDEST] if bounded else last
     status = _DONE
     position = last
@@ -309,10 +313,10 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
             weight_here = by_element[element, _WEIGHT]
             if weight_here == _NO_WEIGHT:
                 reach = bound[key, coordinate] + bound[key, parent]
-                if reach >= NARROW_MAX:
+                if reach >= narrow_max:
                     bound[key, parent] = float(gain)
                     reach = float(old) + float(gain)
-                    if reach >= NARROW_MAX:
+                    if reach >= narrow_max:
                         status = _WIDEN
                         position = slot
                         break
@@ -390,7 +394,8 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
             for slot in range(counted - 1, position - 1, -1):
                 place = key_of[slot] * block
                 row = by_element[element_of[slot]]
-                words[place + row[_COORDINATE]] -= words[place + row[_PARENT]]
+                weight = np.uint64(weight_of[slot]) if row[_WEIGHT] == _OWN_WEIGHT else _ONE
+                words[place + row[_COORDINATE]] -= weight * words[place + row[_PARENT]]
     if not bounded:
         oldest = counters[_OLDEST]
     counters[_INSTANCES] += position - first

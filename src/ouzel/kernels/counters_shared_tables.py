@@ -172,7 +172,7 @@ def build_shared_tables(
     on_change: bool = False,
 ) -> SharedLayout:
     """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan. With no window
-    there are neither segments nor sums.
+    there are no segments.
 
     Where queries also sum, `columns` tells the query and the column (0: COUNT) of each pattern, and `weighted` which
     symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol. There are at
@@ -182,7 +182,7 @@ def build_shared_tables(
     >>> layout.paths, layout.tables.coordinates
     (((0, 1, 2), (0, 1, 3)), 5)
     """
-    assert window is not None or not (segments or weighted or on_change)
+    assert window is not None or not (segments or on_change)
     root = _Node(None)
     for number, pattern in enumerate(patterns):
         node = root

@@ -1,7 +1,7 @@
 """Aggregates that are counted together: which queries may share, what they share, and whether that is worth it.
 
 Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
-of integers are, or if both count since the start; with EMIT ON CHANGE, or without a window, COUNT only. Both read the
+of integers are, or if both count and add up the same since the start; with EMIT ON CHANGE, COUNT only. Both read the
 primary stream, with the same types known of it, and their events are kept apart by the same keys. Groups, HAVING and
 names may differ.
 
@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
 from ouzel.kernels.counters_shared_tables import Part, SegmentPart
-from ouzel.kernels.counters_tables import Way
+from ouzel.kernels.counters_tables import MeasureKind, Way
 from ouzel.plan.aggregate import AggregatePlan, MeasureSpec
 from ouzel.plan.automaton import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
@@ -132,8 +132,8 @@ def refusal(plan: Plan) -> str | None:
     if plan.way is Way.UNBOUNDED:
         if any(component.negated or component.kleene for component in plan.query.components):
             return "it has a negation or a +"
-        if plan.measures:
-            return "it counts since the start, and not only matches"
+        if any(measure.kind is not MeasureKind.INTEGER for measure in plan.measures):
+            return "it counts since the start, and not only matches and integers"
     elif plan.way is not Way.INVERSE:
         return "it is not counted by inverse matrices"
     elif plan.query.emit_on_change and plan.measures:

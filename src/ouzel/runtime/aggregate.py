@@ -37,7 +37,7 @@ from ouzel.kernels.counters_tables import (
     new_counter_instances,
     new_counter_output,
 )
-from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.kernels.order import ties
 from ouzel.kernels.predicate_tables import Alternative, LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.aggregate import AggregatePlan
@@ -45,6 +45,7 @@ from ouzel.plan.lower import Domain, LaneSpec, lower
 from ouzel.runtime.aggregate_answer import answer, rows_to_tell
 from ouzel.runtime.aggregate_changes import changes_schema, changes_table
 from ouzel.runtime.aggregate_groups import GroupBook
+from ouzel.runtime.aggregate_pending import COMPACT_MIN, EARLIEST, LATEST, chosen, ready_and_rest
 from ouzel.runtime.aggregate_values import columns_of, measured
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.instances import open_by_key
@@ -53,10 +54,6 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stage import Stager
 from ouzel.runtime.transform import output_schema
-
-EARLIEST, LATEST = -(2**63), 2**63 - 1
-# Below this many the front of the buffer is not worth moving, nor keys worth renaming.
-_COMPACT_MIN = 4096
 
 
 class AggregateRunner:
@@ -177,8 +174,10 @@ class AggregateRunner:
         self._groups = groups
         self._own_keys = False
 
-    def go_on_from(self, counts: np.ndarray) -> None:
-        """Start from what somebody else has counted since the start, [key, column]; instances come from there, too."""
+    def go_on_from(self, counts: np.ndarray, heaviest: float) -> None:
+        """Start from what somebody else has counted since the start, [key, field, column]: a count and integer sums,
+        over values up to `heaviest`. Instances come from there, too."""
+        self._largest[:] = heaviest
         groups = self._groups.key_group
         state = reserve_matrix(self._tables, self._matrix_state, 0, max(len(counts), len(groups)), groups)
         take_over(self._tables, state, counts)
@@ -245,13 +244,7 @@ class AggregateRunner:
         """What is pending at or before a tick, in the order that counters want."""
         if not self._pending:
             return self._room(0)
-        block = self._pending[0] if len(self._pending) == 1 else _joined(self._pending)
-        self._pending = []
-        if until < LATEST and len(block.tick) and block.tick.max() > until:
-            self._pending = [_chosen(block, np.flatnonzero(block.tick > until))]
-            block = _chosen(block, np.flatnonzero(block.tick <= until))
-        if first_disorder(block.tick) >= 0:
-            block = _chosen(block, stable_order(block.tick))
+        block, self._pending = ready_and_rest(self._pending, until)
         tied = ties(block.tick)
         if len(tied.positions):
             # Within a moment the last component comes first, so that nothing is lengthened by its own moment.
@@ -259,7 +252,7 @@ class AggregateRunner:
             inner = np.lexsort((block.key[tied.positions], -component, tied.groups))
             order = np.arange(len(block.tick))
             order[tied.positions] = tied.positions[inner]
-            block = _chosen(block, order)
+            block = chosen(block, order)
         return block
 
     @property
@@ -362,7 +355,7 @@ class AggregateRunner:
             return
         if self._keeps_events:
             dead = int(self._state.counters[Counter.OLDEST])
-            if (dead == self._live_count and dead) or dead > max(_COMPACT_MIN, self._live_count - dead):
+            if (dead == self._live_count and dead) or dead > max(COMPACT_MIN, self._live_count - dead):
                 if self._plan.way is Way.GRAPH:
                     rebase_graph(self._graph_state, dead, self._live_count)
                 else:
@@ -376,7 +369,7 @@ class AggregateRunner:
     def _forget_groups(self) -> None:
         """Groups that events decide are given up likewise."""
         split = self._plan.split
-        if split is None or self._groups.count <= 2 * max(_COMPACT_MIN, self.held_events):
+        if split is None or self._groups.count <= 2 * max(COMPACT_MIN, self.held_events):
             return
         blocks = [*self._pending, _cut(self._live, self._live_count)]
         # None at all after a silence, when everything has left.
@@ -396,7 +389,7 @@ class AggregateRunner:
 
     def _forget_keys(self) -> None:
         """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
-        if not self._own_keys or self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+        if not self._own_keys or self._stager.keys.count <= 2 * max(COMPACT_MIN, self.held_events):
             return
         keys = self.live_keys()
         keys = keys[keys > EVERY_KEY]
@@ -522,16 +515,6 @@ def load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
         for one, number in zip(like, stored, strict=False)
     ]
     return type(like)(*loaded, *like[len(loaded) :])
-
-
-def _chosen(block: CounterInstances, places: np.ndarray) -> CounterInstances:
-    return CounterInstances._make(
-        np.ascontiguousarray(array[..., places]) if array.shape[-1] else array for array in block
-    )
-
-
-def _joined(blocks: list[CounterInstances]) -> CounterInstances:
-    return CounterInstances._make(np.concatenate(arrays, axis=-1) for arrays in zip(*blocks, strict=True))
 
 
 def _cut(block: CounterInstances, count: int) -> CounterInstances:

@@ -6,48 +6,29 @@ rows. Where 64 bits are no longer enough for a bank, its queries go on alone, wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import LimitError, StateError
-from ouzel.kernels.counters_shared import Expanded, SharedInstances, expand, scan_shared
-from ouzel.kernels.counters_shared_tables import (
-    ByElement,
-    Part,
-    SegmentPart,
-    SharedLayout,
-    SharedOutput,
-    build_shared_tables,
-    new_shared_output,
-    new_shared_state,
-    rekey_shared,
-    reserve_shared,
-)
-from ouzel.kernels.counters_tables import Counter, CounterInstances, enlarged, new_counter_instances
-from ouzel.kernels.order import first_disorder, stable_order, ties
+from ouzel.errors import LimitError
+from ouzel.kernels.counters_shared import SharedInstances
+from ouzel.kernels.counters_tables import Counter
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.stack_tables import EVERY_KEY, Instances
 from ouzel.plan.lower import Domain, LaneSpec, lower
-from ouzel.plan.sharing import Bank, SharedPlan
-from ouzel.runtime.aggregate import AggregateRunner, dump_arrays, load_arrays
-from ouzel.runtime.aggregate_answer import answer, rows_to_tell
+from ouzel.plan.sharing import SharedPlan
+from ouzel.runtime.aggregate import dump_arrays, load_arrays
+from ouzel.runtime.aggregate_banks import BankCounters, Told, no_instances
 from ouzel.runtime.aggregate_groups import GroupBook
-from ouzel.runtime.aggregate_values import columns_of, measured
+from ouzel.runtime.aggregate_pending import COMPACT_MIN, ready_and_rest
+from ouzel.runtime.aggregate_values import measured
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stage import Stager
 from ouzel.runtime.transform import output_schema
-
-LATEST = 2**63 - 1
-_COMPACT_MIN = 4096
-# What a query is told: its table and the moments of its rows.
-Told = tuple[pa.Table, np.ndarray]
 
 
 class SharedCounters:
@@ -73,7 +54,7 @@ class SharedCounters:
                 alike[kinds] = GroupBook(shared.of(name), layout, self.schemas[name])
             self.books[name] = alike[kinds]
         self._book_of = {book: name for name, book in reversed(self.books.items())}
-        self._banks = [_BankCounters(shared, bank, self, layout, limits) for bank in shared.banks]
+        self._banks = [BankCounters(shared, bank, self.books, self.schemas, layout, limits) for bank in shared.banks]
         # The largest absolute weight so far.
         self.heaviest = 1.0
         self._pending: list[SharedInstances] = []
@@ -136,7 +117,7 @@ class SharedCounters:
         ready = self._take_ready(until)
         self._told = {}
         for bank in self._banks:
-            self._told |= bank.advance(ready, until)
+            self._told |= bank.advance(ready, until, self.heaviest)
         self._forget_keys()
 
     def take(self, name: str) -> Told:
@@ -146,15 +127,9 @@ class SharedCounters:
     def _take_ready(self, until: int) -> SharedInstances:
         """What is pending at or before a tick, in order of time."""
         if not self._pending:
-            return _no_instances()
-        block = self._pending[0] if len(self._pending) == 1 else _joined(self._pending)
-        self._pending = []
-        if until < LATEST and len(block.tick) and block.tick.max() > until:
-            self._pending = [_chosen(block, np.flatnonzero(block.tick > until))]
-            block = _chosen(block, np.flatnonzero(block.tick <= until))
-        if first_disorder(block.tick) >= 0:
-            block = _chosen(block, stable_order(block.tick))
-        return block
+            return no_instances()
+        ready, self._pending = ready_and_rest(self._pending, until)
+        return ready
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
@@ -162,7 +137,7 @@ class SharedCounters:
         """Keys and groups are given up when nothing live has them: memory follows the window."""
         if any(bank.window is None for bank in self._shared.banks):
             return
-        if self._stager.keys.count <= 2 * max(_COMPACT_MIN, self.held_events):
+        if self._stager.keys.count <= 2 * max(COMPACT_MIN, self.held_events):
             return
         live = [block.key for block in self._pending] + [bank.live_keys() for bank in self._banks]
         keys = np.unique(np.concatenate(live))
@@ -206,261 +181,13 @@ class SharedCounters:
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        self._pending = [load_arrays(_no_instances(), block, reader) for block in head["pending"]]
+        self._pending = [load_arrays(no_instances(), block, reader) for block in head["pending"]]
         self.heaviest = head.get("heaviest", 1.0)
         for book, name in self._book_of.items():
             book.load(reader, head["books"][name])
         self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
         for bank, stored in zip(self._banks, head["banks"], strict=True):
             bank.load(reader, stored)
-
-
-class _BankCounters:
-    """The counters of the queries with one window."""
-
-    def __init__(
-        self, shared: SharedPlan, bank: Bank, counters: SharedCounters, layout: Layout, limits: Limits
-    ) -> None:
-        self._plans = {name: shared.plans[name] for name in bank.names}
-        self._counters = counters
-        self._event_layout = layout
-        self._limits = limits
-        self._shared = shared
-        self._bank = bank
-        self._layout = self._laid_out()
-        self._columns = bank.columns
-        self._sums = any(column for _, column in bank.columns)
-        self.state = new_shared_state(self._layout.tables)
-        self._output = self._new_output(1024)
-        self._live = _no_instances()
-        self._count = 0
-        # The queries one by one, once 64 bits are no longer enough for all of them together.
-        self._apart: dict[str, AggregateRunner] = {}
-
-    def _laid_out(self) -> SharedLayout:
-        window = self._bank.window
-        assert window is None or window.ticks is not None
-        return build_shared_tables(
-            self._bank.patterns,
-            self._bank.segments,
-            window=None if window is None else window.ticks,
-            on_change=self._bank.on_change,
-            summed=[plan.several_keys_a_group for plan in self._plans.values()],
-            columns=self._bank.columns,
-            weighted=self._shared.weights.keys(),
-            symbols=len(self._shared.stage.query.components),
-        )
-
-    def _new_output(self, rows: int) -> SharedOutput:
-        return new_shared_output(rows, self._layout.tables.columns, on_change=self._bank.on_change)
-
-    def advance(self, ready: SharedInstances, until: int) -> dict[str, Told]:
-        block, rows = self._expanded(ready)
-        if self._apart:
-            return self._advance_apart(block, until)
-        if rows > len(self._output.tick):
-            self._output = self._new_output(rows)
-        first = self._count
-        self._append(block)
-        books = [self._counters.books[name].key_group for name in self._plans]
-        self.state = reserve_shared(self._layout.tables, self.state, books)
-        heaviest = np.array([self._counters.heaviest if plan.measures else 1.0 for plan in self._plans.values()])
-        self._output, widen_at = scan_shared(
-            self._layout.tables,
-            self.state,
-            self._live,
-            first,
-            self._count,
-            until,
-            len(books[0]),
-            self._output,
-            heaviest,
-        )
-        told = self._collect()
-        if widen_at >= 0:
-            return self._go_apart(told, widen_at, until)
-        self._forget()
-        return told
-
-    def _expanded(self, ready: SharedInstances) -> Expanded:
-        """An instance for each element that an event may fill, later elements of a moment first."""
-        if not self._sums:
-            ready = ready._replace(weight=ready.weight[:0])
-        block, rows = expand(self._layout, ready)
-        if len(ties(ready.tick).positions):
-            tied = ties(block.tick)
-            rank = self._layout.rank[block.element[tied.positions]]
-            inner = np.lexsort((block.key[tied.positions], -rank, tied.groups))
-            order = np.arange(len(block.tick))
-            order[tied.positions] = tied.positions[inner]
-            block = _chosen(block, order)
-        return Expanded(block, rows)
-
-    def _append(self, block: SharedInstances) -> None:
-        total = self._count + len(block.tick)
-        live = self._live
-        if total > len(live.tick):
-            room = max(total, 2 * self._count)
-            live = SharedInstances._make(enlarged(array[: self._count], room, 0) for array in live)
-        for added, array in ((block.tick, live.tick), (block.key, live.key), (block.element, live.element)):
-            array[self._count : total] = added
-        if self._sums:
-            live.weight[self._count : total] = block.weight
-        self._live, self._count = live, total
-
-    # ── Telling ────────────────────────────────────────────────────────────────────────────────────
-
-    def _collect(self) -> dict[str, Told]:
-        output = self._output
-        count = int(output.written[0])
-        output.written[0] = 0
-        # Of 16 bits, since numbers as short as that are sorted by counting.
-        order = np.argsort(output.query[:count].astype(np.uint16), kind="stable")
-        if self._sums:
-            order = order[output.completed[order] != 0]
-        bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
-        told = {}
-        for number, (name, plan) in enumerate(self._plans.items()):
-            rows = order[bounds[number] : bounds[number + 1]]
-            sums = len(plan.measures)
-            words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
-            words[:, 0::2] = output.value[rows, : 1 + sums]
-            words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
-            # Nothing wider than 64 bits has got here.
-            sizes = words[:, :1].astype(np.float64)
-            values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
-            if self._bank.on_change:
-                expiry = rows[output.completed[rows] == 0]
-                earlier = np.zeros((len(expiry), 2), np.uint64)
-                earlier[:, 0] = output.before[expiry]
-                before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
-                told_places = rows_to_tell(plan.query, output.completed[rows], values, before)
-                rows = rows[told_places]
-                values = {column: value.take(pa.array(told_places)) for column, value in values.items()}
-            groups = self._counters.books[name].show(output.group[rows])
-            told[name] = answer(plan.query, self._counters.schemas[name], output.tick[rows], groups, values)
-        return told
-
-    # ── One by one ─────────────────────────────────────────────────────────────────────────────────
-
-    def _go_apart(self, told: dict[str, Told], widen_at: int, until: int) -> dict[str, Told]:
-        """Go on with a runner for each query, from the moment at `widen_at` on."""
-        moment = int(self._live.tick[widen_at])
-        if self._bank.window is None:
-            return self._go_apart_from_counts(told, widen_at, until)
-        oldest = int(self.state.counters[Counter.OLDEST])
-        if self._bank.on_change:
-            # What leaves with the moment has to be told with it.
-            assert self._bank.window.ticks is not None
-            oldest = int(np.searchsorted(self._live.tick[:widen_at], moment - self._bank.window.ticks))
-        window = SharedInstances._make(array[oldest:widen_at].copy() for array in self._live)
-        rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
-        self._live, self._count = _no_instances(), 0
-        self._make_apart()
-        # What the window told has been told.
-        self._advance_apart(window, moment - 1)
-        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
-
-    def _go_apart_from_counts(self, told: dict[str, Told], widen_at: int, until: int) -> dict[str, Told]:
-        """The same where nothing ever leaves: there is no window to count again, but what was counted so far."""
-        rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
-        self._live, self._count = _no_instances(), 0
-        self._make_apart()
-        keys = int(self.state.opened[0])
-        words = self.state.words[: keys * self._layout.tables.block].reshape(keys, self._layout.tables.block)
-        coordinates = self._layout.tables.by_element[:, ByElement.COORDINATE]
-        for path, runner in zip(self._layout.paths, self._apart.values(), strict=True):
-            runner.go_on_from(words[:, [0, *coordinates[list(path)]]])
-        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
-
-    def _make_apart(self) -> None:
-        for name, plan in self._plans.items():
-            runner = AggregateRunner(plan, self._event_layout, self._limits)
-            runner.share_groups(self._counters.books[name])
-            self._apart[name] = runner
-
-    def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told]:
-        told = {}
-        for query, (name, runner) in enumerate(self._apart.items()):
-            path, *sums = [self._layout.paths[n] for n, column in enumerate(self._columns) if column[0] == query]
-            component = np.full(len(self._layout.symbol), 255, np.uint8)
-            component[list(path)] = np.arange(len(path))
-            chosen = np.flatnonzero(component[block.element] != 255)
-            instances = _counter_instances(block, component, chosen, len(sums))
-            for values, measure, own in zip(instances.ints, self._plans[name].measures, sums, strict=True):
-                # The same events fill both, in the same order.
-                values[instances.component == measure.component] = block.weight[block.element == own[measure.component]]
-            runner.take(instances)
-            table = runner.advance(until)
-            told[name] = table, runner.moments[0]
-        return told
-
-    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
-
-    def _forget(self) -> None:
-        dead = int(self.state.counters[Counter.OLDEST])
-        if self._bank.window is None:
-            self._live, self._count = _no_instances(), 0
-        if (dead == self._count and dead) or dead > max(_COMPACT_MIN, self._count - dead):
-            self._live = SharedInstances._make(array[dead : self._count].copy() for array in self._live)
-            self._count -= dead
-            self.state.counters[Counter.OLDEST] = 0
-
-    def live_keys(self) -> np.ndarray:
-        if self._apart:
-            return np.unique(np.concatenate([runner.live_keys() for runner in self._apart.values()]))
-        return np.unique(self._live.key[: self._count])
-
-    def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, groups: dict[str, np.ndarray]) -> None:
-        """Key `keys[k]` is now k + 1; the books know already."""
-        for name, runner in self._apart.items():
-            runner.rename_keys(keys, renamed, groups[name])
-        if not self._apart:
-            self._live.key[: self._count] = renamed[self._live.key[: self._count]]
-            books = [self._counters.books[name].key_group for name in self._plans]
-            self.state = rekey_shared(self._layout.tables, self.state, keys, books)
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When the next event leaves, if that is told."""
-        if self._apart:
-            return min((d for r in self._apart.values() if (d := r.next_deadline) is not None), default=None)
-        oldest = int(self.state.counters[Counter.OLDEST])
-        if not self._bank.on_change or oldest >= self._count:
-            return None
-        assert self._bank.window is not None and self._bank.window.ticks is not None
-        return min(LATEST, int(self._live.tick[oldest]) + self._bank.window.ticks)
-
-    @property
-    def held(self) -> int:
-        return self._count + sum(runner.held_events for runner in self._apart.values())
-
-    def dump(self, writer: Writer) -> dict[str, Any]:
-        live = SharedInstances._make(array[: self._count] for array in self._live)
-        return {
-            "state": dump_arrays(self.state, writer),
-            "live": dump_arrays(live, writer),
-            "apart": [runner.dump(writer) for runner in self._apart.values()],
-            "tree": _parts_as_json(self._bank.patterns),
-            "segments": self._bank.segments,
-        }
-
-    def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        if "tree" in head:
-            # Another version may cut out other segments: what has been counted stays as it was.
-            segments = tuple(map(tuple, head["segments"]))
-            self._bank = replace(self._bank, patterns=_parts_of_json(head["tree"]), segments=segments)
-            self._layout = self._laid_out()
-        self.state = load_arrays(self.state, head["state"], reader)
-        if self.state.words.size != len(self.state.bound) * self._layout.tables.block:
-            raise StateError("this snapshot has counters of another form: restore it with the version that made it")
-        self._live = load_arrays(self._live, head["live"], reader)
-        self._count = len(self._live.tick)
-        if head["apart"]:
-            self._make_apart()
-            for (name, runner), stored in zip(self._apart.items(), head["apart"], strict=True):
-                runner.load(reader, stored)
-                runner.share_groups(self._counters.books[name])
 
 
 class SharedRunner:
@@ -519,36 +246,3 @@ def shared_runners(shared: SharedPlan, layout: Layout, limits: Limits) -> dict[s
     """The runners of queries that share, before their first event."""
     counters = SharedCounters(shared, layout, limits)
     return {name: SharedRunner(counters, name, leads=not number) for number, name in enumerate(shared.names)}
-
-
-def _parts_as_json(patterns: Sequence[Sequence[Part]]) -> list[list[Any]]:
-    """A segment is a list of its number."""
-    return [[[part.segment] if isinstance(part, SegmentPart) else part for part in pattern] for pattern in patterns]
-
-
-def _parts_of_json(stored: list[list[Any]]) -> tuple[tuple[Part, ...], ...]:
-    return tuple(tuple(SegmentPart(*part) if isinstance(part, list) else part for part in one) for one in stored)
-
-
-def _no_instances() -> SharedInstances:
-    return SharedInstances(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.int64))
-
-
-def _chosen(block: SharedInstances, places: np.ndarray) -> SharedInstances:
-    return SharedInstances._make(array[places] if len(array) else array for array in block)
-
-
-def _joined(blocks: list[SharedInstances]) -> SharedInstances:
-    return SharedInstances._make(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
-
-
-def _counter_instances(
-    block: SharedInstances, component: np.ndarray, chosen: np.ndarray, sums: int
-) -> CounterInstances:
-    """Instances of one query's components, which add nothing to its sums yet."""
-    made = new_counter_instances(len(chosen), sums)
-    return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
-
-
-def _together(first: Told, second: Told) -> Told:
-    return pa.concat_tables([first[0], second[0]]), np.concatenate([first[1], second[1]])
