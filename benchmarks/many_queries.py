@@ -42,9 +42,9 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     "patterns": (
         "Pattern queries",
         "4,000 events in batches of 1,000, two types, 50 names. Patterns of one or two events are merged into "
-        "automata; longer ones run in sessions, where those that differ in RETURN only are one. Most of what an engine "
-        "each costs is the same for every batch, however small. What is left in a set is mostly the answers, which are "
-        "given by query: a table each.",
+        "automata; longer ones run in sessions, where those that differ in RETURN or thresholds only are one. Most of "
+        "what an engine each costs is the same for every batch, however small. What is left in a set is mostly the "
+        "answers, which are given by query: a table each.",
         patterns,
     ),
     "scale": (

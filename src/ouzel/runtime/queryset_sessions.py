@@ -2,7 +2,8 @@
 
 Queries that were added between the same two batches run in one session: each batch is read once for all of them, and
 aggregates among them are counted together where that pays. Two patterns that differ in nothing but names and what
-RETURN shows are one query there, which shows what both want.
+RETURN shows are one query there, which shows what both want; and where thresholds of one ask for more than those of the
+other, its matches are chosen among the other's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ouzel.plan.kleene import RunPlan
 from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.program import Program
 from ouzel.runtime.queryset_answers import id_array
+from ouzel.runtime.queryset_limits import Limit, Within, asks_for_more, without_limits
 from ouzel.runtime.session import Session
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import deciding_columns
@@ -35,34 +37,46 @@ class Standing:
     program: Program
     owner: Any
     since: int
+    limits: tuple[Limit, ...] = ()
     # Which of the columns of the query that runs are its own; None: they are as they should be.
     columns: tuple[int, ...] | None = None
     schema: pa.Schema | None = None
+    limited: tuple[int, ...] = ()  # the columns that its thresholds are about
 
 
 @dataclass
 class _Running:
-    """A query that runs, for all that are equal to it."""
+    """A query that runs, for all that are equal to it, or ask for more by their thresholds."""
 
     name: str
     key: str
     program: Program
+    limits: tuple[Limit, ...] = ()
     members: dict[Any, Standing] = field(default_factory=dict)
 
     @property
     def query(self) -> BoundQuery | None:
         return self.program.queries[0] if self.program.queries else None
 
-    def widen(self, columns: tuple[OutputColumn, ...]) -> None:
-        """Show these columns too."""
+    def widen(self, own: BoundQuery, limits: tuple[Limit, ...]) -> None:
+        """Show what a query shows too, and ask for no more than it does."""
+        query = self.query
+        assert query is not None and query.returns is not None and own.returns is not None
+        known = {_written(column.expression) for column in query.returns}
+        wanted = [column.expression for column in own.returns] + [limit.value for limit in limits]
+        more = {text: one for one in wanted if (text := _written(one)) not in known}
+        first = len(query.returns)
+        named = [OutputColumn(f"column {first + k}", one) for k, one in enumerate(more.values())]
+        query = replace(query, returns=(*query.returns, *named))
+        if not asks_for_more(limits, self.limits):
+            query, self.limits = replace(query, conjuncts=own.conjuncts), limits
+        self.program = replace(self.program, queries=(query,))
+
+    def places(self) -> dict[str, int]:
+        """Where the columns that it shows are, after start and end."""
         query = self.query
         assert query is not None and query.returns is not None
-        known = {_written(column.expression) for column in query.returns}
-        more = {_written(column.expression): column.expression for column in columns}
-        first = len(known)
-        added = [one for text, one in more.items() if text not in known]
-        named = [OutputColumn(f"column {first + k}", one) for k, one in enumerate(added)]
-        self.program = replace(self.program, queries=(replace(query, returns=(*query.returns, *named)),))
+        return {_written(column.expression): place for place, column in enumerate(query.returns, start=2)}
 
 
 @dataclass
@@ -90,6 +104,7 @@ class Sessions:
     def __init__(self) -> None:
         self._cohorts: list[_Cohort] = []
         self._places: dict[Any, tuple[_Cohort, _Running]] = {}
+        self._by_key: dict[str, list[tuple[_Cohort, _Running]]] = {}
         self._names = 0
 
     def __len__(self) -> int:
@@ -105,13 +120,14 @@ class Sessions:
 
     def add(self, id: Any, program: Program, owner: Any, since: int) -> None:
         """Take a query in that sees the events after a tick, from the next batch on."""
-        standing = Standing(program, owner, since)
-        key = _key(program)
+        key, limits = _key(program)
+        standing = Standing(program, owner, since, limits)
         cohort, running = self._place(key, standing)
         if running is None:
             self._names += 1
             name = f"{id}" if self._is_free(f"{id}") else f"{id} {self._names}"
-            running = cohort.running[name] = _Running(name, key, _named(program, name))
+            running = cohort.running[name] = _Running(name, key, _named(program, name), limits)
+            self._by_key.setdefault(key, []).append((cohort, running))
         self._join(id, standing, cohort, running)
 
     def _join(self, id: Any, standing: Standing, cohort: _Cohort, running: _Running) -> None:
@@ -119,11 +135,10 @@ class Sessions:
         if query is not None and query.returns is not None:
             assert own[0].returns is not None
             if cohort.session is None:
-                running.widen(own[0].returns)
-            query = running.query
-            assert query is not None and query.returns is not None
-            places = {_written(column.expression): place for place, column in enumerate(query.returns)}
+                running.widen(own[0], standing.limits)
+            places = running.places()
             standing.columns = tuple(places[_written(column.expression)] for column in own[0].returns)
+            standing.limited = tuple(places[_written(limit.value)] for limit in standing.limits)
             standing.schema = output_schema(own[0], standing.program.layout)
         running.members[id] = standing
         self._places[id] = (cohort, running)
@@ -133,10 +148,12 @@ class Sessions:
 
     def _place(self, key: str, standing: Standing) -> tuple[_Cohort, _Running | None]:
         """Where a query can join, and what it is equal to there."""
-        for cohort in self._cohorts:
-            for running in cohort.running.values():
-                if running.key == key and (cohort.session is None or _may_join(running, standing)):
+        for cohort, running in self._by_key.get(key, ()):
+            if cohort.session is None:
+                if asks_for_more(standing.limits, running.limits) or asks_for_more(running.limits, standing.limits):
                     return cohort, running
+            elif _may_join(running, standing):
+                return cohort, running
         if not self._cohorts or self._cohorts[-1].session is not None or self._cohorts[-1].since != standing.since:
             self._cohorts.append(_Cohort(standing.since))
         return self._cohorts[-1], None
@@ -150,6 +167,7 @@ class Sessions:
         alone = cohort.session is None or cohort.session.drop(running.name)
         if alone:
             del cohort.running[running.name]
+        self._by_key[running.key] = [one for one in self._by_key[running.key] if one[1] is not running]
         if not any(one.members for one in cohort.running.values()):
             self._cohorts.remove(cohort)
 
@@ -196,10 +214,8 @@ class Sessions:
             "each of which reads events once"
         ]
         if common:
-            several = sum(len(one.members) for one in common)
-            lines.append(
-                f"  {several:,} of them differ from others in names and RETURN only, and run as {len(common):,}"
-            )
+            several, few = sum(len(one.members) for one in common), len(common)
+            lines.append(f"  {several:,} of them differ in names, RETURN and thresholds only, and run as {few:,}")
         for cohort in self._cohorts:
             lines += [f"  {line}" for line in _counted_together(cohort)]
         return lines
@@ -233,27 +249,37 @@ class Sessions:
             self._cohorts.append(cohort)
             for name, members in running:
                 program = _of_one(session.program, name)
-                one = cohort.running[name] = _Running(name, "", program)
+                key, limits = _key(program)
+                one = cohort.running[name] = _Running(name, key, program, limits)
+                self._by_key.setdefault(key, []).append((cohort, one))
                 for id, owner, began, own in members:
                     mine = program if own is None else replace(program, queries=decode(own))
-                    one.key = _key(mine)
-                    self._join(id, Standing(mine, owner, began), cohort, one)
+                    self._join(id, Standing(mine, owner, began, _key(mine)[1]), cohort, one)
 
 
 def _answers(cohort: _Cohort, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
     """What a query found, for each that is equal to it."""
     starts: np.ndarray | None = None
+    within = Within(answer)
     for id, standing in running.members.items():
         own = answer
+        asked = [
+            (place, limit)
+            for place, limit, known in zip(standing.limited, standing.limits, running.limits, strict=True)
+            if limit.bounds() != known.bounds()
+        ]
         if standing.since > cohort.since:
             if starts is None:
                 starts = _starts(answer, standing.program.layout)
             own = answer.filter(pa.array(starts > standing.since))
-            if not own.num_rows:
-                continue
+        if asked:
+            rows = (within if own is answer else Within(own)).rows(asked)
+            own = own.take(pa.array(rows)) if len(rows) else own.slice(0, 0)
+        if not own.num_rows:
+            continue
         if standing.columns is not None:
             assert standing.schema is not None
-            chosen = [own.column(0), own.column(1), *(own.column(2 + place) for place in standing.columns)]
+            chosen = [own.column(place) for place in (0, 1, *standing.columns)]
             own = pa.table(chosen, schema=standing.schema)
         yield id, own.add_column(0, "query", id_array([id] * own.num_rows))
 
@@ -273,8 +299,10 @@ def _may_join(running: _Running, standing: Standing) -> bool:
     if query.returns is None:
         return True
     assert own.returns is not None
-    shown = {_written(column.expression) for column in query.returns}
-    return {_written(column.expression) for column in own.returns} <= shown
+    shown = running.places().keys()
+    if not {_written(column.expression) for column in own.returns} <= shown:
+        return False
+    return asks_for_more(standing.limits, running.limits)
 
 
 def _named(program: Program, name: str) -> Program:
@@ -298,23 +326,25 @@ def _of_one(program: Program, name: str) -> Program:
     )
 
 
-def _key(program: Program) -> str:
-    """A text that is equal for queries that find the same matches."""
+def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
+    """A text that is equal for queries that find the same matches but for their thresholds, and these."""
     if not program.queries:
         (expression,) = program.algebra
-        return f"algebra {expression.text} {dict(expression.params)!r}"
+        return f"algebra {expression.text} {dict(expression.params)!r}", ()
     (query,) = program.queries
     stripped = replace(query, name="", text="", result_type="", catalog=Catalog())
     if query.returns is None:
-        return _written(stripped)
+        return _written(stripped), ()
     # Without RETURN columns are named after variables.
     stripped = replace(stripped, components=tuple(replace(c, variable=str(c.position)) for c in query.components))
     (plan,) = program.plans().values()
     if query.output.form is not OutputForm.ALL or query.threshold is not None:
-        return _written(stripped)
+        return _written(stripped), ()
     # Where it matters which of two simultaneous events comes first, the columns that RETURN reads decide, too.
-    deciding = deciding_columns(plan, program.layout) if isinstance(plan, RunPlan) else []
-    return _written([replace(stripped, returns=()), deciding])
+    if isinstance(plan, RunPlan):
+        return _written([replace(stripped, returns=()), deciding_columns(plan, program.layout)]), ()
+    stripped, limits = without_limits(stripped)
+    return _written(replace(stripped, returns=())), limits
 
 
 def _written(value: Any) -> str:
