@@ -26,18 +26,12 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Limit(NamedTuple):
-    """A comparison of a value of one event with a constant."""
+    """A comparison of a value of one event with a constant: which values pass, as integers of the same order."""
 
     value: Bound
     operator: str
-    constant: int | float
-
-    def bounds(self) -> tuple[int, int]:
-        """The values that pass, as integers of the same order: from which to which."""
-        constants = np.array([self.constant])
-        numbers = ordered(constants) if self.value.type.kind is Kind.FLOAT else constants.astype(np.int64)
-        low, high, _ = range_of(self.operator, numbers)
-        return int(low[0]), int(high[0])
+    low: int
+    high: int
 
 
 def without_limits(query: BoundQuery) -> tuple[BoundQuery, tuple[Limit, ...]]:
@@ -80,16 +74,15 @@ def _limit_of(conjunct: Conjunct) -> Limit | None:
     constant = right.value
     if isinstance(constant, bool) or not isinstance(constant, int | float) or math.isnan(constant):
         return None
-    return Limit(left, operator, constant)
+    constants = np.array([constant])
+    numbers = ordered(constants) if left.type.kind is Kind.FLOAT else constants.astype(np.int64)
+    low, high, _ = range_of(operator, numbers)
+    return Limit(left, operator, int(low[0]), int(high[0]))
 
 
 def asks_for_more(own: Sequence[Limit], other: Sequence[Limit]) -> bool:
     """Whether whatever passes these limits passes the others, which are of the same values."""
-    for mine, theirs in zip(own, other, strict=True):
-        (low, high), (their_low, their_high) = mine.bounds(), theirs.bounds()
-        if low < their_low or high > their_high:
-            return False
-    return True
+    return all(mine.low >= theirs.low and mine.high <= theirs.high for mine, theirs in zip(own, other, strict=True))
 
 
 class Within:
@@ -108,6 +101,5 @@ class Within:
                 is_float = limit.value.type.kind is Kind.FLOAT
                 values, _ = split(column, np.float64 if is_float else np.int64)
                 self._numbers[place] = ordered(values) if is_float else values
-            low, high = limit.bounds()
-            passes &= (self._numbers[place] >= low) & (self._numbers[place] <= high)
+            passes &= (self._numbers[place] >= limit.low) & (self._numbers[place] <= limit.high)
         return np.flatnonzero(passes)

@@ -258,30 +258,31 @@ class Sessions:
 
 
 def _answers(cohort: _Cohort, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
-    """What a query found, for each that is equal to it."""
-    starts: np.ndarray | None = None
+    """What a query found, for each for which it runs. Those that show the same columns are taken out at once."""
+    younger = any(standing.since > cohort.since for standing in running.members.values())
+    starts = _starts(answer, running.program.layout) if younger else None
     within = Within(answer)
+    alike: dict[Any, list[tuple[Any, Standing, np.ndarray]]] = {}
     for id, standing in running.members.items():
+        compared = zip(standing.limited, standing.limits, running.limits, strict=True)
+        rows = within.rows([(place, limit) for place, limit, known in compared if limit != known])
+        if starts is not None:
+            rows = rows[starts[rows] > standing.since]
+        if len(rows):
+            names = None if standing.schema is None else tuple(standing.schema.names)
+            alike.setdefault((standing.columns, names, type(id)), []).append((id, standing, rows))
+    for several in alike.values():
+        standing = several[0][1]
         own = answer
-        asked = [
-            (place, limit)
-            for place, limit, known in zip(standing.limited, standing.limits, running.limits, strict=True)
-            if limit.bounds() != known.bounds()
-        ]
-        if standing.since > cohort.since:
-            if starts is None:
-                starts = _starts(answer, standing.program.layout)
-            own = answer.filter(pa.array(starts > standing.since))
-        if asked:
-            rows = (within if own is answer else Within(own)).rows(asked)
-            own = own.take(pa.array(rows)) if len(rows) else own.slice(0, 0)
-        if not own.num_rows:
-            continue
         if standing.columns is not None:
-            assert standing.schema is not None
-            chosen = [own.column(place) for place in (0, 1, *standing.columns)]
-            own = pa.table(chosen, schema=standing.schema)
-        yield id, own.add_column(0, "query", id_array([id] * own.num_rows))
+            own = pa.table([answer.column(place) for place in (0, 1, *standing.columns)], schema=standing.schema)
+        counts = [len(rows) for _, _, rows in several]
+        ids = id_array([id for (id, _, _), count in zip(several, counts, strict=True) for _ in range(count)])
+        whole = own.take(pa.array(np.concatenate([rows for _, _, rows in several]))).add_column(0, "query", ids)
+        begin = 0
+        for (id, _, _), count in zip(several, counts, strict=True):
+            yield id, whole.slice(begin, count)
+            begin += count
 
 
 def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
