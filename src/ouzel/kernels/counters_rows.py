@@ -26,18 +26,16 @@ from ouzel.kernels.counters_columns import (
     weigh,
 )
 from ouzel.kernels.counters_report import complete, emit, next_moment, touch
+from ouzel.kernels.counters_rows_cells import add_row, cell_of_group, fill_row, has_row, new_cell
 from ouzel.kernels.counters_rows_state import Cell, RowState, widened, with_room
 from ouzel.kernels.counters_tables import (
-    NEVER,
     NO_WINDOW,
     ByComponent,
-    ByMeasure,
     Counter,
     CounterInstances,
     CounterOutput,
     CounterTables,
     Kind,
-    MeasureKind,
     Phase,
     Status,
     larger_counter_output,
@@ -90,7 +88,6 @@ _BASE = int(Cell.BASE)
 _STRIDE = int(Cell.STRIDE)
 _FIRST = int(Cell.FIRST)
 _LAST = int(Cell.LAST)
-_KEY = int(Cell.KEY)
 _GROUP = int(Cell.GROUP)
 _NEXT_OF_KEY = int(Cell.NEXT_OF_KEY)
 _NEXT_OF_GROUP = int(Cell.NEXT_OF_GROUP)
@@ -101,12 +98,6 @@ _GATE = int(ByComponent.GATE)
 _KLEENE = int(ByComponent.KLEENE)
 _NEGATIVE = int(Kind.NEGATIVE)
 _NEGATED_START = int(Kind.NEGATED_START)
-_MEASURE_KIND = int(ByMeasure.KIND)
-_COLUMN = int(ByMeasure.COLUMN)
-_FIELD = int(ByMeasure.FIELD)
-_HIGH = int(ByMeasure.HIGH_FIELD)
-_INTEGER = int(MeasureKind.INTEGER)
-_FLOAT = int(MeasureKind.FLOAT)
 _DONE = int(Status.DONE)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _WIDEN = int(Status.WIDEN)
@@ -119,7 +110,6 @@ _MOMENT = int(Counter.MOMENT)
 _PHASE = int(Counter.PHASE)
 _OLDEST = int(Counter.OLDEST)
 _QUEUED = int(Counter.QUEUED)
-_USED = int(Counter.USED)
 _INSTANCES = int(Counter.INSTANCES)
 _STARTS = int(Counter.STARTS)
 _EXPIRED = int(Counter.EXPIRED)
@@ -318,9 +308,9 @@ def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weigh
     if tables.split == own:
         # Not with +: each instance has its own group.
         group = instances.group[slot]
-        cell = _cell_of_group(state, head, group)
+        cell = cell_of_group(state, head, group)
         if cell < 0:
-            cell = _new_cell(tables, state, key, group, state.cells[head, _LAST] - state.cells[head, _FIRST])
+            cell = new_cell(tables, state, key, group, state.cells[head, _LAST] - state.cells[head, _FIRST])
             if cell < 0:
                 return _ROOM
         for column in range(own):
@@ -351,9 +341,9 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
     # All that may be refused comes before anything is changed.
     for one in range(slot, behind):
         group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
-        cell = _cell_of_group(state, state.first_cell[key], group)
+        cell = cell_of_group(state, state.first_cell[key], group)
         if cell < 0:
-            cell = _new_cell(tables, state, key, group, 0)
+            cell = new_cell(tables, state, key, group, 0)
             if cell < 0:
                 return _ROOM
         if not splits:
@@ -362,7 +352,7 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
     while cell >= 0:
         if not _may_count(tables, state, cell, component, behind - slot, largest_weight):
             return _WIDEN
-        if not _has_row(tables, state, cell):
+        if not has_row(tables, state, cell):
             return _ROOM
         cell = state.cells[cell, _NEXT_OF_KEY]
     if state.counters[_QUEUED] + behind - slot > state.queue_tick.size:
@@ -375,7 +365,7 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
             cell = state.cells[cell, _NEXT_OF_KEY]
     for one in range(slot, behind):
         group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
-        cell = _cell_of_group(state, state.first_cell[key], group)
+        cell = cell_of_group(state, state.first_cell[key], group)
         if splits:
             weigh(tables, state.scratch, instances, one, one + 1)
             _push(tables, state, cell, component, 1, key, moment)
@@ -407,162 +397,14 @@ def _push(tables, state, cell, component, times, key, moment):
         counters[_QUEUED] += 1
         other = cell
         while other >= 0:
-            _add_row(tables, state, other, key, moment)
+            add_row(tables, state, other, key, moment)
             other = state.cells[other, _NEXT_OF_KEY] if tables.split > 1 else -1
         newest = row[_LAST] - 1
     opened = True
     if tables.has_negated_start:
         opened = state.row_release[row[_BASE] + newest] <= moment
-    _fill(tables, state, row, newest, own, times)
+    fill_row(tables, state, row, newest, own, times)
     if gate >= 0 and (opened or gate != tables.final):
-        _fill(tables, state, row, newest, gate, times)
+        fill_row(tables, state, row, newest, gate, times)
     if is_final and opened:
         complete(state.groups, group)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _fill(tables, state, row, newest, column, times):
-    """Add first events, whose weights are in scratch, to a column of a row."""
-    columns = tables.columns
-    wide = state.counters[_WIDE]
-    scratch = state.scratch
-    stride = row[_STRIDE]
-    word_width = tables.word_fields + wide * (1 + tables.integers)
-    real_width = tables.real_fields + wide
-    word = row[_BASE] * word_width * columns + column * stride + newest
-    real = row[_BASE] * real_width * columns + column * stride + newest
-    field_stride = columns * stride
-    state.words[word] += np.uint64(times)
-    if wide:
-        state.reals[real + tables.real_fields * field_stride] += times
-    for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _COLUMN] != tables.by_component[tables.first, _OWN]:
-            continue
-        kind = tables.by_measure[measure, _MEASURE_KIND]
-        place = tables.by_measure[measure, _FIELD] * field_stride
-        if kind == _FLOAT:
-            state.reals[real + place] += scratch.real[measure]
-        elif kind == _INTEGER:
-            low = state.words[word + place] + scratch.low[measure]
-            if wide:
-                carry = np.uint64(low < scratch.low[measure])
-                high = word + tables.by_measure[measure, _HIGH] * field_stride
-                state.words[high] += scratch.high[measure] + carry
-            state.words[word + place] = low
-        else:
-            least = min(np.int64(state.words[word + place]), scratch.least[measure])
-            state.words[word + place] = np.uint64(least)
-
-
-# ── Cells and rows ─────────────────────────────────────────────────────────────────────────────────
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _cell_of_group(state, cell, group):
-    while cell >= 0 and state.cells[cell, _GROUP] != group:
-        cell = state.cells[cell, _NEXT_OF_KEY]
-    return cell
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _new_cell(tables, state, key, group, rows):
-    """A cell of a key with empty rows, or -1 if there is no room."""
-    stride = max(4, 2 * rows)
-    cell = state.cell_count[0]
-    base = state.counters[_USED]
-    if cell == state.cells.shape[0] or base + stride > state.row_tick.size:
-        return -1
-    state.cell_count[0] += 1
-    state.counters[_USED] = base + stride
-    row = state.cells[cell]
-    row[_BASE] = base
-    row[_STRIDE] = stride
-    row[_FIRST] = 0
-    row[_LAST] = rows
-    row[_KEY] = key
-    row[_GROUP] = group
-    row[_NEXT_OF_KEY] = -1
-    row[_NEXT_OF_GROUP] = -1
-    row[_TOUCHED] = state.counters[_MOMENT]
-    for column in range(tables.columns):
-        state.bound[cell, column] = 1.0
-    head = state.first_cell[key]
-    if head < 0:
-        state.first_cell[key] = cell
-    else:
-        row[_NEXT_OF_KEY] = state.cells[head, _NEXT_OF_KEY]
-        state.cells[head, _NEXT_OF_KEY] = cell
-        for one in range(rows):
-            state.row_tick[base + one] = state.row_tick[state.cells[head, _BASE] + state.cells[head, _FIRST] + one]
-            if tables.has_negated_start:
-                source = state.cells[head, _BASE] + state.cells[head, _FIRST] + one
-                state.row_release[base + one] = state.row_release[source]
-    if group >= 0:
-        row[_NEXT_OF_GROUP] = state.groups.first_cell[group]
-        state.groups.first_cell[group] = cell
-    for column in range(tables.columns):
-        close(tables, state.words, state.reals, state.counters[_WIDE], base, stride, 0, rows, column)
-    return cell
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _has_row(tables, state, cell):
-    """Whether there is room for one more row, after making it within the arena if need be."""
-    row = state.cells[cell]
-    if row[_LAST] < row[_STRIDE]:
-        return True
-    live = row[_LAST] - row[_FIRST]
-    if row[_FIRST] > 0 and 2 * live <= row[_STRIDE]:
-        _move(tables, state, row, row[_BASE], row[_STRIDE])
-        return True
-    stride = 2 * row[_STRIDE]
-    base = state.counters[_USED]
-    if base + stride > state.row_tick.size:
-        return False
-    state.counters[_USED] = base + stride
-    _move(tables, state, row, base, stride)
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _move(tables, state, row, base, stride):
-    """Put the live rows of a cell to the front of a block, perhaps its own."""
-    columns = tables.columns
-    wide = state.counters[_WIDE]
-    word_width = tables.word_fields + wide * (1 + tables.integers)
-    real_width = tables.real_fields + wide
-    live = row[_LAST] - row[_FIRST]
-    for field in range(word_width * columns):
-        source = row[_BASE] * word_width * columns + field * row[_STRIDE] + row[_FIRST]
-        target = base * word_width * columns + field * stride
-        for one in range(live):
-            state.words[target + one] = state.words[source + one]
-    for field in range(real_width * columns):
-        source = row[_BASE] * real_width * columns + field * row[_STRIDE] + row[_FIRST]
-        target = base * real_width * columns + field * stride
-        for one in range(live):
-            state.reals[target + one] = state.reals[source + one]
-    for one in range(live):
-        state.row_tick[base + one] = state.row_tick[row[_BASE] + row[_FIRST] + one]
-        if tables.has_negated_start:
-            state.row_release[base + one] = state.row_release[row[_BASE] + row[_FIRST] + one]
-    row[_BASE] = base
-    row[_STRIDE] = stride
-    row[_FIRST] = 0
-    row[_LAST] = live
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _add_row(tables, state, cell, key, moment):
-    row = state.cells[cell]
-    newest = row[_LAST]
-    row[_LAST] += 1
-    state.row_tick[row[_BASE] + newest] = moment
-    if tables.has_negated_start:
-        guard = max(state.last_negative[key], state.last_negative[0])
-        release = moment
-        if guard > NEVER:
-            release = guard + tables.window if guard <= 2**63 - 1 - tables.window else np.int64(2**63 - 1)
-        state.row_release[row[_BASE] + newest] = release
-    for column in range(tables.columns):
-        close(tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], newest, 1, column)

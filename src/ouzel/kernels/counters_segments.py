@@ -106,6 +106,34 @@ def _product_of_more(words, left, right, width):
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _matrix(segments, base, segment, number):
+    """Where one of a segment's four matrices begins, and how long its columns, or rows, are."""
+    width = np.uint64(segments[segment, _WIDTH])
+    size = np.uint64(segments[segment, _LENGTH] + 1) * width
+    return np.uint64(base + segments[segment, _WORDS]) + number * size, width
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _last_column(segments, base, segment, number):
+    """Where the last column of such a matrix begins, and how long it is."""
+    start, width = _matrix(segments, base, segment, number)
+    return start + np.uint64(segments[segment, _LENGTH]) * width, width
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def open_segments(segments, words, bound):
+    """The segments of a key before its first event."""
+    for segment in range(segments.shape[0]):
+        side = segments[segment, _LENGTH] + 1
+        for number in range(4):
+            start, width = _matrix(segments, 0, segment, np.uint64(number))
+            for place in range(side):
+                words[start + np.uint64(place) * (width + _ONE)] = _ONE
+        for place in range(1, side):
+            bound[segments[segment, _BOUND] + place] = 0.0
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def enter_segment(by_element, segments, words, bound, key, base, element):
     """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
     segment = by_element[element, _SEGMENT]
@@ -122,19 +150,27 @@ def enter_segment(by_element, segments, words, bound, key, base, element):
         if reach >= NARROW_MAX:
             return False
     bound[key, first + place] = reach
-    multiply(words, start, side, width, place)
+    _multiply(words, np.uint64(start), np.uint64(side), np.uint64(width), np.uint64(place))
     return True
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def multiply(words, start, side, width, place):
+def leave_segment(by_element, segments, words, base, element):
+    """The oldest event leaves, of a segment."""
+    segment = by_element[element, _SEGMENT]
+    start, width = _matrix(segments, base, segment, _TWO)
+    side = np.uint64(segments[segment, _LENGTH] + 1)
+    _multiply(words, start, side, width, np.uint64(by_element[element, _PLACE]))
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _multiply(words, start, side, width, place):
     """A matrix, column by column, times I + N; and its inverse behind it, row by row."""
-    column = np.uint64(start + place * width)
-    inverse = np.uint64(start + (side + place) * width)
-    wide = np.uint64(width)
+    column = start + place * width
+    inverse = start + (side + place) * width
     # All of them, though some hold nothing: loops of one length are never guessed wrong.
-    add_times(words, column, column - wide, wide, _ONE)
-    add_times(words, inverse - wide, inverse, wide, _ZERO - _ONE)
+    add_times(words, column, column - width, width, _ONE)
+    add_times(words, inverse - width, inverse, width, _ZERO - _ONE)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -176,9 +212,7 @@ def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, b
 def enter(by_element, joints, segments, words, base, element, column, before):
     """An event of an entry comes: what each row gains is kept as the segment stands."""
     joint = by_element[element, _FIRST_JOINT]
-    segment = joints[joint, _JOINT_SEGMENT]
-    width = np.uint64(segments[segment, _WIDTH])
-    inverse = np.uint64(base + segments[segment, _WORDS]) + np.uint64(segments[segment, _LENGTH] + 1) * width
+    inverse, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _ONE)
     held = np.uint64(base + joints[joint, _JOINT_WORDS])
     for one in range(np.uint64(by_element[element, _LEVEL])):
         gain = words[before + one]
@@ -190,9 +224,7 @@ def enter(by_element, joints, segments, words, base, element, column, before):
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def exit_segment(joints, segments, words, base, snapshot, column):
     """An event behind a segment comes; gives how many ways from the root it adds."""
-    segment = joints[snapshot, _JOINT_SEGMENT]
-    width = np.uint64(segments[segment, _WIDTH])
-    last_column = np.uint64(base + segments[segment, _WORDS]) + np.uint64(segments[segment, _LENGTH]) * width
+    last_column, width = _last_column(segments, base, joints[snapshot, _JOINT_SEGMENT], _ZERO)
     held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
     entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
     first = _product(words, held, last_column, width)
@@ -220,8 +252,7 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
     else:
         segment = joints[snapshot, _JOINT_SEGMENT]
         side = np.uint64(segments[segment, _LENGTH] + 1)
-        width = np.uint64(segments[segment, _WIDTH])
-        last_column = np.uint64(base + segments[segment, _WORDS]) + (side - _ONE) * width
+        last_column, width = _last_column(segments, base, segment, _ZERO)
         held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
         entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
         for one in range(entry - _ONE):
@@ -234,9 +265,7 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
         words[column + one] += scratch[one]
     joint = by_element[element, _FIRST_JOINT]
     while joint < by_element[element, _LAST_JOINT]:
-        segment = joints[joint, _JOINT_SEGMENT]
-        width = np.uint64(segments[segment, _WIDTH])
-        inverse = np.uint64(base + segments[segment, _WORDS]) + np.uint64(segments[segment, _LENGTH] + 1) * width
+        inverse, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _ONE)
         held = np.uint64(base + joints[joint, _JOINT_WORDS])
         for one in range(level):
             add_times(words, held, inverse, width, scratch[one])
@@ -249,13 +278,19 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
 
 
 @njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def leave_plain(by_element, joints, segments, words, base, element, weight):
+    """The oldest event leaves, of a node behind a node: what it did to the snapshots below it."""
+    for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
+        width = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _WIDTH])
+        row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(by_element[element, _LEVEL]) * width
+        add_times(words, row - width, row, width, _ZERO - weight)
+
+
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
 def leave_entry(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an entry: below the segment its row is that of the segment's entry."""
     joint = by_element[element, _FIRST_JOINT]
-    segment = joints[joint, _JOINT_SEGMENT]
-    width = np.uint64(segments[segment, _WIDTH])
-    side = np.uint64(segments[segment, _LENGTH] + 1)
-    left = np.uint64(base + segments[segment, _WORDS]) + _THREE * side * width
+    left, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _THREE)
     row = np.uint64(by_element[element, _LEVEL]) - _ONE
     words[np.uint64(base + by_element[element, _COORDINATE] * levels) + row] -= _ONE
     add_times(words, np.uint64(base + joints[joint, _JOINT_WORDS]) + row * width, left, width, _ZERO - _ONE)
@@ -269,10 +304,7 @@ def leave_entry(by_element, joints, segments, levels, words, base, element):
 def leave_exit(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an exit: each row of the segment loses its share."""
     snapshot = by_element[element, _SNAPSHOT]
-    segment = joints[snapshot, _JOINT_SEGMENT]
-    width = np.uint64(segments[segment, _WIDTH])
-    side = np.uint64(segments[segment, _LENGTH] + 1)
-    shares = np.uint64(base + segments[segment, _WORDS]) + (_THREE * side - _ONE) * width
+    shares, width = _last_column(segments, base, joints[snapshot, _JOINT_SEGMENT], _TWO)
     column = np.uint64(base + by_element[element, _COORDINATE] * levels)
     add_times(words, column + np.uint64(joints[snapshot, _JOINT_LEVEL]), shares, width, _ZERO - _ONE)
 
@@ -291,8 +323,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
     if snapshot >= 0:
         segment = joints[snapshot, _JOINT_SEGMENT]
         rows = np.uint64(segments[segment, _LENGTH] + 1)
-        wide = np.uint64(segments[segment, _WIDTH])
-        shares = np.uint64(base + segments[segment, _WORDS]) + (_THREE * rows - _ONE) * wide
+        shares, wide = _last_column(segments, base, segment, _TWO)
         row = np.uint64(joints[snapshot, _JOINT_LEVEL])
     for coordinate in range(by_element[element, _COORDINATE], by_element[element, _END]):
         column = np.uint64(base + coordinate * levels)
@@ -307,8 +338,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
         # Below the segment the node's own row is that of the segment's entry, as the window has it.
         segment = joints[joint, _JOINT_SEGMENT]
         side = np.uint64(segments[segment, _LENGTH] + 1)
-        width = np.uint64(segments[segment, _WIDTH])
-        left = np.uint64(base + segments[segment, _WORDS]) + _THREE * side * width
+        left, width = _matrix(segments, base, segment, _THREE)
         held = np.uint64(base + joints[joint, _JOINT_WORDS]) + row * width
         entry = np.uint64(joints[joint, _JOINT_LEVEL])
         _take_rows_away(words, held, width, rows, shares, left)

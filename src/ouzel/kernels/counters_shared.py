@@ -22,22 +22,21 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_segments import (
-    add_times,
     enter,
     enter_segment,
     exit_segment,
     leave_entry,
     leave_exit,
     leave_joint,
-    multiply,
+    leave_plain,
+    leave_segment,
+    open_segments,
     pass_joint,
     raise_joint_bound,
 )
 from ouzel.kernels.counters_shared_tables import (
     ByElement,
     ByFinal,
-    ByJoint,
-    BySegment,
     Kind,
     SharedLayout,
     SharedOutput,
@@ -57,24 +56,13 @@ _FIRST_FINAL = int(ByElement.FIRST_FINAL)
 _LAST_FINAL = int(ByElement.LAST_FINAL)
 _FIRST_BELOW = int(ByElement.FIRST_BELOW)
 _LAST_BELOW = int(ByElement.LAST_BELOW)
-_FIRST_INNER = int(ByElement.FIRST_INNER)
-_FIRST_JOINT = int(ByElement.FIRST_JOINT)
-_LAST_JOINT = int(ByElement.LAST_JOINT)
 _SNAPSHOT = int(ByElement.SNAPSHOT)
-_SEGMENT = int(ByElement.SEGMENT)
-_PLACE = int(ByElement.PLACE)
 _WEIGHT = int(ByElement.WEIGHT)
 _NO_WEIGHT = int(Weight.NONE)
 _OWN_WEIGHT = int(Weight.OWN)
 _PATTERN = int(ByFinal.PATTERN)
 _QUERY = int(ByFinal.QUERY)
 _COLUMN = int(ByFinal.COLUMN)
-_JOINT_SEGMENT = int(ByJoint.SEGMENT)
-_JOINT_WORDS = int(ByJoint.WORDS)
-_LENGTH = int(BySegment.LENGTH)
-_WORDS = int(BySegment.WORDS)
-_BOUND = int(BySegment.BOUND)
-_WIDTH = int(BySegment.WIDTH)
 _PLAIN = int(Kind.PLAIN)
 _IN_SEGMENT = int(Kind.SEGMENT)
 _ENTRY = int(Kind.ENTRY)
@@ -206,15 +194,7 @@ def _open(tables, state, keys):
                 if tables.window != NO_WINDOW:
                     words[row[_COORDINATE] * tables.levels + row[_LEVEL]] = _ONE
                 state.bound[key, row[_COORDINATE]] = 0.0
-        for segment in range(tables.segments.shape[0]):
-            side = tables.segments[segment, _LENGTH] + 1
-            start = tables.segments[segment, _WORDS]
-            width = tables.segments[segment, _WIDTH]
-            for matrix in range(4):
-                for place in range(side):
-                    words[start + (matrix * side + place) * width + place] = _ONE
-            for place in range(1, side):
-                state.bound[key, tables.segments[segment, _BOUND] + place] = 0.0
+        open_segments(tables.segments, words, state.bound[key])
     state.opened[0] = max(state.opened[0], keys)
 
 
@@ -454,11 +434,7 @@ def _leave(
         if summed[query]:
             total[finals_below[place, 1], key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
     if kind == _IN_SEGMENT:
-        segment = by_element[element, _SEGMENT]
-        side = segments[segment, _LENGTH] + 1
-        width = segments[segment, _WIDTH]
-        start = base + segments[segment, _WORDS] + 2 * side * width
-        multiply(words, start, side, width, by_element[element, _PLACE])
+        leave_segment(by_element, segments, words, base, element)
     elif kind == _PLAIN:
         first = by_element[element, _COORDINATE]
         level = by_element[element, _LEVEL]
@@ -466,10 +442,7 @@ def _leave(
         for _ in range(by_element[element, _END] - first):
             words[place - _ONE] -= weight * words[place]
             place += np.uint64(levels)
-        for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
-            wide = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _WIDTH])
-            row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(level) * wide
-            add_times(words, row - wide, row, wide, _ZERO - weight)
+        leave_plain(by_element, joints, segments, words, base, element, weight)
     elif kind == _ENTRY:
         leave_entry(by_element, joints, segments, levels, words, base, element)
     elif kind == _EXIT:
