@@ -203,6 +203,21 @@ def test_mistakes_are_found_before_anything_runs(spark: SparkSession) -> None:
             ask(events, LONELY)
 
 
+def test_plain_reasons_for_an_empty_answer_are_told_when_asked(spark: SparkSession) -> None:
+    events = spark.createDataFrame([("A", 1, 1), (None, 2, 1), ("B", 3, 1)], "type string, ts long, id long")
+    queries = {"one": "PATTERN SEQ(A a, C c) WITHIN 9", "two": "PATTERN SEQ(A a, B b) WITHIN 9"}
+    assert ouzel.spark.why_empty(events, queries) == {
+        "one": "query 'one' found nothing: no event has the type 'C' in its column 'type' "
+        "(1 event has no type at all); the types are 'A' and 'B'"
+    }
+    timed = events.selectExpr("type", "timestamp_seconds(ts) AS ts", "id")
+    assert "WITHIN 9 is 9 us here" in ouzel.spark.why_empty(timed, queries)["two"]
+    parts = {kind: events.where(f"type = '{kind}'").drop("type") for kind in ("A", "B")}
+    assert ouzel.spark.why_empty(parts, queries["two"]) == {}
+    with pytest.raises(InputError, match="a stream has no end"):
+        ouzel.spark.why_empty(spark.readStream.format("rate").load().selectExpr("'A' AS type", "value AS ts"), queries)
+
+
 def test_a_query_that_one_task_must_answer_says_so(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     events = frame(spark, random_events(seed=1))
     ouzel.spark.match(events, ANYWHERE)

@@ -12,7 +12,6 @@ from ouzel.cli.console import caution
 from ouzel.cli.results import Format, Ran, Results
 from ouzel.cli.sources import Source
 from ouzel.errors import InputError
-from ouzel.runtime.empty_answers import EmptyAnswers
 
 READABLE = ("parquet", "csv", "json")
 SETTINGS = {
@@ -54,29 +53,21 @@ def _answered(
     options: dict[str, Any],
     quiet: bool,
 ) -> Ran:
-    from pyspark.sql import functions as F
-
-    from ouzel.spark.events import bind_events
-    from ouzel.spark.schema import quoted
-
     named = sorted({source.event_type for source in sources if source.event_type is not None})
     by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
-    events = by_type or _frame(spark, sources)
-    bound = bind_events(events, queries, **options)
-    column = bound.program.layout.type
+    events: Any = by_type or _frame(spark, sources)
     with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
         answers = {name: _in_order(found[name].toArrow()) for name in queries}
-    typed = F.lit(1) if column is None else F.col(quoted(column))
-    count, with_type = bound.frame.agg(F.count(F.lit(1)), F.count(typed)).first() or (0, 0)
     with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
         results.write(answers)
-    empty = [name for name, rows in results.rows.items() if not rows]
-    if empty and not quiet:
-        watch = EmptyAnswers(bound.program)
-        types = [] if column is None else bound.frame.select(typed.cast("string")).distinct().collect()
-        watch.saw((row[0] for row in types), events=count, without_type=count - with_type)
-        for reason in watch.reasons(empty):
-            caution(reason)
+    if not quiet and not all(results.rows.values()):
+        for name, reason in ouzel.spark.why_empty(events, queries, **options).items():
+            if not results.rows[name]:
+                caution(reason)
+    if by_type:
+        return Ran(sum(frame.count() for frame in by_type.values()), results)
+    counted = "*" if options["type"] is None else "`" + options["type"].replace("`", "``") + "`"
+    count, with_type = events.selectExpr("count(*)", f"count({counted})").first()
     return Ran(count, results, count - with_type)
 
 

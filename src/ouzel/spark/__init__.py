@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ouzel.spark.batch import Matches
     from ouzel.spark.checkpoint import state
     from ouzel.spark.dataframes import explain, match, matching
+    from ouzel.spark.empty import why_empty
     from ouzel.spark.failures import clear_errors
     from ouzel.spark.launch import session
     from ouzel.spark.listener import Listener
@@ -32,6 +33,7 @@ _HOMES = {
     "register": "ouzel.spark.sql",
     "session": "ouzel.spark.launch",
     "state": "ouzel.spark.checkpoint",
+    "why_empty": "ouzel.spark.empty",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "register",
     "session",
     "state",
+    "why_empty",
 ]
 
 
