@@ -235,6 +235,18 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
         "a window is a duration or a whole number of ticks",
         "write WITHIN 12 hours, or a whole number of ticks",
     ),
+    (
+        "WITHIN «:p»",
+        {"p": "half an hour"},
+        "the value 'half an hour' of a window is no duration",
+        "give text such as '12 hours', a timedelta, or a whole number of ticks",
+    ),
+    (
+        "WITHIN «:p»",
+        {"p": "0 s"},
+        "a window must be positive",
+        "the smallest window is 1, which holds matches of one event",
+    ),
     ("WITHIN «:p» EVENTS", {"p": "x"}, "a window in events is a whole number", "write WITHIN 50 EVENTS"),
     ("WITHIN 5 THRESHOLD «:p»", {"p": "x"}, "a threshold is a number from 0 to 1", None),
     ("WITHIN 5 THRESHOLD «:p»", {"p": float("nan")}, "a threshold is a number from 0 to 1", None),

@@ -7,11 +7,12 @@ from decimal import Decimal
 
 from ouzel.bind.conjuncts import lacking_positive
 from ouzel.bind.expressions import Expressions, readable_name
-from ouzel.bind.literals import INT64_MAX
+from ouzel.bind.literals import INT64_MAX, duration
 from ouzel.bind.mistakes import Source, quoted
 from ouzel.bind.model import (
     DURATION,
     INT,
+    STRING,
     At,
     Attribute,
     Bound,
@@ -27,7 +28,8 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.bind.names import Names
-from ouzel.lang import format_expression, syntax
+from ouzel.errors import QueryError
+from ouzel.lang import format_expression, parse_expression, syntax
 from ouzel.lang.syntax import OutputForm, Span, Strategy
 
 # The columns that every match has beside its own.
@@ -44,6 +46,8 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
         return None
     source = expressions.source
     extent = constant_of(within.extent, expressions)
+    if extent.type == STRING and isinstance(within.extent, syntax.Parameter) and not within.in_events:
+        extent = _duration_in_text(extent, within.extent.span, source)
     value = extent.value
     if within.in_events:
         if extent.type != INT or not isinstance(value, int):
@@ -63,6 +67,21 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
     assert isinstance(value, int)
     _check_positive(value, within.extent.span, source)
     return TimeWindow(value, format_expression(within.extent))
+
+
+def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
+    """The value "30 min" of a parameter: where it comes from a command line it cannot be a timedelta."""
+    try:
+        read = parse_expression(str(given.value))
+    except QueryError:
+        read = None
+    if not isinstance(read, syntax.Duration):
+        raise source.mistake(
+            f"the value {quoted(str(given.value))} of a window is no duration",
+            span,
+            "give text such as '12 hours', a timedelta, or a whole number of ticks",
+        )
+    return duration(read.amount, read.unit, span, source)
 
 
 def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:

@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
+from ouzel.lang.elsewhere import CHARACTERS, CLAUSES
 from ouzel.lang.limits import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from ouzel.lang.syntax import Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
@@ -302,7 +303,8 @@ class _Lexer:
     def _unit(word: str, start: int, end: int) -> str:
         unit = UNIT_OF_WORD.get(word.lower())
         if unit is None:
-            raise QueryError(f"there is no unit of time {shorten(word)}", start=start, end=end, hint=UNITS_HINT)
+            hint = CLAUSES.get(word.upper(), UNITS_HINT)
+            raise QueryError(f"there is no unit of time {shorten(word)}", start=start, end=end, hint=hint)
         return unit
 
     def _interval(self, position: int) -> Token:
@@ -422,7 +424,8 @@ class _Lexer:
 
     def _unknown_character(self, position: int) -> QueryError:
         character = self.text[position]
-        hint = "strings stand in straight quotes: 'text'" if character in "‘’“”´„«»" else None
+        quote = "strings stand in straight quotes: 'text'" if character in "‘’“”´„«»" else None
+        hint = CHARACTERS.get(character, quote)
         shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
         return QueryError(f"unexpected character {shown}", start=position, end=position + 1, hint=hint)
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
+from ouzel.lang.elsewhere import hint_for
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
 from ouzel.lang.syntax import Expr, Query, Script, Span
@@ -215,6 +216,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
         bracket = text[opened[-1].start]
         error = QueryError("", text=text, start=opened[-1].start)
         hint = f"the {bracket} of line {error.line}, column {error.column} is still open"
+    hint = hint_for(text[: token.start], written, accepted) or hint
     raise QueryError(message, start=token.start, end=token.end, hint=hint)
 
 

@@ -1,0 +1,34 @@
+"""What people write who come from SQL or regular expressions, and what it is here."""
+
+from __future__ import annotations
+
+# After WITHIN and a number stands a unit, so that a clause of SQL's is taken for one.
+CLAUSES = {
+    "ORDER": "there is no ORDER BY: matches come in the order in which they complete",
+    "LIMIT": "there is no LIMIT: cut the answer, or OUTPUT FIRST gives one match for each first event",
+}
+CHARACTERS = {
+    "?": "a parameter is written :name; there is no component that may be left out",
+    "|": "alternatives are written ANY(A, B) v, and conditions are joined by OR",
+}
+# After the type of a component.
+_QUANTIFIERS = {
+    "*": "write T+ v[] for one or more events; there is no form for none",
+    "{": "write T+ v[], and how many of them in WHERE: v.LEN = 3",
+}
+
+
+def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
+    """The hint for something unexpected, by the text before it and what the grammar would have accepted.
+
+    >>> hint_for("PATTERN SEQ(A", "*", {"PLUS", "NAME", "COMMA", "RPAR"})
+    'write T+ v[] for one or more events; there is no form for none'
+    """
+    if {"PLUS", "NAME"} <= accepted and "STAR" not in accepted and written in _QUANTIFIERS:
+        return _QUANTIFIERS[written]
+    last = before.split()[-1].upper() if before.split() else ""
+    if last in ("IS", "NOT") and "NULL" in accepted and written.upper() in ("TRUE", "FALSE"):
+        return "a condition stands by itself: write v.ok, NOT v.ok, or v.ok = TRUE"
+    if last == "RETURN" and written == "*":
+        return "leave RETURN out: a match then has all its events with all their attributes"
+    return None
