@@ -1,6 +1,6 @@
 """Aggregates over matches: how cost grows with the pattern, with first events, with negation, and beside others.
 
-    python -m benchmarks.aggregate [--events 1000000] [--runs 5] [--only length starts …] [--keep FILE] [--page]
+    python -m benchmarks.aggregate [--quick] [--events 1000000] [--runs 5] [--only length …] [--keep FILE] [--page]
 
 `--keep` adds what is measured to a file, part by part, and `--page` writes the page from all that it holds; `--only`
 without a part measures nothing. The part `spark` takes longest: what was measured of it last is kept beside this file,
@@ -265,9 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=[*PARTS, *NAMED_FIGURES], default=[*PARTS, *NAMED_FIGURES])
+    parser.add_argument("--quick", action="store_true", help="a hundred thousand events, one run")
     parser.add_argument("--keep", type=Path, help="a file that collects the parts")
     parser.add_argument("--page", action="store_true", help="write the page from the parts")
     given = parser.parse_args(arguments)
+    if given.quick:
+        given.events, given.runs = 100_000, 1
     parts: dict[str, Any] = {}
     if given.keep and given.keep.exists():
         parts = json.loads(given.keep.read_text(encoding="utf-8"))
