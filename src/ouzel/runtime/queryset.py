@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
+from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, QueryError
 from ouzel.prepared import Query, as_queries, query
 from ouzel.runtime.coding import Coder
@@ -219,6 +220,11 @@ class QuerySet:
             as_queries({"query": prepared}), self._layout.schema, **self._options, limits=self._limits,
             streaming=not self._bounded,
         )  # fmt: skip
+        if any("query" in _answer_columns(bound) for bound in program.queries):
+            raise QueryError(
+                f"the answers of a set have a column 'query' with the id, and query '{id}' gives another of that name",
+                hint="write AS and another name for it in RETURN",
+            )
         if program.queries and prepared.types is None:
             made = self._merged.pattern(id, program.queries[0], owner, self._watermark)
             if made is not None:
@@ -460,3 +466,12 @@ def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
     if params and isinstance(prepared, AlgebraQuery):
         return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
     return prepared
+
+
+def _answer_columns(bound: BoundQuery) -> set[str]:
+    """The names of a query's own columns beside `start` and `end`."""
+    if bound.aggregates:
+        return {column.name for column in (*bound.group_by, *bound.aggregates)}
+    if bound.returns is not None:
+        return {column.name for column in bound.returns}
+    return {component.variable for component in bound.positives}
