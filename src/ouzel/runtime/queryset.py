@@ -471,7 +471,7 @@ def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
 def _answer_columns(bound: BoundQuery) -> set[str]:
     """The names of a query's own columns beside `start` and `end`."""
     if bound.aggregates:
-        return {column.name for column in (*bound.group_by, *bound.aggregates)}
+        return {key.name for key in bound.group_by} | {column.name for column in bound.aggregates}
     if bound.returns is not None:
         return {column.name for column in bound.returns}
     return {component.variable for component in bound.positives}
