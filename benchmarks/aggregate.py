@@ -28,10 +28,12 @@ import ouzel
 from benchmarks.aggregate_figures import FIGURES, plot
 from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
-from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of
+from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
 from ouzel.kernels.counters_matrix import scan_matrix
 from ouzel.kernels.counters_matrix_state import new_matrix_state, reserve_matrix
+from ouzel.kernels.counters_rows import scan_rows
+from ouzel.kernels.counters_rows_state import new_row_state, reserve_rows
 from ouzel.kernels.counters_tables import CounterInstances, Way, build_counter_tables, new_counter_output
 
 Rows = NDArray[np.int64]  # tick, group, count
@@ -50,6 +52,16 @@ def counted(instances: CounterInstances, negated: Sequence[bool], window: int, k
     state = reserve_matrix(tables, new_matrix_state(tables), used, keys + 1, groups)
     output = new_counter_output(tables, max(1, int((instances.component == len(negated) - 1).sum())))
     _, output = scan_matrix(tables, state, instances, 0, used, int(instances.tick[-1]), output)
+    told = int(output.written[0])
+    return np.stack([output.tick[:told], output.group[:told], output.words[:told, 0].astype(np.int64)])
+
+
+def counted_by_rows(instances: CounterInstances, negated: Sequence[bool], window: int) -> Rows:
+    """Our kernel with counters for each first event, of one key; it knows negation, as `per_start` does not."""
+    tables = build_counter_tables(negated, None, window, way=Way.PER_START)
+    state = reserve_rows(tables, new_row_state(tables), 1, 1)
+    last, until = len(instances.tick), int(instances.tick[-1])
+    output = scan_rows(tables, state, instances, 0, last, until, new_counter_output(tables)).output
     told = int(output.written[0])
     return np.stack([output.tick[:told], output.group[:told], output.words[:told, 0].astype(np.int64)])
 
@@ -176,6 +188,29 @@ def growth_with_starts(events: int, runs: int) -> Found:
     return bars, lines
 
 
+def negated_start(events: int, runs: int) -> Found:
+    """Few and many first events in the window, where negative ones are as frequent as any, and where they are rare."""
+    negated = [True, False, False, False]
+    bars, lines = [], []
+    for name, every in (("frequent", 1), ("rare", 500)):
+        instances = thinned(instances_of(events, 4, 1), every)
+        step = int(instances.tick[-1]) / int((instances.component == 1).sum())
+        few, many = int(50 * step), int(5_000 * step)
+        same(counted(instances, negated, many, 1, Way.STACKS), counted_by_rows(instances, negated, many))
+        work: dict[str, Callable[[], Any]] = {
+            "50": lambda i=instances, w=few: counted(i, negated, w, 1, Way.STACKS),
+            "5,000": lambda i=instances, w=many: counted(i, negated, w, 1, Way.STACKS),
+            "50, per start": lambda i=instances, w=few: counted_by_rows(i, negated, w),
+            "5,000, per start": lambda i=instances, w=many: counted_by_rows(i, negated, w),
+        }
+        seconds = alternate(work, runs)
+        for way, taken in seconds.items():
+            lines.append([f"{name}, {way}", f"{taken / len(instances.tick) * 1e9:.1f} ns an event"])
+        ratio = seconds["5,000"] / seconds["50"]
+        bars.append(Bar(f"5,000 first events to 50, a negated start, {name}", ratio, 1.3, at_least=False))
+    return bars, lines
+
+
 def negation(events: int, runs: int) -> Found:
     """The paper's q1 and q2: the same pattern without and with a negative type, over the same whole stream."""
     table = table_of(events, 100)
@@ -240,6 +275,7 @@ def on_spark(events: int, runs: int) -> Found:
 PARTS: dict[str, Callable[[int, int], Found]] = {
     "length": growth_with_length,
     "starts": growth_with_starts,
+    "negated_start": negated_start,
     "negation": negation,
     "loop": loop,
     "duckdb": database,

@@ -61,6 +61,13 @@ def mostly_first(events: int, types: int, times: int) -> CounterInstances:
     return made._replace(tick=np.arange(events, dtype=np.int64), component=component)
 
 
+def thinned(instances: CounterInstances, every: int) -> CounterInstances:
+    """The same with one in so many events of component 0."""
+    kept = instances.component != 0
+    kept[np.flatnonzero(~kept)[::every]] = True
+    return instances._replace(tick=instances.tick[kept], key=instances.key[kept], component=instances.component[kept])
+
+
 def table_of(events: int, keys: int) -> pa.Table:
     """The same stream as users have it."""
     rng = np.random.default_rng(SEED)

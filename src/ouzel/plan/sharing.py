@@ -91,25 +91,26 @@ def plan_sharing(
     """Which of some queries over one stream are counted together. Every one of the others is answered alone."""
     if SHARE_COUNTERS in off:
         return ()
-    alike: dict[object, list[str]] = {}
+    alike: dict[object, dict[str, AggregatePlan]] = {}
     for name, plan in plans.items():
         if refusal(plan) is None:
             assert isinstance(plan, AggregatePlan)
             # Keys are forgotten with the window, or never.
-            alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), []).append(name)
+            alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), {})[name] = plan
     made = []
-    for names in alike.values():
-        if len(names) < DISJOINT_MIN and not _may_have_parts_in_common([plans[name] for name in names]):
+    for own in alike.values():
+        if len(own) < DISJOINT_MIN and not _may_have_parts_in_common(list(own.values())):
             continue
-        for group in _small_enough(names, plans):
+        patterns = {name: _patterns_of(plan) for name, plan in own.items()}
+        for group in _small_enough(patterns):
             if len(group) < 2:
                 continue
-            shared = _shared(group, plans, statistics or Statistics())
-            kept = _worth_sharing(shared)
-            if len(kept) == len(group):
-                made.append(shared)
-            elif len(kept) > 1:
-                made.append(_shared(kept, plans, statistics or Statistics()))
+            draft = _draft({name: own[name] for name in group}, patterns, statistics or Statistics())
+            kept = _worth_sharing(draft)
+            if 1 < len(kept) < len(group):
+                draft = _draft({name: own[name] for name in kept}, patterns, statistics or Statistics())
+            if len(kept) > 1:
+                made.append(_shared(draft))
     return tuple(made)
 
 
@@ -207,13 +208,11 @@ def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
     return made
 
 
-def _small_enough(names: Sequence[str], plans: Mapping[str, Plan]) -> list[list[str]]:
+def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[list[str]]:
     """Groups whose symbols fit the stager, those with common ones together where that is easy."""
     groups: list[tuple[list[str], set[Symbol]]] = []
-    for name in names:
-        plan = plans[name]
-        assert isinstance(plan, AggregatePlan)
-        wanted = {symbol for pattern in _patterns_of(plan) for symbol in pattern}
+    for name, own in patterns.items():
+        wanted = {symbol for pattern in own for symbol in pattern}
         fitting = [group for group in groups if len(group[1] | wanted) <= SYMBOLS_MAX]
         if not fitting:
             groups.append(([name], wanted))
@@ -224,27 +223,35 @@ def _small_enough(names: Sequence[str], plans: Mapping[str, Plan]) -> list[list[
     return [group for group, _ in groups]
 
 
-def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statistics) -> SharedPlan:
-    own: dict[str, AggregatePlan] = {}
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What sharing would come to: all that it takes to see whether that is worth it."""
+
+    plans: Mapping[str, AggregatePlan]
+    numbers: Mapping[Symbol, int]
+    labels: Mapping[int, str]
+    banks: tuple[Bank, ...]
+    rates: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.plans)
+
+
+def _draft(
+    own: Mapping[str, AggregatePlan], known: Mapping[str, Sequence[tuple[Symbol, ...]]], statistics: Statistics
+) -> _Draft:
     numbers: dict[Symbol, int] = {}
     patterns: dict[str, list[tuple[int, ...]]] = {}
     labels: dict[int, str] = {}
-    for name in names:
-        plan = plans[name]
-        assert isinstance(plan, AggregatePlan)
-        own[name] = plan
+    for name, plan in own.items():
         patterns[name] = []
-        for pattern in _patterns_of(plan):
+        for pattern in known[name]:
             for component, symbol in zip(plan.positives, pattern, strict=True):
                 labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
             patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
-    stage = _stage_plan(own[names[0]], list(numbers), labels)
     rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
-    weights = {
-        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
-        for symbol, number in numbers.items()
-        if symbol.weight is not None
-    }
+    weighted = {number for symbol, number in numbers.items() if symbol.weight is not None}
     # While the unit of time is not known, windows are equal if they are written alike.
     windows: dict[object, list[str]] = {}
     for name, plan in own.items():
@@ -253,10 +260,20 @@ def _shared(names: Sequence[str], plans: Mapping[str, Plan], statistics: Statist
         key = window and (plan.window_ticks or window.written, plan.query.emit_on_change)
         windows.setdefault(key, []).append(name)
     banks = tuple(
-        _bank(members, own[members[0]], [patterns[name] for name in members], rates, weights.keys())
+        _bank(members, own[members[0]], [patterns[name] for name in members], rates, weighted)
         for members in windows.values()
     )
-    return SharedPlan(own, stage, banks, weights, rates)
+    return _Draft(own, numbers, labels, banks, rates)
+
+
+def _shared(draft: _Draft) -> SharedPlan:
+    stage = _stage_plan(next(iter(draft.plans.values())), list(draft.numbers), draft.labels)
+    weights = {
+        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
+        for symbol, number in draft.numbers.items()
+        if symbol.weight is not None
+    }
+    return SharedPlan(draft.plans, stage, draft.banks, weights, draft.rates)
 
 
 def _window_of(plan: AggregatePlan) -> TimeWindow | None:
@@ -316,17 +333,17 @@ def _bank(
     return Bank(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
 
 
-def _worth_sharing(shared: SharedPlan) -> list[str]:
+def _worth_sharing(draft: _Draft) -> list[str]:
     """The queries that together cost less than one by one: those that count something in common, those whose events
     are staged for others anyway, and all others if there are many of them."""
-    lots = [lot for bank in shared.banks for lot in _lots(bank, shared.rates)]
+    lots = [lot for bank in draft.banks for lot in _lots(bank, draft.rates)]
     staged: set[int] = set()
     kept: list[_Lot] = []
 
     def together(added: Sequence[_Lot]) -> float:
         fresh = {symbol for lot in added for symbol in lot.symbols} - staged
         counting, rows = sum(lot.counting for lot in added), sum(lot.rows for lot in added)
-        share = sum(shared.rates[symbol] for symbol in fresh)
+        share = sum(draft.rates[symbol] for symbol in fresh)
         return cost_together(counting, share, rows) + (0.0 if kept else TOGETHER)
 
     def keep(added: Sequence[_Lot], limit: float) -> None:
@@ -340,7 +357,7 @@ def _worth_sharing(shared: SharedPlan) -> list[str]:
             keep([lot], TOGETHER_MAX if len(lot.names) > 1 else STAGED_MAX)
     keep([lot for lot in lots if lot not in kept], STAGED_MAX)
     chosen = {name for lot in kept for name in lot.names}
-    return [name for name in shared.names if name in chosen]
+    return [name for name in draft.names if name in chosen]
 
 
 @dataclass(frozen=True, slots=True)
