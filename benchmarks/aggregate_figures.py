@@ -198,6 +198,8 @@ def plot(figure: Figure, table: Table, folder: Path) -> Path:
             )  # fmt: skip
     if wanted != "faster":
         axes.set_yscale("log")
+    # Lengths and numbers of queries are whole.
+    axes.set_xticks([float(row[0]) for row in rows], [row[0] for row in rows])
     axes.set_xlabel(headings[0])
     axes.set_ylabel(figure.across)
     axes.set_title(figure.title, fontsize=9)

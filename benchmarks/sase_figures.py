@@ -275,6 +275,8 @@ def plot(title: str, table: Table, folder: Path) -> Path | None:
         axes.plot(across, [float(row[column]) for row in rows], marker="o", label=heading.removesuffix(", M events/s"))
     if headings[0] == "V1":
         axes.set_xscale("log")
+    elif headings[0] == "L":
+        axes.set_xticks(across, [row[0] for row in rows])
     axes.set_yscale("log")
     axes.set_xlabel(headings[0])
     axes.set_ylabel("M events/s")
