@@ -32,6 +32,7 @@ _SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
 _SLOT = int(Node.SLOT)
 _KEY_LANE = int(Wait.KEY_LANE)
 _STAYS = int(Wait.STAYS)
+_STEADY = int(Wait.STEADY)
 
 _REGISTER_FIRST = int(Edge.REGISTER_FIRST)
 
@@ -288,6 +289,16 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
                     continue
             if flags & _SIBLINGS:
                 state.edge_stamps[automata.fr_entries[entry, _EDGE]] = fired
+            if (
+                automata.fr_entries[entry, _TARGET] & _LOWER_HALF == node
+                and flags & _SETS_REGISTERS == 0
+                and state.links[instance, _MEMBER_COUNT] == 1
+                and state.members[state.links[instance, _MEMBER_HEAD], 1] == -1
+                and automata.waits[state.links[instance, _WAIT], _STEADY]
+            ):
+                # Once round a loop, to wait as before: the instance changes where it is, after this moment.
+                state.members[state.links[instance, _MEMBER_HEAD], 1] = -2 - event
+                continue
             status, made = fire(automata, state, events, results, slot, instance, event, entry, made)
             if status != _DONE:
                 return status, made
@@ -398,6 +409,18 @@ def _read(automata, state, events, results, event, moment, taken, made):
     return _DONE, taken, made
 
 
+@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+def _go_round(automata, state, events, instance, event):
+    """Give an instance the event of one round more."""
+    times = state.times
+    state.members[state.links[instance, _MEMBER_HEAD], 1] = -1
+    state.slots[instance, automata.nodes[state.links[instance, _NODE], _SLOT]] = event
+    times[instance, _END] = events.times[event, _END]
+    times[instance, _PRINT] += events.times[event, _PRINT]
+    times[instance, _OTHER_PRINT] += events.times[event, _OTHER_PRINT]
+    state.counters[_CREATED] += 1
+
+
 @njit(cache=True, nogil=True, _nrt=False)
 def advance(automata, state, events, first, last, results, moment):
     """Read events from `first` on. Gives where it stopped, the status, and the number of the last moment."""
@@ -425,11 +448,19 @@ def advance(automata, state, events, first, last, results, moment):
             counters[_MEMBERS] = members
             for k in range(made):
                 state.links[state.links[k, _MADE], _NODE] = -1
+            for k in range(taken):
+                head = state.links[state.links[k, _TAKEN], _MEMBER_HEAD]
+                state.members[head, 1] = max(state.members[head, 1], np.int32(-1))
             return position, status, moment
         for k in range(made):
             link(automata, state, events, state.links[k, _MADE])
         for k in range(taken):
-            unlink(automata, state, state.links[k, _TAKEN])
+            instance = state.links[k, _TAKEN]
+            following = state.members[state.links[instance, _MEMBER_HEAD], 1]
+            if following < -1:
+                _go_round(automata, state, events, instance, -2 - following)
+            else:
+                unlink(automata, state, instance)
         counters[_EVENTS] += after - position
         counters[_CREATED] += counters[_MEMBERS] - members
         counters[_RESULTS] += results.count[0] - found

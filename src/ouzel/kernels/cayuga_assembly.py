@@ -163,6 +163,12 @@ def assembled(
     waits[:wait_count, Wait.FINDING] = finding
     waits[:wait_count, Wait.KEY_LANE : Wait.KEY_VALUE_LANE + 1] = key
     waits[:wait_count, Wait.STAYS] = stays
+    # The event of the last round is equal with the next one on what instances are found by, if both say so alike.
+    slot_of_wait = np.zeros(wait_count, np.int32)
+    waiting = np.flatnonzero(wait > 0)
+    slot_of_wait[wait[waiting]] = slot[waiting]
+    alike = (key[:, 1] == slot_of_wait) & (key[:, 0] == key[:, 2])
+    waits[:wait_count, Wait.STEADY] = (key[:, 0] < 0) | (key[:, 1] < slot_of_wait) | alike
     table = np.zeros((edge_count + 1, len(Edge)), np.int32)
     table[:edge_count, Edge.TARGET] = target
     table[:, Edge.REGISTER_FIRST] = registers[0]

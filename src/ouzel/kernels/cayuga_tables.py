@@ -83,6 +83,7 @@ class Wait(IntEnum):
     KEY_COMPONENT = 4  # and where the instance has the value
     KEY_VALUE_LANE = 5
     STAYS = 6  # an event that takes an instance leaves it there, for every later one to take
+    STEADY = 7  # whoever goes round a loop there is found as before
 
 
 class Edge(IntEnum):
@@ -261,7 +262,9 @@ class State(NamedTuple):
     links: NDArray[np.int32]
     slots: NDArray[np.int32]
     registers: Registers
-    members: NDArray[np.int32]  # [member, 2]: its node, and the next member of the same instance
+    # [member, 2]: its node, and the next member of the same instance, -1 for none. While a moment is read, an instance
+    # of one member that goes round a loop has there -2 less the event that it will have.
+    members: NDArray[np.int32]
     places: NDArray[np.int64]
     an_links: NDArray[np.int32]  # [entry, 2]: following, preceding
     an_heads: NDArray[np.int32]
