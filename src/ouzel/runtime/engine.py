@@ -287,7 +287,8 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
             try:
                 parsed = parse_expression(given)
             except QueryError as error:
-                raise InputError(f"{what}='{given}' is not a duration: {error.message}") from None
+                why = f": {error.message}" if "unit of time" in error.message else ""
+                raise InputError(f"{what}='{given}' is not a duration{why}; write it like '5 s' or '2 hours'") from None
             if not isinstance(parsed, Duration):
                 raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
             nanoseconds = int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])
