@@ -35,6 +35,24 @@ def test_every_event_and_every_match_is_drawn() -> None:
     assert {"Shelf", "Exit", "tea", "soap & gin"} <= set(texts)
 
 
+def test_labels_never_lie_over_each_other() -> None:
+    crowd = [{"ts": ts, "type": "A", "tag": f"tag-{ts:04}"} for ts in range(500)] + [
+        {"ts": 499, "type": None, "tag": "x"}
+    ]
+    _, _, texts = drawn(
+        ouzel.plot(crowd, "PATTERN SEQ(A a, A b) WHERE a.ts = 123 AND b.ts = 456 WITHIN 999", label="tag")
+    )
+    told = [text for text in texts if text.startswith("tag-")]
+    assert {"tag-0123", "tag-0456"} <= set(told) and 10 < len(told) < 20 and "no type" in texts
+
+
+def test_a_label_must_be_a_column() -> None:
+    with pytest.raises(
+        ouzel.InputError, match=r"there is no column 'tgg' to write beside the marks; did you mean 'tag'\?"
+    ):
+        ouzel.plot(EVENTS, THEFT, label="tgg")
+
+
 def test_arcs_join_the_marks_of_a_match() -> None:
     picture = ouzel.plot(EVENTS[:3], THEFT)
     circles = [

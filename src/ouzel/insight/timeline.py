@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,8 +12,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pyarrow as pa
 
+from ouzel.bind.mistakes import listed, nearest
 from ouzel.bind.model import BoundQuery, Component
-from ouzel.errors import QueryError
+from ouzel.errors import InputError, QueryError
 from ouzel.insight.events import Events, read_events
 from ouzel.insight.words import plain
 from ouzel.lang.syntax import OutputForm
@@ -24,7 +26,7 @@ MATCHES_MAX = 200
 EVENTS_MAX = 3_000
 _COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
 _LEFT, _TOP, _LANE, _BOTTOM, _RIGHT = 24, 56, 58, 46, 24
-_CHARACTER = 7.0
+_CHARACTER, _SMALL_CHARACTER = 7.0, 6.4
 _STYLE = """
   text { font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2933; }
   .title { font-weight: 600; font-size: 14px; }
@@ -55,7 +57,7 @@ def plot(
 
     For up to a few hundred matches; of more, the first `matches_max` are drawn and the picture says so, and of many
     events those of the pattern's types in the time of these matches. `label` names a column whose value is written
-    beside each mark. The other arguments are those of `match`.
+    beside each mark, where there is room. The other arguments are those of `match`.
 
     >>> events = [{"type": "A", "ts": 1}, {"type": "B", "ts": 2}, {"type": "A", "ts": 3}]
     >>> picture = plot(events, "PATTERN SEQ(A a, B b) WITHIN 10")
@@ -71,6 +73,9 @@ def plot(
         output = None
     drawn = replace(prepared, tree=replace(prepared.tree, returns=None, output=output))
     read = read_events(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
+    if label is not None and label not in read.table.column_names:
+        hint = nearest(label, read.table.column_names) or f"the columns are {listed(read.table.column_names, 'and')}"
+        raise InputError(f"there is no column '{label}' to write beside the marks; {hint}")
     found = match(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
     chosen = found.slice(0, matches_max)
     paths = list(_paths(read, chosen))
@@ -143,7 +148,8 @@ class _Canvas:
     label: str | None
 
     def __post_init__(self) -> None:
-        kinds = [str(kind) for kind in self.events.types.take(pa.array(self.places)).to_pylist()]
+        taken = self.events.types.take(pa.array(self.places)).to_pylist()
+        kinds = ["no type" if kind is None else str(kind) for kind in taken]
         self._kind = dict(zip(self.places.tolist(), kinds, strict=True))
         self._lanes = _lane_order(self.events.query, set(kinds))
         names = max((len(name) for name in self._lanes), default=0)
@@ -172,7 +178,8 @@ class _Canvas:
         parts.append(f'<text class="small" x="{_LEFT}" y="39">{escape(note)}</text>')
         parts += self._background(height)
         parts += self._matches(paths)
-        parts += self._marks({place for path in paths for place in path})
+        bound = {place for path in paths for place in path}
+        parts += self._marks(bound) + self._labels(bound)
         return "\n".join([*parts, "</svg>"])
 
     def _background(self, height: int) -> list[str]:
@@ -201,10 +208,27 @@ class _Canvas:
             x, y = self.point(place)
             style = ' style="fill:#334e68"' if place in bound else ""
             parts.append(f'<circle class="event" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"{style}/>')
-            if self.label is not None and self.label in self.events.table.column_names:
-                value = self.events.table.column(self.label)[place].as_py()
-                told = escape("" if value is None else str(value))
-                parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{told}</text>')
+        return parts
+
+    def _labels(self, bound: set[int]) -> list[str]:
+        """The values beside marks, those of matches first. One that would lie over another of its lane is left out."""
+        if self.label is None:
+            return []
+        column = self.events.table.column(self.label)
+        parts = []
+        # Where labels lie, by lane: their left and right ends, in order, none over another.
+        taken: dict[float, list[tuple[float, float]]] = {}
+        for place in sorted(self.places.tolist(), key=lambda place: (place not in bound, place)):
+            x, y = self.point(place)
+            value = column[place].as_py()
+            told = "" if value is None else str(value)
+            half = len(told) * _SMALL_CHARACTER / 2 + 3
+            lane = taken.setdefault(y, [])
+            after = bisect(lane, (x, x))
+            free = (after == 0 or lane[after - 1][1] <= x - half) and (after == len(lane) or x + half <= lane[after][0])
+            if told and free:
+                lane.insert(after, (x - half, x + half))
+                parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{escape(told)}</text>')
         return parts
 
     def _matches(self, paths: list[list[int]]) -> list[str]:
