@@ -28,6 +28,7 @@ from ouzel.algebra import stream
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 BARRED = ("LinearStat", "LinearDyn", "Filter")
 SMOOTHING = (1, 5, 10, 20, 30)
+NOT_MEASURED = "not measured"
 _COUNTED = ["events", "template", "queries", "µs an event", "events/s", "static matches an event"]
 _COUNTED += ["affected instances an event", "nodes", "answers"]
 
@@ -169,21 +170,21 @@ def naive(quick: bool) -> Found:
     return ([*headings, "indexed, µs", "no merging, µs", "naive, µs"], rows), bars
 
 
-def double_top(quick: bool) -> Found:
+def double_top(quick: bool, *, with_spark: bool = True) -> Found:
     """Double-Top by folds and by resubscription over the smoothing windows of figure 20, and by self-joins."""
     from tests.algebra.paper import double_top_by_fold, double_top_by_resubscription
 
     windows = SMOOTHING[::2] if quick else SMOOTHING
     tables = {window: prices(window) for window in windows}
-    has_spark = importlib.util.find_spec("pyspark") is not None
+    has_spark = with_spark and importlib.util.find_spec("pyspark") is not None
     joined = self_joins(tables, 1) if has_spark else {}
     if not has_spark:
-        print("Spark SQL: SKIPPED, without pyspark")
+        print("Spark SQL: SKIPPED")
     rows, bars = [], []
     for window, table in tables.items():
         taken: dict[str, list[float]] = {"fold": [], "resubscription": []}
         results = {}
-        for turn in range(6):
+        for turn in range(12):
             for name, make in (("fold", double_top_by_fold), ("resubscription", double_top_by_resubscription)):
                 seconds, answer = cpu_seconds(lambda make=make, table=table: ouzel.match(table, make()))
                 results[name] = answer.num_rows
@@ -192,7 +193,7 @@ def double_top(quick: bool) -> Found:
         fold, again = (float(np.median(taken[name])) for name in ("fold", "resubscription"))
         seconds, found = joined.get(window, (float("nan"), results["fold"]))
         assert found == results["fold"], "self-joins and folds agree on what five consecutive extrema are"
-        cells = [f"{1e3 * fold:.0f}", f"{1e3 * again:.0f}", f"{1e3 * seconds:.0f}" if has_spark else "not installed"]
+        cells = [f"{1e3 * fold:.0f}", f"{1e3 * again:.0f}", f"{1e3 * seconds:.0f}" if has_spark else NOT_MEASURED]
         cells += [f"{affected(table, make()):.2f}" for make in (double_top_by_fold, double_top_by_resubscription)]
         rates = [f"{table.num_rows / one / 1e6:.2f}" for one in (fold, again)]
         rows.append([f"{window}", *cells, *rates, f"{results['fold']:,}", f"{results['resubscription']:,}"])
