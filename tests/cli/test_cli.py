@@ -204,3 +204,27 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "the ouzel command needs typer: pip install 'ouzel[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["WHERE a.id = :x WITHIN 5"], "give it as --param x=…"),
+        (["WITHIN 5 s"], "hint: give --time-unit, for example --time-unit s, or write a number of ticks"),
+        (
+            ["WITHIN 5", "--type", "none"],
+            "and --type none says that the input has no type column; name the column with --",
+        ),
+        (["WITHIN 5", "--type", "kind"], "Say which one it is with --type"),
+        (["WITHIN 5 THRESHOLD 0.1"], "give --model with a file that LossModel.to_json wrote"),
+        # The excerpt is the query as it was written.
+        (["WHERE a.x = 'with time=' AND a.id = :x WITHIN 5"], "WHERE a.x = 'with time=' AND"),
+    ],
+)
+def test_errors_name_options_as_the_command_line_does(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"ts": 1, "type": "A", "id": 1, "x": "y"}\n', encoding="utf-8")
+    query, *options = arguments
+    result = CliRunner().invoke(
+        application, ["run", f"PATTERN SEQ(A a, B b) {query}", "-i", str(tmp_path / "a.jsonl"), *options]
+    )
+    assert result.exit_code == 1 and said in result.stderr, result.output

@@ -56,6 +56,13 @@ def write_text(path: Path, text: str) -> None:
         hidden.unlink(missing_ok=True)
 
 
+def write_picture(path: Path, picture: str) -> None:
+    """Put an SVG picture into a file; a name that promises another format is refused."""
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp"):
+        raise FileError(f"the picture is SVG, and '{path}' would not be one; call it '{path.with_suffix('.svg')}'")
+    write_text(path, picture + "\n")
+
+
 def is_text(given: str) -> bool:
     """Whether this is a query rather than the name of a file: it has blanks and no file is called so.
 

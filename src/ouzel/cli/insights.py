@@ -11,7 +11,7 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import out, speaks_clearly
-from ouzel.cli.files import write_text
+from ouzel.cli.files import write_picture
 from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups
 from ouzel.cli.run import InputOption
 from ouzel.cli.sources import find_sources
@@ -82,7 +82,7 @@ def plot_command(
         events_of(input), made, label=label, title=title, width=width, matches_max=matches,
         **layout.as_arguments(),
     )  # fmt: skip
-    write_text(output, picture + "\n")
+    write_picture(output, picture)
     out().print(Text.assemble(("drawn", "green"), f"  {output}"))
 
 

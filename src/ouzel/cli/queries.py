@@ -14,7 +14,7 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import complain, out, speaks_clearly
-from ouzel.cli.files import STANDARD_INPUT, QueryFile, format_file, summary, write_text
+from ouzel.cli.files import STANDARD_INPUT, QueryFile, format_file, summary, write_picture
 from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, QueryOptions, takes_groups
 from ouzel.cli.results import Results
 from ouzel.cli.run import FormatOption, OutputOption
@@ -116,7 +116,7 @@ def explain_command(
     """
     made = asked.one(query)
     if svg is not None:
-        write_text(svg, ouzel.explain(made, "svg") + "\n")
+        write_picture(svg, ouzel.explain(made, "svg"))
         out().print(Text.assemble(("drawn", "green"), f"  {svg}"))
     else:
         out().print(ouzel.explain(made, format.value))
