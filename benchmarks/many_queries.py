@@ -50,7 +50,8 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     ),
     "scale": (
         "Figure 16(a): by number of queries, uniform events",
-        "20,000 events. An instance is affected where an event takes it: the cost follows their number.",
+        "20,000 events. An instance is affected where an event takes it: the cost follows their number. Medians of "
+        "three rounds of all sizes; the ratios of bars are those within a round.",
         parts.uniform_scale,
     ),
     "skewed": (
