@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.dataset as ds
@@ -71,7 +72,16 @@ def test_files(tmp_path: Path) -> None:
     ("events", "words"),
     [
         (42, "events cannot be read from a int"),
-        ([1, 2], "event 0 is a int, not a dictionary"),
+        ([1, 2], "event 0 is a int, not a dictionary; columns make a table by pyarrow.table("),
+        ({"ts": [1, 2], "type": ["A", "B"]}, "event 0 is a int, not a dictionary; columns make a table"),
+        (
+            [{"type": "A", "ts": dt.datetime(2024, 5, 1)}, {"type": "A", "ts": dt.datetime(2024, 5, 1, tzinfo=dt.UTC)}],
+            "some times in column 'ts' have a zone and some have none",
+        ),
+        (
+            pd.DataFrame({"ts": [1, 2], "type": ["A", "A"], "id": ["x", 1]}),
+            "a column has values of several types: Expected bytes, got a 'int' object Conversion failed for column id",
+        ),
         ("no/such/file.parquet", "there is no file or folder"),
         ([{"type": "A", "ts": "1 o'clock"}], "the time in row 0"),
         ([{"type": "A", "ts": 1}, {"type": "A", "ts": None}], "the time in row 1 (column 'ts') is null"),

@@ -6,6 +6,7 @@ Nothing is interpreted here but the time column; what the columns mean is settle
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _table_of(events: Any) -> pa.Table:
             "few of them here, filter and bring them over with df.where(…).toArrow()"
         )
     if hasattr(events, "__arrow_c_stream__"):
-        return pa.table(events)
+        return _from_frame(events)
     if hasattr(events, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(events)])
     if hasattr(events, "fetch_arrow_table"):
@@ -102,6 +103,15 @@ def _table_of(events: Any) -> pa.Table:
         f"events cannot be read from a {type(events).__name__}; give a pyarrow Table, RecordBatch, reader or Dataset, "
         "a polars, pandas or DuckDB frame, a list of dictionaries, or the path of a Parquet, CSV or JSON Lines file"
     )
+
+
+def _from_frame(events: Any) -> pa.Table:
+    try:
+        return pa.table(events)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        # A column of pandas' own objects may hold anything; Arrow says which one it is.
+        told = " ".join(map(str, error.args))
+        raise InputError(f"this table cannot be read, since a column has values of several types: {told}") from None
 
 
 def is_rows(events: Any) -> bool:
@@ -146,7 +156,10 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
     names: dict[str, None] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InputError(f"event {number} is a {type(row).__name__}, not a dictionary")
+            raise InputError(
+                f"event {number} is a {type(row).__name__}, not a dictionary; columns make a table by "
+                "pyarrow.table({'ts': […], 'type': […]})"
+            )
         names.update(dict.fromkeys(row))
     for name in names:
         if not isinstance(name, str):
@@ -154,9 +167,14 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
     columns = {}
     for name in names:
         try:
-            columns[name] = array_of([row.get(name) for row in rows])
+            values = [row.get(name) for row in rows]
+            columns[name] = array_of(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
+        # Arrow would give those that have a zone the clock of Greenwich, and leave the others as they are.
+        zoned = {moment.tzinfo is not None for moment in values if isinstance(moment, datetime)}
+        if len(zoned) > 1:
+            raise InputError(f"some times in column '{name}' have a zone and some have none; make them all alike")
     return pa.table(columns)
 
 
