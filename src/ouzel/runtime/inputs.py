@@ -172,10 +172,14 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
         # Arrow would give those that have a zone the clock of Greenwich, and leave the others as they are.
-        zoned = {moment.tzinfo is not None for moment in values if isinstance(moment, datetime)}
-        if len(zoned) > 1:
+        if pa.types.is_timestamp(columns[name].type) and _some_have_a_zone(values):
             raise InputError(f"some times in column '{name}' have a zone and some have none; make them all alike")
     return pa.table(columns)
+
+
+def _some_have_a_zone(values: list[Any]) -> bool:
+    """Whether some moments have a zone and some have none."""
+    return len({moment.tzinfo is None for moment in values if isinstance(moment, datetime)}) > 1
 
 
 def with_readable_time(table: pa.Table, time: str) -> pa.Table:
