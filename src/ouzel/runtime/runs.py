@@ -238,8 +238,8 @@ class RunsRunner:
         if status is Status.RUN_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' has more than max_partial_matches={self._limits.max_partial_matches:,} "
-                "partial matches at once; give a smaller WITHIN window or a more selective WHERE, ask for fewer matches "
-                "with skip_till_next_match, or raise the limit"
+                "partial matches at once; give a smaller WITHIN window or a more selective WHERE, ask for fewer "
+                "matches with skip_till_next_match, or raise the limit"
             )
         assert status is Status.DONE
 
