@@ -219,10 +219,11 @@ def with_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
 def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
     """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
     state.counters[Counter.OLDEST] -= dead
+    kept = used - dead
     for array in (state.below, state.next_start, state.older_row):
         if len(array):
-            array[: used - dead] = array[dead:used]
-            array[used - dead :] = -1
-    starts = (state.newest, state.oldest_start, state.newest_start, state.oldest_negative, state.newest_negative)
-    for array in (state.below, state.next_start, *starts):
-        np.copyto(array, np.where(array >= dead, array - dead, -1))
+            # What lies behind is written before it is read, when events come to stand there.
+            array[:kept] = array[dead:used]
+    per_key = (state.newest, state.oldest_start, state.newest_start, state.oldest_negative, state.newest_negative)
+    for links in (state.below[:kept], state.next_start[:kept], *per_key):
+        np.copyto(links, np.where(links >= dead, links - dead, -1))
