@@ -125,6 +125,7 @@ class Engine:
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
             rules_off=rules_off, model=model, streaming=True,
         )  # fmt: skip
+        duration_nanoseconds(max_delay, "max_delay")  # A mistake is told now, not with the first events.
         self._max_delay = max_delay
         self._keep_late = keep_late
         self._session: Session | None = None
@@ -272,26 +273,11 @@ class Engine:
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
     """A delay as ticks: a number is ticks already; a timedelta or text like "5 s" goes by the time column's unit."""
-
-    from ouzel.lang import parse_expression
-    from ouzel.lang.syntax import Duration
-
-    if isinstance(given, bool) or not isinstance(given, int | str | timedelta):
-        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
-    if isinstance(given, int):
+    nanoseconds = duration_nanoseconds(given, what)
+    if nanoseconds is None:
+        assert isinstance(given, int)
         ticks = given
     else:
-        if isinstance(given, timedelta):
-            nanoseconds = (given // timedelta(microseconds=1)) * 1000
-        else:
-            try:
-                parsed = parse_expression(given)
-            except QueryError as error:
-                why = f": {error.message}" if "unit of time" in error.message else ""
-                raise InputError(f"{what}='{given}' is not a duration{why}; write it like '5 s' or '2 hours'") from None
-            if not isinstance(parsed, Duration):
-                raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
-            nanoseconds = int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])
         if catalog.time.tick_ns is None:
             raise InputError(
                 f"{what}={given!r} has a unit, but the time column holds bare numbers; "
@@ -301,3 +287,24 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
     if ticks < 0:
         raise InputError(f"{what}={given!r} is negative")
     return ticks
+
+
+def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
+    """A timedelta, or text like "5 s", in nanoseconds; None for a number, which is one of ticks."""
+    from ouzel.lang import parse_expression
+    from ouzel.lang.syntax import Duration
+
+    if isinstance(given, bool) or not isinstance(given, int | str | timedelta):
+        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
+    if isinstance(given, int):
+        return None
+    if isinstance(given, timedelta):
+        return (given // timedelta(microseconds=1)) * 1000
+    try:
+        parsed = parse_expression(given)
+    except QueryError as error:
+        why = f": {error.message}" if "unit of time" in error.message else ""
+        raise InputError(f"{what}='{given}' is not a duration{why}; write it like '5 s' or '2 hours'") from None
+    if not isinstance(parsed, Duration):
+        raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
+    return int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])
