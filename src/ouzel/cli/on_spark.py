@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import ouzel
 from ouzel.cli.console import caution
-from ouzel.cli.results import Format, Ran, Results
+from ouzel.cli.jobs import Job, Ran
+from ouzel.cli.results import Results
 from ouzel.cli.sources import Source
 from ouzel.errors import InputError
 
@@ -22,16 +22,9 @@ SETTINGS = {
 }
 
 
-def on_spark(
-    queries: dict[str, ouzel.Query],
-    sources: list[Source],
-    output: Path | None,
-    chosen: Format | None,
-    options: dict[str, Any],
-    quiet: bool,
-) -> Ran:
+def on_spark(job: Job) -> Ran:
     """Answer by a Spark batch job, in order of time."""
-    for source in sources:
+    for source in job.sources:
         if source.kind not in READABLE:
             raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
     try:
@@ -39,28 +32,21 @@ def on_spark(
     except ModuleNotFoundError as error:
         raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
     try:
-        return _answered(spark, queries, sources, output, chosen, options, quiet)
+        return _answered(spark, job)
     finally:
         spark.stop()
 
 
-def _answered(
-    spark: Any,
-    queries: dict[str, ouzel.Query],
-    sources: list[Source],
-    output: Path | None,
-    chosen: Format | None,
-    options: dict[str, Any],
-    quiet: bool,
-) -> Ran:
+def _answered(spark: Any, job: Job) -> Ran:
+    queries, sources, options = job.queries, job.sources, job.options
     named = sorted({source.event_type for source in sources if source.event_type is not None})
     by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
     events: Any = by_type or _frame(spark, sources)
     with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
         answers = {name: _in_order(found[name].toArrow()) for name in queries}
-    with Results({name: answer.schema for name, answer in answers.items()}, output, chosen) as results:
+    with Results({name: answer.schema for name, answer in answers.items()}, job.output, job.format) as results:
         results.write(answers)
-    if not quiet and not all(results.rows.values()):
+    if not job.quiet and not all(results.rows.values()):
         for name, reason in ouzel.spark.why_empty(events, queries, **options).items():
             if not results.rows[name]:
                 caution(reason)

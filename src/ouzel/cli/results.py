@@ -8,7 +8,6 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -136,16 +135,6 @@ class Results:
             text = open(opened.fileno(), "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             return _TableWriter(Console(file=text, width=200), None, None, text, opened)
         return _text_or_bytes(self.format, schema, opened, None, own=True)
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What there is to tell of a run."""
-
-    events: int
-    results: Results
-    # Events whose type is null: they play no component.
-    without_type: int = 0
 
 
 def _format(output: Path | None, chosen: Format | None) -> Format:

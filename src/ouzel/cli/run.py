@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
@@ -18,10 +18,11 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import caution, out, speaks_clearly
+from ouzel.cli.jobs import Job, Ran
 from ouzel.cli.on_spark import on_spark
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
-from ouzel.cli.results import Format, Ran, Results
-from ouzel.cli.sources import Inputs, Source, find_sources
+from ouzel.cli.results import Format, Results
+from ouzel.cli.sources import Inputs, find_sources
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
@@ -73,32 +74,21 @@ def run_command(
       ouzel run shop.script -i Shelf=shelf.csv -i Exit=exit.csv -o found/
       ouzel run 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN :w' -i a.jsonl --param w=10 -f csv
     """
-    queries = asked.queries(query)
-    sources = find_sources(input)
-    options = layout.as_arguments()
+    job = Job(asked.queries(query), find_sources(input), output, format, layout.as_arguments(), quiet)
     started = clock.perf_counter()
-    if engine is Way.SPARK:
-        ran = on_spark(queries, sources, output, format, options, quiet)
-    else:
-        ran = _here(queries, sources, output, format, options, quiet)
+    ran = on_spark(job) if engine is Way.SPARK else _here(job)
     if not quiet:
-        _summary(ran, _what_comes_out(queries), clock.perf_counter() - started, output)
+        _summary(ran, _what_comes_out(job.queries), clock.perf_counter() - started, output)
 
 
-def _here(
-    queries: dict[str, ouzel.Query],
-    sources: list[Source],
-    output: Path | None,
-    chosen: Format | None,
-    options: dict[str, Any],
-    quiet: bool,
-) -> Ran:
-    inputs = Inputs(sources, options["time"])
-    program = make_program(queries, inputs.schema(), **options)
+def _here(job: Job) -> Ran:
+    queries, quiet = job.queries, job.quiet
+    inputs = Inputs(job.sources, job.options["time"])
+    program = make_program(queries, inputs.schema(), **job.options)
     session: Session | None = None
     watch, what, without_type = EmptyAnswers(program), _what_comes_out(queries), 0
     schemas = {name: Session(program).schemas[name] for name in queries}
-    with Results(schemas, output, chosen) as results, _progress(inputs.rows, quiet) as progress:
+    with Results(schemas, job.output, job.format) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
