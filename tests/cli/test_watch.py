@@ -48,6 +48,7 @@ def test_standard_input_line_by_line() -> None:
     assert result.exit_code == 0, result.output
     assert rows(result.stdout) == [(1, 3), (1, 4)]
     assert "3 events, 2 matches" in result.stderr
+    assert "3 events, 2 rows" in run("watch", "PATTERN SEQ(A a, B b) WITHIN 9 AGG COUNT", text=text).stderr
 
 
 def test_csv_lines() -> None:

@@ -16,14 +16,12 @@ import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-import ouzel
 from ouzel.cli.console import caution, out, speaks_clearly
-from ouzel.cli.jobs import Job, Ran
+from ouzel.cli.jobs import Job, Ran, counted, what_comes_out
 from ouzel.cli.on_spark import on_spark
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import Format, Results
 from ouzel.cli.sources import Inputs, find_sources
-from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -78,7 +76,7 @@ def run_command(
     started = clock.perf_counter()
     ran = on_spark(job) if engine is Way.SPARK else _here(job)
     if not quiet:
-        _summary(ran, _what_comes_out(job.queries), clock.perf_counter() - started, output)
+        _summary(ran, what_comes_out(job.queries), clock.perf_counter() - started, output)
 
 
 def _here(job: Job) -> Ran:
@@ -86,7 +84,7 @@ def _here(job: Job) -> Ran:
     inputs = Inputs(job.sources, job.options["time"])
     program = make_program(queries, inputs.schema(), **job.options)
     session: Session | None = None
-    watch, what, without_type = EmptyAnswers(program), _what_comes_out(queries), 0
+    watch, what, without_type = EmptyAnswers(program), what_comes_out(queries), 0
     schemas = {name: Session(program).schemas[name] for name in queries}
     with Results(schemas, job.output, job.format) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
@@ -160,23 +158,6 @@ def _patience(quiet: bool) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _what_comes_out(queries: dict[str, ouzel.Query]) -> str:
-    """A row of an aggregate, or of OUTPUT COMPRESSED, stands for many matches."""
-    trees = [query.tree for query in queries.values()]
-    many = (
-        tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees
-    )
-    return "row" if any(many) else "match"
-
-
-def counted(number: int, what: str) -> str:
-    """
-    >>> counted(1, "match"), counted(2_000, "match"), counted(0, "row")
-    ('1 match', '2,000 matches', '0 rows')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what == 'match' else 's'}"
 
 
 def _summary(ran: Ran, what: str, seconds: float, output: Path | None) -> None:

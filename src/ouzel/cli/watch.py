@@ -15,6 +15,7 @@ from rich.text import Text
 import ouzel
 from ouzel.cli.console import out, speaks_clearly
 from ouzel.cli.feeds import Feed, columns_of, open_feed
+from ouzel.cli.jobs import counted, what_comes_out
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import cell, json_line
 from ouzel.errors import InputError, OuzelError
@@ -74,13 +75,14 @@ def watch_command(
     A match completes when nothing earlier can come any more: with the next later event, or after --settle seconds of
     silence. One that ends with a negative component completes when its window has passed.
     """
+    queries = asked.queries(query)
     engine = ouzel.Engine(
-        asked.queries(query),
+        queries,
         **layout.as_arguments(),
         max_delay=int(max_delay) if max_delay.lstrip("-").isdigit() else max_delay,
     )  # fmt: skip
     feed = open_feed(input, columns_of(columns), None if input_format is None else input_format.value)
-    told = Told(format or (Line.LINE if sys.stdout.isatty() else Line.JSONL))
+    told = Told(format or (Line.LINE if sys.stdout.isatty() else Line.JSONL), what_comes_out(queries))
     try:
         follow(feed, engine, told, settle=settle, stop_after=stop_after, clock=clock.monotonic, sleep=clock.sleep)
     except KeyboardInterrupt:
@@ -89,17 +91,18 @@ def watch_command(
 
 
 class Told:
-    """What has been printed: a line for each match."""
+    """What has been printed: a line for each match, or for each row that stands for many."""
 
-    def __init__(self, chosen: Line) -> None:
+    def __init__(self, chosen: Line, what: str = "match") -> None:
         self._chosen = chosen
+        self._what = what
         self._console = out()
         self.events = 0
-        self.matches = 0
+        self.lines = 0
 
     def answers(self, found: Mapping[str, pa.Table]) -> None:
         for name, table in found.items():
-            self.matches += table.num_rows
+            self.lines += table.num_rows
             for row in table.to_pylist():
                 if self._chosen is Line.JSONL:
                     named = row if len(found) == 1 else {"query": name, **row}
@@ -119,7 +122,7 @@ class Told:
 
     def summary(self, late: int) -> None:
         self.note(
-            f"{self.events:,} events, {self.matches:,} match{'' if self.matches == 1 else 'es'}"
+            f"{self.events:,} events, {counted(self.lines, self._what)}"
             + (f", {late:,} events came too late and were left out (see --max-delay)" if late else "")
         )
 
