@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -98,6 +99,16 @@ def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
         (lambda held: held.add("two", "PATTERN S+ a[] WITHIN 5 RETURN P(a.LEN AS query)"), "query 'two' gives another"),
         (lambda held: held.add("two", "PATTERN S query WITHIN 5"), "query 'two' gives another"),
         (lambda held: held.add("two", "PATTERN S a AGG COUNT AS query WITHIN 5"), "query 'two' gives another"),
+        (lambda held: held.add("two", S.rename({"price": "start"})), "a column 'start' of their own"),
+        (lambda held: held.add(["two"], S), "a text or a number"),
+        (lambda held: held.add(None, S), "a text or a number"),
+        (lambda held: held.add_template("t", "PATTERN S a WITHIN 5", [{"id": 1}]), "an expression of ouzel.algebra"),
+        (lambda held: held.add_template("t", S, [{"id": 1}], owner="who"), "no column 'who'"),
+        (lambda held: held.add_template("t", S, [{"id": [1]}]), "a text or a number"),
+        (lambda held: held.add_template("one", S, [{"id": 1}]), "another name"),
+        (lambda held: held.add_table([{"id": 1, "query": "{"}]), "query '1': this text is no expression"),
+        (lambda held: held.advance("noon"), "cannot go to 'noon'"),
+        (lambda held: (held.finish(), held.add("two", S)), "finished"),
     ],
 )
 def test_mistakes_are_told(act: Any, message: str) -> None:
@@ -106,6 +117,107 @@ def test_mistakes_are_told(act: Any, message: str) -> None:
     held.push([quote(1, "IBM", 3)])
     with pytest.raises(ouzel.OuzelError, match=message):
         act(held)
+
+
+ABOVE = S.select("name = :name AND price > :limit")
+ROWS = [{"id": 1, "name": "IBM", "limit": 2, "who": "ann"}, {"id": 2, "name": "Dell", "limit": 2, "who": "bob"}]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_queries_come_and_go_before_the_first_event_as_after(began: bool) -> None:
+    held = ouzel.QuerySet()
+    if began:
+        held.push([quote(0, "IBM", 0)])
+    held.add_template("above", ABOVE, ROWS, owner="who")
+    held.add("single", S, owner="ann")
+    for again in (lambda: held.add(1, S), lambda: held.add_template("more", ABOVE, ROWS, owner="who")):
+        with pytest.raises(ouzel.InputError, match="a query 1 in the set already"):
+            again()
+    assert held.remove(owner="ann") == 2 and len(held) == 1
+    assert held.remove(2) == 1 and len(held) == 0
+    held.add_template("above", ABOVE, ROWS, owner="who")
+    held.add_template("none", ABOVE, [])
+    held.push([quote(1, "IBM", 3), quote(1, "Dell", 3)])
+    assert held.finish()["above"]["query"].to_pylist() == [1, 2]
+
+
+def test_a_query_that_does_not_fit_the_columns_is_named_and_can_be_removed() -> None:
+    held = ouzel.QuerySet()
+    held.add("good", S.select("price > 1"))
+    held.add("bad", S.select("prise > 1"))
+    held.add("other", "PATTERN Stock s WITHIN 5")
+    with pytest.raises(ouzel.QueryError, match="query 'bad': the stream has no attribute 'prise'"):
+        held.push([quote(1, "IBM", 3)])
+    assert held.remove("bad") == 1
+    held.push([quote(1, "IBM", 3)])
+    assert sorted(held.finish()) == ["good", "other"]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_table_of_queries_is_added_whole_or_not_at_all(began: bool) -> None:
+    held = ouzel.QuerySet()
+    if began:
+        held.push([quote(0, "IBM", 0)])
+    rows = [{"id": 1, "query": "PATTERN Stock s WITHIN 5"}, {"id": 2, "query": "PATTERN SEQ(Stock s"}]
+    with pytest.raises(ouzel.QueryError, match="query '2'"):
+        held.add_table(rows)
+    assert len(held) == 0
+    held.add_table(rows[:1])
+    assert len(held) == 1
+
+
+def test_a_query_that_was_refused_is_refused_again() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    for _ in range(2):
+        with pytest.raises(ouzel.QueryError, match="upper bound on DUR"):
+            held.add("pairs", S.next(S))
+    assert len(held) == 0
+
+
+def test_answers_of_one_name_have_the_same_columns() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    held.add_template("above", ABOVE, ROWS)
+    more = [{"id": 3, "name": "IBM", "limit": 2.5}]
+    held.add_template("above", ABOVE, more)
+    for ids, template in (([4], ABOVE.project(["name"])), (["four"], ABOVE)):
+        with pytest.raises(ouzel.InputError, match="a template 'above' in the set already"):
+            held.add_template("above", template, [{**more[0], "id": id} for id in ids])
+    with pytest.raises(ouzel.InputError, match="take another id"):
+        held.add("above", S)
+    held.push([quote(1, "IBM", 3)])
+    assert held.finish()["above"]["query"].to_pylist() == [1, 3]
+
+
+def test_ids_of_several_types_are_kept_apart() -> None:
+    held = ouzel.QuerySet()
+    for id in (7, "7", 8):
+        held.add(id, S)
+    held.push([quote(1, "IBM", 3)])
+    answers = held.finish()
+    assert {id: table["query"].to_pylist() for id, table in answers.items()} == {7: [7], "7": ["7"], 8: [8]}
+
+
+def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
+    held = ouzel.QuerySet()
+    held.add("all", S)
+    held.push([quote(1, "IBM", 3)])
+    assert held.push([]) == {}
+    held.push([{"type": "Stock", "ts": 2, "name": "Dell"}])
+    assert held.finish()["all"]["price"].to_pylist() == [None]
+    held = ouzel.QuerySet()
+    held.push([{"type": "Stock", "ts": 1, "price": None}])
+    with pytest.raises(ouzel.InputError, match=r"nothing but nulls in the first batch.*schema="):
+        held.push([{"type": "Stock", "ts": 2, "price": 3}])
+
+
+def test_advance_takes_a_moment() -> None:
+    noon = datetime(2026, 11, 16, 12)
+    held = ouzel.QuerySet()
+    held.add("all", S)
+    held.push([{"type": "Stock", "ts": noon, "price": 3}])
+    assert held.advance(noon)["all"]["end"].to_pylist() == [noon]
 
 
 def test_limits_name_the_limit() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
@@ -19,7 +18,7 @@ from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.feed import Feed, Inputs, Memory
-from ouzel.runtime.layout import ticks_of
+from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.session import EARLIEST, Session
 
@@ -180,7 +179,7 @@ class Engine:
         self._must_be_open()
         if self._session is None:
             raise InputError("advance() came before the first push(): there is nothing to move on yet")
-        return self._advance(self._session, self._tick(to))
+        return self._advance(self._session, tick_of(to, self._feed.program.layout))
 
     def finish(self) -> dict[str, pa.Table]:
         """The stream has ended: give everything that waits. Nothing can be pushed afterwards."""
@@ -256,19 +255,6 @@ class Engine:
     def _must_be_open(self) -> None:
         if self._finished:
             raise InputError("this engine is finished; make a new one for another stream")
-
-    def _tick(self, to: int | datetime) -> int:
-        layout = self._feed.program.layout
-        time = layout.schema.field(layout.time).type
-        if isinstance(to, int) and not isinstance(to, bool) and abs(to) < 2**63:
-            return to
-        if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
-            if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
-                has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")
-                raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; say it as the events do")
-            unit = "ns" if time.unit == "ns" else "us"
-            return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
-        raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")
 
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:

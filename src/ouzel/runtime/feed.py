@@ -18,7 +18,7 @@ from ouzel.plan.incomplete import check_model
 from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, bind_all
-from ouzel.runtime.inputs import as_table, is_rows, with_readable_time
+from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import widen
 from ouzel.runtime.program import Program, make_program
 from ouzel.runtime.statistics import key_statistics
@@ -91,13 +91,10 @@ class Feed:
     def _readable(self, events: Any, known: pa.Schema | None) -> pa.Table:
         table = as_table(events)
         if known is not None and is_rows(events):
-            # A dictionary need not name what it does not have, and a batch of none has no columns at all.
             needed = (self._time, None if self._program is None else self._program.layout.type)
-            for field in known:
-                if field.name not in table.column_names and field.name not in needed:
-                    table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
+            table = with_missing_columns(table, known, needed)
             if not len(table):
-                return known.empty_table()
+                return table
         return with_readable_time(table, self._time)
 
     def settle(self, schemas: Schemas, sample: Inputs) -> None:

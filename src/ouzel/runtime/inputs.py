@@ -5,7 +5,7 @@ Nothing is interpreted here but the time column; what the columns mean is settle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,15 @@ def _from_frame(events: Any) -> pa.Table:
 def is_rows(events: Any) -> bool:
     """Whether an input is a list or an iterator of dictionaries."""
     return isinstance(events, Sequence | Iterator) and not isinstance(events, str | bytes | pa.RecordBatchReader)
+
+
+def with_missing_columns(table: pa.Table, known: pa.Schema, needed: Collection[str | None]) -> pa.Table:
+    """Rows that were dictionaries, which need not name what they do not have; but for the columns that every event
+    needs, if there are rows at all."""
+    for field in known:
+        if field.name not in table.column_names and field.name not in needed:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
+    return table if len(table) else known.empty_table()
 
 
 def as_batches(events: Any) -> Iterator[pa.Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -205,3 +206,17 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
             "filter such events out"
         )
     return ticks
+
+
+def tick_of(to: int | datetime, layout: Layout) -> int:
+    """The moment that a user calls advance() with, as a tick."""
+    time = layout.schema.field(layout.time).type
+    if isinstance(to, int) and not isinstance(to, bool) and abs(to) < 2**63:
+        return to
+    if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
+        if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
+            has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")
+            raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; say it as the events do")
+        unit = "ns" if time.unit == "ns" else "us"
+        return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
+    raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")

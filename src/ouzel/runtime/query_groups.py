@@ -150,6 +150,10 @@ class GroupMaker:
         self.shapes[shape] = group
         return group, True
 
+    def forget(self, group: Group) -> None:
+        """A group that was refused is not there for queries of its shape to join."""
+        self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
+
     def _shape(
         self, origin: Origin
     ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
@@ -336,6 +340,8 @@ def parameter_table(rows: Any, id_column: str) -> tuple[pa.Table, list[Any]]:
     from ouzel.runtime.inputs import as_table
 
     table = as_table(rows)
+    if not table.num_columns and not table.num_rows:
+        return table, []  # a list of no rows
     if id_column not in table.column_names:
         raise InputError(
             f"the table of queries has no column '{id_column}'; the columns are "
@@ -344,5 +350,7 @@ def parameter_table(rows: Any, id_column: str) -> tuple[pa.Table, list[Any]]:
     ids = table.column(id_column)
     if ids.null_count:
         raise InputError(f"the column '{id_column}' of the table of queries has a null; every query needs an id")
+    if pa.types.is_nested(ids.type):
+        raise InputError(f"the column '{id_column}' holds {ids.type}; the id of a query is a text or a number")
     values: Any = ids.to_numpy() if pa.types.is_integer(ids.type) else ids.to_pylist()
     return table.drop_columns([id_column]), values

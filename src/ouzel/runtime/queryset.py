@@ -7,7 +7,7 @@ sessions beside them (`queryset_sessions`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,18 @@ import pyarrow as pa
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
 from ouzel.bind.model import BoundQuery
-from ouzel.errors import InputError, QueryError
+from ouzel.errors import InputError, OuzelError, QueryError
 from ouzel.prepared import Query, as_queries, query
 from ouzel.runtime.coding import Coder
-from ouzel.runtime.inputs import as_table, with_readable_time
-from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
+from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
+from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, parameter_table
 from ouzel.runtime.queryset_figures import bytes_of, counted, explained
 from ouzel.runtime.queryset_merged import Merged
 from ouzel.runtime.queryset_sessions import Sessions, Standing
+from ouzel.runtime.queryset_waiting import check_id, plain_ids, told_of, without
 from ouzel.runtime.session import EARLIEST, LATEST, Session
 
 
@@ -97,46 +98,57 @@ class QuerySet:
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """Register one query under an id, from text, prepared, or as an expression of the algebra."""
+        self._must_be_open()
+        check_id(id)
         self._check_free([id])
         if self._layout is None:
+            _prepared(query, params)
             self._places[id] = _NOWHERE
             self._waiting.append(("one", id, query, owner, dict(params or {})))
-            if isinstance(query, str):
-                _prepared(query, params)
             return
         self._register(id, query, owner, dict(params or {}))
 
     def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
-        """Register the queries of a table, one row each, with a column of ids and one of texts."""
+        """Register the queries of a table, one row each, with a column of ids and one of texts; all of them or none."""
         table, ids = parameter_table(rows, id)
-        for name in (text, *([owner] if owner else [])):
-            if name not in table.column_names:
-                raise InputError(f"the table of queries has no column '{name}'")
+        if not len(ids):
+            return
+        _check_columns(table, (text, *([owner] if owner else [])))
+        self._check_free(ids)
         owners = table.column(owner).to_pylist() if owner else [None] * len(ids)
-        for one, written, whose in zip(ids, table.column(text).to_pylist(), owners, strict=True):
-            try:
-                self.add(one, written, owner=whose)
-            except QueryError as error:
-                raise QueryError(
-                    f"query '{one}': {error.message}",
-                    text=error.text,
-                    start=error.start,
-                    end=error.end,
-                    hint=error.hint,
-                ) from None
+        added: list[Any] = []
+        try:
+            for one, written, whose in zip(plain_ids(ids), table.column(text).to_pylist(), owners, strict=True):
+                with told_of(f"query '{one}'"):
+                    self.add(one, written, owner=whose)
+                added.append(one)
+        except OuzelError:
+            for one in added:
+                self.remove(one)
+            raise
 
     def add_template(self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
         A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
         """
+        self._must_be_open()
+        if not isinstance(template, Stream):
+            raise InputError(
+                "a template is an expression of ouzel.algebra; queries as text are added with add(…, params=…), "
+                "or as a table of texts with add_table"
+            )
         table, ids = parameter_table(rows, id)
+        if not len(ids):
+            return
         owners = None
         if owner is not None:
+            _check_columns(table, (owner,))
             owners = table.column(owner).to_pylist()
             table = table.drop_columns([owner])
         self._check_free(ids)
         if self._layout is None:
+            self._places |= dict.fromkeys(plain_ids(ids), _NOWHERE)
             self._waiting.append(("template", name, template, table, ids, owners))
             return
         self._register_template(name, template, table, ids, owners)
@@ -147,35 +159,28 @@ class QuerySet:
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
         if id is not None:
             return self._remove_one(id)
-        self._waiting = [
-            one for one in self._waiting if one[0] != "one" or one[3] != owner or self._forget_place(one[1])
-        ]
-        removed = list(self._merged.remove_of(owner)) if self._merged is not None else []
+        self._waiting, removed = without(self._waiting, owner=owner)
+        if self._merged is not None:
+            removed += self._merged.remove_of(owner)
         for one in removed:
-            self._forget_place(one)
+            self._places.pop(one, None)
         mine = [one for one, standing in self._beside.items() if standing.owner == owner]
         for one in mine:
             self._beside.remove(one)
         return len(removed) + len(mine)
 
-    def _forget_place(self, id: Any) -> bool:
-        self._places.pop(id, None)
-        return False
-
     def _remove_one(self, id: Any) -> int:
+        check_id(id)
         if id in self._beside:
             self._beside.remove(id)
             return 1
-        waiting = [one for one in self._waiting if one[0] == "one" and one[1] == id]
-        if waiting:
-            self._waiting.remove(waiting[0])
-            self._places.pop(id, None)
-            return 1
-        found = self._find(id)
-        if found is None:
+        self._waiting, removed = without(self._waiting, id=id)
+        found = None if removed else self._find(id)
+        if not removed and found is None:
             raise InputError(f"there is no query {id!r} in the set")
-        group, row = found
-        group.alive[row] = False
+        if found is not None:
+            group, row = found
+            group.alive[row] = False
         self._places.pop(id, None)
         return 1
 
@@ -188,7 +193,7 @@ class QuerySet:
     def _check_free(self, ids: Sequence[Any]) -> None:
         if len(ids) == 1:
             if ids[0] in self._beside or ids[0] in self._places or self._find(ids[0]) is not None:
-                raise InputError(f"there is a query {ids[0]!r} in the set already; remove it first")
+                raise InputError(f"there is a query {plain_ids(ids)[0]!r} in the set already; remove it first")
             return
         if _has_repetition(ids):
             raise InputError("an id stands twice in the table of queries")
@@ -208,6 +213,8 @@ class QuerySet:
 
     def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
         assert self._layout is not None and self._merged is not None
+        if self._templates(id):
+            raise InputError(f"there is a template {id!r} in the set, whose answers come by that name; take another id")
         prepared = _prepared(given, params)
         if isinstance(prepared, AlgebraQuery):
             origin = AlgebraQuery(str(id), prepared.expression, prepared.params)
@@ -235,7 +242,11 @@ class QuerySet:
     def _take_single(self, id: Any, group: Group, is_new: bool) -> None:
         assert self._merged is not None
         if is_new:
-            self._check_bounded(group)
+            try:
+                self._check_new(group)
+            except QueryError:
+                self._merged.maker.forget(group)
+                raise
         row = len(group.ids) - 1
         self._places[id] = (group, row)
         self._merged.add(group, np.array([row]), is_new=is_new)
@@ -250,11 +261,36 @@ class QuerySet:
             for one, row, owner in zip(ids, table.to_pylist(), whose, strict=True):
                 self._register(one, AlgebraQuery(str(one), template, row), owner, {})
             return
-        self._check_bounded(group)
+        self._check_new(group)
+        self._check_name(group)
         self._merged.add(group, np.arange(len(ids)), is_new=True)
 
-    def _check_bounded(self, group: Group) -> None:
+    def _check_name(self, group: Group) -> None:
+        """Answers come by the names of templates and the ids of other queries, so those of one name are one table."""
         assert self._merged is not None
+        if group.name in self._beside or group.name in self._places:
+            raise InputError(f"there is a query {group.name!r} in the set already; give the template another name")
+        schema, kind = self._merged.schema_of(group.stream), type(group.ids[0])
+        for one in self._templates(group.name):
+            if self._merged.schema_of(one.stream) != schema or type(one.ids[0]) is not kind:
+                raise InputError(
+                    f"there is a template {group.name!r} in the set already, whose answers have other columns or ids "
+                    "of another type; give this one another name"
+                )
+
+    def _templates(self, name: Any) -> list[Group]:
+        groups = [] if self._merged is None else self._merged.groups
+        return [group for group in groups if group.is_template and group.name == name and group.alive.any()]
+
+    def _check_new(self, group: Group) -> None:
+        """A new shape of queries waits within bounds, and has no columns of the names that all answers have."""
+        assert self._merged is not None
+        taken = {"query", "start", "end"} & set(group.stream.columns)
+        if taken:
+            raise QueryError(
+                f"the answers have a column '{min(taken)}' of their own, and the stream an attribute of that name",
+                hint="rename it or project it away",
+            )
         if self._bounded or not isinstance(group.origin, AlgebraQuery) or self._merged.is_bounded(group):
             return
         raise QueryError(
@@ -276,10 +312,16 @@ class QuerySet:
     def take(self, events: Any) -> int | None:
         """Take a batch of events in, for a later `advance` to read; gives the newest tick among them."""
         self._must_be_open()
-        table = with_readable_time(as_table(events), self._options["time"])
+        table = as_table(events)
+        if self._layout is not None and is_rows(events):
+            table = with_missing_columns(table, self._layout.schema, (self._layout.time, self._layout.type))
+            if not len(table):
+                return None
+        table = with_readable_time(table, self._options["time"])
         if self._layout is None:
             self._settle(table.schema)
         assert self._layout is not None
+        self._check_types_known(table.schema)
         table = conform(table, self._layout)
         ticks = ticks_of(table, self._layout)
         if not len(ticks):
@@ -292,10 +334,23 @@ class QuerySet:
         self._pending.append((table, ticks))
         return newest
 
-    def advance(self, to: int) -> dict[Any, pa.Table]:
-        """Declare that everything at or before a tick has been seen, and give what that completes."""
+    def _check_types_known(self, schema: pa.Schema) -> None:
+        assert self._layout is not None
+        for known in self._layout.schema:
+            place = schema.get_field_index(known.name)
+            if place >= 0 and pa.types.is_null(known.type) and not pa.types.is_null(schema.field(place).type):
+                raise InputError(
+                    f"the column '{known.name}' had nothing but nulls in the first batch, and is of type "
+                    f"{schema.field(place).type} now; make the set with schema=, an Arrow schema with the types "
+                    "of all columns"
+                )
+
+    def advance(self, to: int | datetime) -> dict[Any, pa.Table]:
+        """Declare that everything at or before a moment has been seen, and give what that completes."""
         self._must_be_open()
-        return self._advance(max(self._watermark, to)) if self._layout is not None else {}
+        if self._layout is None:
+            return {}
+        return self._advance(max(self._watermark, tick_of(to, self._layout)))
 
     def finish(self) -> dict[Any, pa.Table]:
         """The stream has ended: give everything that waits."""
@@ -324,14 +379,16 @@ class QuerySet:
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
         texts, type_codes = coders or (Coder(), Coder())
         self._merged = Merged(layout, catalog, self._limits, merge=self._merge, texts=texts, type_codes=type_codes)
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if one[0] == "one":
-                _, id, given, owner, params = one
-                self._places.pop(id, None)
-                self._register(id, given, owner, params)
-            else:
-                self._register_template(*one[1:])
+        waiting, places, self._waiting, self._places = self._waiting, self._places, [], {}
+        try:
+            for one in waiting:
+                with told_of(f"query '{one[1]}'" if one[0] == "one" else f"template '{one[1]}'"):
+                    (self._register if one[0] == "one" else self._register_template)(*one[1:])
+        except OuzelError:
+            # As before: whoever removes the query that is wrong can go on with the others.
+            self._waiting, self._places, self._beside = waiting, places, Sessions()
+            self._layout = self._merged = None
+            raise
 
     def _types_waiting(self) -> set[str]:
         found: set[str] = set()
@@ -447,6 +504,15 @@ class QuerySet:
 
 
 _NOWHERE: Any = object()
+
+
+def _check_columns(table: pa.Table, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in table.column_names:
+            raise InputError(
+                f"the table of queries has no column '{name}'; beside the ids it has "
+                f"{', '.join(map(repr, table.column_names)) or 'none'}"
+            )
 
 
 def _has_repetition(ids: Sequence[Any]) -> bool:

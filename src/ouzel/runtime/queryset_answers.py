@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ouzel.algebra.model import PARAMETERS, Source, may_repeat
 from ouzel.bind.model import Attribute
-from ouzel.errors import QueryError
 from ouzel.kernels.cayuga_tables import Results, Time
 from ouzel.runtime.automaton_events import Batch, fingerprints
 from ouzel.runtime.automaton_results import Host, ResultFrame, output_type_of, without_repetitions
@@ -43,12 +42,21 @@ def collect(host: SetHost, segment: Segment, results: Results, answers: dict[Any
         rows, branches, where = rows[seen], branches[seen], where[seen]
         if not len(rows):
             continue
-        table = _answer(host, group, results, where, rows, branches)
         if group.is_template:
-            answers.setdefault(group.name, []).append(table)
+            answers.setdefault(group.name, []).append(_answer(host, group, results, where, rows, branches))
             continue
-        for id, part in _by_query(table):
-            answers.setdefault(id, []).append(part)
+        for alike in _of_one_type(group.ids[rows]):
+            table = _answer(host, group, results, where[alike], rows[alike], branches[alike])
+            for id, part in _by_query(table):
+                answers.setdefault(id, []).append(part)
+
+
+def _of_one_type(ids: np.ndarray) -> Iterable[slice | np.ndarray]:
+    """Where the ids of each type stand: 7 and '7' are two queries, and one column could not tell them apart."""
+    kinds = [type(id) for id in ids.tolist()]
+    if len(set(kinds)) == 1:
+        return [slice(None)]
+    return [np.array([one is kind for one in kinds]) for kind in dict.fromkeys(kinds)]
 
 
 def _answer(
@@ -69,13 +77,6 @@ def _answer(
         ids = id_array(group.ids[rows[mine]])
         made = {"query": ids, "start": ticks_to_time(times[:, Time.START].copy(), time)}
         made["end"] = ticks_to_time(times[:, Time.END].copy(), time)
-        collision = set(made) & set(columns)
-        if collision:
-            raise QueryError(
-                f"the answers have a column '{sorted(collision)[0]}' of their own, and the stream an attribute of "
-                "that name",
-                hint="rename it or project it away",
-            )
         table = pa.table({**made, **columns})
         if not may_repeat(group.stream):
             return table

@@ -28,6 +28,7 @@ from ouzel.runtime.coding import Coder
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.query_groups import Group, Origin, StoredGroup, objects
+from ouzel.runtime.queryset_waiting import rows_of, waiting_ids
 from ouzel.runtime.session import EARLIEST
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -308,21 +309,13 @@ def _share_of(waiting: tuple[Any, ...], number: int, slices: int) -> tuple[Any, 
         return waiting
     if waiting[0] == "one":
         return waiting if slice_of(waiting[1], slices) == number else None
-    kind, name, template, table, ids, owners = waiting
-    rows = [row for row, one in enumerate(ids) if slice_of(one, slices) == number]
-    if not rows:
-        return None
-    own = [owners[row] for row in rows] if owners is not None else None
-    kept = np.asarray(ids)[rows] if isinstance(ids, np.ndarray) else [ids[row] for row in rows]
-    return kind, name, template, table.take(pa.array(rows)), kept, own
+    rows = [row for row, one in enumerate(waiting[4]) if slice_of(one, slices) == number]
+    return rows_of(waiting, rows) if rows else None
 
 
 def ids_of(held: QuerySet) -> list[Any]:
     """The ids of all queries of a set that has seen nothing yet."""
-    found: list[Any] = []
-    for one in held._waiting:
-        found += [one[1]] if one[0] == "one" else np.asarray(one[4]).tolist()
-    return found
+    return [id for one in held._waiting for id in waiting_ids(one)]
 
 
 def digest(held: QuerySet) -> str:
