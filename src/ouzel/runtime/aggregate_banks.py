@@ -67,6 +67,8 @@ class BankCounters:
         self._count = 0
         # The queries one by one, once 64 bits are no longer enough for all of them together.
         self._apart: dict[str, AggregateRunner] = {}
+        # Those that nobody asks for any more.
+        self._silent: set[str] = set()
 
     def _laid_out(self) -> SharedLayout:
         window = self._bank.window
@@ -153,6 +155,8 @@ class BankCounters:
         bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
         told = {}
         for number, (name, plan) in enumerate(self._plans.items()):
+            if name in self._silent:
+                continue
             rows = order[bounds[number] : bounds[number + 1]]
             sums = len(plan.measures)
             words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
@@ -209,14 +213,26 @@ class BankCounters:
             for field, measure in enumerate(self._plans[name].measures, start=1):
                 # Up to the component that it is over, a sum has the prefixes of the count.
                 fields[:, field, : 1 + measure.component] = 0
-            runner.go_on_from(fields, heaviest)
+            if name not in self._silent:
+                runner.go_on_from(fields, heaviest)
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
     def _make_apart(self) -> None:
-        for name, plan in self._plans.items():
-            runner = AggregateRunner(plan, self._event_layout, self._limits)
-            runner.share_groups(self._books[name])
-            self._apart[name] = runner
+        for name in self._plans:
+            self._apart[name] = self._runner_of(name)
+
+    def _runner_of(self, name: str) -> AggregateRunner:
+        runner = AggregateRunner(self._plans[name], self._event_layout, self._limits)
+        runner.share_groups(self._books[name])
+        return runner
+
+    def silence(self, name: str) -> None:
+        """Tell a query nothing any more: what it has in common with others is counted on, what it has alone is not."""
+        if name not in self._plans:
+            return
+        self._silent.add(name)
+        if self._apart:
+            self._apart[name] = self._runner_of(name)
 
     def _paths_of(self, query: int) -> list[tuple[int, ...]]:
         """The elements of a query's count, and of each of its sums."""
@@ -225,6 +241,8 @@ class BankCounters:
     def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told]:
         told = {}
         for query, (name, runner) in enumerate(self._apart.items()):
+            if name in self._silent:
+                continue
             path, *sums = self._paths_of(query)
             component = np.full(len(self._layout.symbol), 255, np.uint8)
             component[list(path)] = np.arange(len(path))

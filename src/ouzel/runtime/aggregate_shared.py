@@ -124,6 +124,11 @@ class SharedCounters:
         """What the last `advance` told a query."""
         return self._told.pop(name)
 
+    def silence(self, name: str) -> None:
+        """Tell a query nothing any more."""
+        for bank in self._banks:
+            bank.silence(name)
+
     def _take_ready(self, until: int) -> SharedInstances:
         """What is pending at or before a tick, in order of time."""
         if not self._pending:
@@ -197,6 +202,7 @@ class SharedRunner:
         self._counters = counters
         self._name = name
         self._leads = leads
+        self._is_silent = False
         self._ticks = np.empty(0, np.int64)
         self.schema = counters.schemas[name]
 
@@ -209,8 +215,16 @@ class SharedRunner:
         """No event at or before `until` can come any more: what this query is told."""
         if self._leads:
             self._counters.advance(until)
+        if self._is_silent:
+            return self.schema.empty_table()
         table, self._ticks = self._counters.take(self._name)
         return table
+
+    def silence(self) -> None:
+        """Nobody asks for this query any more: it must tell nothing, nor fail where its own numbers get too large."""
+        self._is_silent = True
+        self._ticks = np.empty(0, np.int64)
+        self._counters.silence(self._name)
 
     @property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:

@@ -56,6 +56,45 @@ class Runner(Protocol):
         """Take the place of the runner that `dump` stored."""
 
 
+class Silent:
+    """A query that nobody asks for any more, where runners are stored by name: it takes nothing in and tells nothing,
+    and what it held goes into snapshots as it was."""
+
+    next_deadline: int | None = None
+    held_events = 0
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.schema = runner.schema
+        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.statistics: dict[str, int] = {}
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take nothing in."""
+
+    def advance(self, until: int) -> pa.Table:
+        """Nothing."""
+        return self.schema.empty_table()
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store what was held."""
+        return self._runner.dump(writer)
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take back what was held."""
+        self._runner.load(reader, head)
+
+
+def silenced(runner: Runner) -> Runner:
+    """A runner in the place of another that is to tell nothing; what is counted together goes on for the others."""
+    from ouzel.runtime.aggregate_shared import SharedRunner
+
+    if isinstance(runner, SharedRunner):
+        runner.silence()
+        return runner
+    return runner if isinstance(runner, Silent) else Silent(runner)
+
+
 def runners_for(
     plans: Mapping[str, Plan],
     layouts: Mapping[str, Layout],

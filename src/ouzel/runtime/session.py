@@ -19,7 +19,7 @@ from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_i
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.limits import Allowance
 from ouzel.runtime.program import Program, dump, load
-from ouzel.runtime.runners import runners_for
+from ouzel.runtime.runners import runners_for, silenced
 from ouzel.runtime.snapshot import Reader, Writer
 
 LATEST = 2**63 - 1
@@ -185,9 +185,14 @@ class Session:
                 self._runners[query.name].stage(wide, moments[1])
 
     def drop(self, name: str) -> bool:
-        """Let a query go, if nothing else here needs it: aggregates may be counted together with others."""
+        """Let a query go, if nothing else here needs it: aggregates may be counted together with others, and then only
+        tell nothing more."""
         query = next((query for query in self._program.queries if query.name == name), None)
-        if query is not None and (query.aggregates or query.into is not None):
+        if query is not None and query.into is not None:
+            return False
+        if query is not None and query.aggregates:
+            # A restored session plans anew what is counted together, and must find the same queries.
+            self._runners[name] = silenced(self._runners[name])
             return False
         self._program = replace(
             self._program,
