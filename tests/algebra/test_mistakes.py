@@ -37,6 +37,13 @@ S = stream("Stock", name="string", price="double", vol="int")
         (lambda: S.fold(stream("B"), step=S), "the step of fold"),
         (lambda: S.next(7), "takes a stream"),
         (lambda: S.select(7), "as text"),
+        (lambda: S.rename(["price"]), "a dictionary like"),
+        (lambda: S.rename({"price": 7}), "names as text"),
+        (lambda: S.project(7), "a list of names"),
+        (lambda: S.fold(S, first=["price"]), "a dictionary like"),
+        (lambda: stream(7), "as text"),
+        (lambda: to_text("Stock"), "takes a stream"),
+        (lambda: ouzel.match([{"type": "A", "ts": 1, "since": 1}], stream("A", start="sinse")), "did you mean 'since'"),
     ],
 )
 def test_mistakes_are_told(make: Callable[[], Any], message: str) -> None:

@@ -100,6 +100,26 @@ def test_bad_inputs_say_what_and_where(events: Any, words: str) -> None:
     assert words in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        (
+            dt.datetime(2024, 5, 1),
+            dt.datetime(2024, 5, 2, tzinfo=dt.UTC),
+            "have a zone in this batch and none in earlier",
+        ),
+        (dt.datetime(2024, 5, 1, tzinfo=dt.UTC), dt.datetime(2024, 5, 2), "have a zone in earlier batches and none in"),
+        (1, dt.datetime(2024, 5, 2), "in this batch and int64 in earlier ones"),
+        (dt.datetime(2024, 5, 1), 2, "are int64 in this batch"),
+    ],
+)
+def test_batches_keep_to_one_clock(first: Any, then: Any, words: str) -> None:
+    engine = ouzel.Engine("PATTERN A a WITHIN 10")
+    engine.push([{"type": "A", "ts": first}])
+    with pytest.raises(ouzel.InputError, match=words):
+        engine.push([{"type": "A", "ts": then}])
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 def test_times_come_out_as_they_went_in(unit: str, zone: str | None) -> None:

@@ -212,6 +212,21 @@ def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
         held.push([{"type": "Stock", "ts": 2, "price": 3}])
 
 
+def test_what_runs_beside_automata_is_told() -> None:
+    held = ouzel.QuerySet()
+    held.add("lasting", stream("Stock", start="since"))
+    assert held.explain() == "1 queries, which wait for the columns of the first batch"
+    held.push([{"type": "Stock", "ts": 2, "since": 1}])
+    assert "1 of them are expressions over other expressions, or over events that last" in held.explain()
+
+
+def test_owners_may_be_of_any_type() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    held.add("one", S, owner=("ann", 1))
+    assert held.remove(owner=("ann", 1)) == 1 and len(held) == 0
+
+
 def test_advance_takes_a_moment() -> None:
     noon = datetime(2026, 11, 16, 12)
     held = ouzel.QuerySet()

@@ -267,6 +267,11 @@ class _Binder:
 
     def _base_columns(self, base: Base, component: int) -> _Columns:
         attributes = self._attributes(base)
+        if attributes is not None and base.start is not None and base.start not in {*attributes, *self.hidden}:
+            raise QueryError(
+                f"there is no column {quoted(base.start)} to tell when events began",
+                hint=nearest(base.start, attributes),
+            )
         if base.columns is not None:
             declared = {name: parse_type(text) for name, text in base.columns}
             attributes = declared if attributes is None else _compared(base, declared, attributes)

@@ -32,11 +32,13 @@ class Stream:
 
     def project(self, names: Iterable[str]) -> Stream:
         """The events with these attributes only (π)."""
-        names = (names,) if isinstance(names, str) else tuple(names)
-        return _checked(Project(self, names))
+        return _checked(Project(self, _names(names)))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
         """The events with attributes renamed, `{"price": "low"}` (ρ)."""
+        _mapping(names, "rename", '{"price": "low"}')
+        if not all(isinstance(name, str) for pair in names.items() for name in pair):
+            raise InputError(f"rename(…) takes names as text, and these are {names!r}")
         return _checked(Rename(self, tuple(names.items())))
 
     def extend(self, **values: str) -> Stream:
@@ -75,6 +77,8 @@ class Stream:
         elif isinstance(step, str):
             step = Select(Round(), _text(step, "fold"))
         _check_step(step)
+        if first is not None:
+            _mapping(first, "first= in fold", '{"low": "price"}')
         given = tuple((name, _text(text, "fold")) for name, text in (first or {}).items())
         return _checked(
             Fold(self, _stream(other, "fold"), None if theta is None else _text(theta, "fold"), step, given)
@@ -154,6 +158,9 @@ def stream(type: str | None = None, *, start: str | None = None, **columns: str)
     >>> stream("Stock", name="string", price="double").select("price > 100").project(["name"])
     Stock.select('price > 100').project(['name'])
     """
+    for what in (type, start, *columns.values()):
+        if what is not None and not isinstance(what, str):
+            raise InputError(f"stream(…) takes the type of events, start= and types of columns as text, not {what!r}")
     return Base(type, tuple(columns.items()) or None, start)
 
 
@@ -247,7 +254,7 @@ def to_text(expression: Stream) -> str:
     >>> from_text(to_text(stream("A").select("x > 1"))) == stream("A").select("x > 1")
     True
     """
-    return json.dumps(encode(expression), ensure_ascii=False)
+    return json.dumps(encode(_stream(expression, "to_text")), ensure_ascii=False)
 
 
 def from_text(text: str) -> Stream:
@@ -299,6 +306,19 @@ def _text(text: Any, where: str) -> str:
         raise InputError(f"{where}(…) takes expressions as text, and this is a {type(text).__name__}")
     parsed(text)
     return text
+
+
+def _names(names: Any) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    for name in found:
+        if not isinstance(name, str):
+            raise InputError(f"project(…) takes a list of names, and {name!r} is none")
+    return found
+
+
+def _mapping(given: Any, where: str, example: str) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}(…) takes a dictionary like {example}, and this is a {type(given).__name__}")
 
 
 def _stream(other: Any, where: str) -> Stream:

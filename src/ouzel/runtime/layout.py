@@ -170,6 +170,8 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
                     f"restored from, and is of type {column.type} now, which a restored engine cannot learn; give a "
                     "new engine a first batch whose Arrow schema says the type, and push the events of a window again"
                 )
+            if field.name == layout.time:
+                _check_same_clock(field, column.type)
             try:
                 column = pc.cast(column, field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -179,6 +181,21 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
                 ) from None
         columns.append(column)
     return pa.table(columns, schema=layout.schema)
+
+
+def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
+    """Arrow would take numbers for microseconds, and times without a zone for UTC."""
+    moments = [pa.types.is_timestamp(one) for one in (known.type, given)]
+    if moments[0] and moments[1] and (known.type.tz is None) != (given.tz is None):
+        has, lacks = ("earlier batches", "this one") if known.type.tz else ("this batch", "earlier ones")
+        raise InputError(
+            f"the times in column '{known.name}' have a zone in {has} and none in {lacks}; make them all alike"
+        )
+    if (moments[0] and pa.types.is_integer(given)) or (moments[1] and pa.types.is_integer(known.type)):
+        raise InputError(
+            f"the times in column '{known.name}' are {given} in this batch and {known.type} in earlier ones; "
+            "make them all alike"
+        )
 
 
 def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:

@@ -133,6 +133,8 @@ class QuerySet:
         A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
         """
         self._must_be_open()
+        if not isinstance(name, str):
+            raise InputError(f"the name of a template is a text, not {name!r}")
         if not isinstance(template, Stream):
             raise InputError(
                 "a template is an expression of ouzel.algebra; queries as text are added with add(…, params=…), "
@@ -493,7 +495,9 @@ class QuerySet:
     def explain(self) -> str:
         """The indexes and how large they are, and what else queries share."""
         lines = [f"{len(self):,} queries"]
-        if self._merged is not None:
+        if self._merged is None:
+            lines[0] += ", which wait for the columns of the first batch"
+        else:
             self._merged.bring_up_to_date()
             for number, segment in enumerate(self._merged.segments):
                 title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"

@@ -94,7 +94,9 @@ class Merged:
         """Remove the queries of an owner; gives their ids."""
         for group in self.groups:
             if group.owners is not None:
-                rows = np.flatnonzero(group.alive & (group.owners == owner))
+                # One by one, since arrays compare with a list or tuple in another way.
+                mine = np.fromiter((one == owner for one in group.owners), bool, len(group.owners))
+                rows = np.flatnonzero(group.alive & mine)
                 group.alive[rows] = False
                 yield from group.ids[rows].tolist()
 

@@ -213,6 +213,9 @@ class Sessions:
             f"{len(self):,} queries run beside automata, as {len(running):,} in {len(self._cohorts):,} sessions, "
             "each of which reads events once"
         ]
+        composed = sum(len(one.members) for one in running if one.query is None)
+        if composed:
+            lines.append(f"  {composed:,} of them are expressions over other expressions, or over events that last")
         if common:
             several, few = sum(len(one.members) for one in common), len(common)
             lines.append(f"  {several:,} of them differ in names, RETURN and thresholds only, and run as {few:,}")
@@ -255,6 +258,9 @@ class Sessions:
                 for id, owner, began, own in members:
                     mine = program if own is None else replace(program, queries=decode(own))
                     self._join(id, Standing(mine, owner, began, _key(mine)[1]), cohort, one)
+                if not members:
+                    # It was removed, and is there for those that are counted with it.
+                    session.drop(name)
 
 
 def _answers(cohort: _Cohort, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
