@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import ouzel
 from tests.aggregate.random_aggregates import random_aggregate
@@ -195,3 +197,33 @@ def test_a_query_that_asks_for_more_is_answered_out_of_one_that_asks_for_less() 
     told = held.explain()
     assert "5 queries run beside automata, as 2 in 2 sessions" in told
     assert "4 of them differ in names, RETURN and thresholds only, and run as 1" in told
+
+
+@pytest.mark.parametrize("tail", ["", " WITHIN 1000", " WITHIN 1000 EMIT ON CHANGE"])
+@pytest.mark.parametrize("removed_at", [50, 80])
+def test_an_aggregate_that_was_removed_can_no_longer_fail(tail: str, removed_at: int) -> None:
+    """All but `kept` pass what 64 bits hold, together with others or alone; at 80 events they are apart already."""
+
+    def text(length: int, aggregate: str) -> str:
+        return f"PATTERN SEQ({', '.join(f'A a{k}' for k in range(length))}) AGG {aggregate}{tail}"
+
+    def events(first: int, last: int) -> list[dict[str, Any]]:
+        return [{"type": "A", "ts": ts, "x": 1} for ts in range(first, last)]
+
+    held = ouzel.QuerySet()
+    held.add("long", text(20, "COUNT"))
+    held.add("kept", text(12, "COUNT"))
+    held.add("wide", text(24, "COUNT AS DECIMAL"))
+    held.add("alone", text(20, "MAX(a3.x), COUNT"))
+    counts: list[int] = []
+    for first in range(0, 100, 10):
+        if first == removed_at:
+            for id in ("long", "wide", "alone"):
+                held.remove(id)
+        if first == 90:
+            held = ouzel.QuerySet.restore(held.snapshot())
+        found = held.push(events(first, first + 10))
+        assert first < removed_at or found.keys() <= {"kept"}
+        counts += found["kept"]["count"].to_pylist() if "kept" in found else []
+    counts += [row["count"] for row in held.finish()["kept"].to_pylist() if row["end"] < 100]
+    assert counts == [math.comb(ts + 1, 12) for ts in range(11, 100)]
