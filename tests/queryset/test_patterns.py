@@ -159,8 +159,8 @@ def test_explain_says_what_patterns_share() -> None:
         held.add(f"count {number}", counts.format(number))
     held.push([quote(1, "IBM", 5.0)])
     told = held.explain()
-    assert "3 queries of 1 shapes, 3 of them patterns" in told
-    assert "11 queries run beside automata, as 9 in 1 sessions" in told
+    assert "3 queries of 1 shape, 3 of them patterns" in told
+    assert "11 queries beside automata, run as 9 in 1 session," in told
     assert "3 of them differ in names, RETURN and thresholds only, and run as 1" in told
     assert "are staged together" in told
     held.push([quote(2, "IBM", 6.0), quote(3, "IBM", 7.5)])
@@ -195,7 +195,7 @@ def test_a_query_that_asks_for_more_is_answered_out_of_one_that_asks_for_less() 
     # 9.5 at the end is too much. The younger ones saw the event at 2, which waited, and no earlier one.
     assert starts == {1: [1, 1, 1, 2], 2: [2], "more": [2], "less": [2]}
     told = held.explain()
-    assert "5 queries run beside automata, as 2 in 2 sessions" in told
+    assert "5 queries beside automata, run as 2 in 2 sessions" in told
     assert "4 of them differ in names, RETURN and thresholds only, and run as 1" in told
 
 

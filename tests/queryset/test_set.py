@@ -215,7 +215,7 @@ def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
 def test_what_runs_beside_automata_is_told() -> None:
     held = ouzel.QuerySet()
     held.add("lasting", stream("Stock", start="since"))
-    assert held.explain() == "1 queries, which wait for the columns of the first batch"
+    assert held.explain() == "1 query, waiting for the columns of the first batch"
     held.push([{"type": "Stock", "ts": 2, "since": 1}])
     assert "1 of them are expressions over other expressions, or over events that last" in held.explain()
 

@@ -24,7 +24,7 @@ from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, t
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import event_types, make_program
 from ouzel.runtime.query_groups import Group, parameter_table
-from ouzel.runtime.queryset_figures import bytes_of, counted, explained
+from ouzel.runtime.queryset_figures import bytes_of, counted, explained, some
 from ouzel.runtime.queryset_merged import Merged
 from ouzel.runtime.queryset_sessions import Sessions, Standing
 from ouzel.runtime.queryset_waiting import check_id, plain_ids, told_of, without
@@ -494,9 +494,9 @@ class QuerySet:
 
     def explain(self) -> str:
         """The indexes and how large they are, and what else queries share."""
-        lines = [f"{len(self):,} queries"]
+        lines = [some(len(self), "query")]
         if self._merged is None:
-            lines[0] += ", which wait for the columns of the first batch"
+            lines[0] += ", waiting for the columns of the first batch"
         else:
             self._merged.bring_up_to_date()
             for number, segment in enumerate(self._merged.segments):

@@ -48,15 +48,26 @@ def explained(segment: Segment) -> list[str]:
     separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)
     sequences = sum(len(rows) for group, rows in segment.members if isinstance(group.origin, BoundQuery))
     dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
+    active = int(segment.machine.state.counters[Counter.ACTIVE_WAITS])
+    keys = int((automata.fr_table[:, Found.SIGNATURE] != 0).sum())
     return [
-        f"  {segment.size:,} queries of {patterns:,} shapes, {sequences:,} of them patterns",
-        f"  merged prefixes: {automata.node_count - 1:,} nodes, {automata.edge_count:,} edges, "
-        f"for {separate:,} nodes of single automata",
-        f"  FR index over forward and rebind edges: {len(automata.fr_entries):,} conjuncts, "
-        f"{int((automata.fr_table[:, Found.SIGNATURE] != 0).sum()):,} keys",
-        f"  {automata.wait_count - 1:,} ways to wait, each shared by the nodes that have it",
-        f"  AN index over active nodes: {len(automata.an_entries):,} entries by {len(automata.an_lanes)} "
-        f"attributes, {int(segment.machine.state.counters[Counter.ACTIVE_WAITS]):,} ways to wait active",
-        f"  AI index over instances: {dynamic:,} ways to wait by {len(automata.ai_lanes)} attributes, "
-        f"{segment.machine.live:,} instances",
+        f"  {some(segment.size, 'query')} of {some(patterns, 'shape')}, {sequences:,} of them patterns",
+        f"  merged prefixes: {some(automata.node_count - 1, 'node')}, {some(automata.edge_count, 'edge')}, "
+        f"for {some(separate, 'node')} of single automata",
+        f"  FR index over forward and rebind edges: {some(len(automata.fr_entries), 'conjunct')}, {some(keys, 'key')}",
+        f"  {some(automata.wait_count - 1, 'way')} to wait, each shared by the nodes that have it",
+        f"  AN index over active nodes: {some(len(automata.an_entries), 'entry')} by "
+        f"{some(len(automata.an_lanes), 'attribute')}, {some(active, 'way')} to wait active",
+        f"  AI index over instances: {some(dynamic, 'way')} to wait by {some(len(automata.ai_lanes), 'attribute')}, "
+        f"{some(segment.machine.live, 'instance')}",
     ]
+
+
+def some(number: int, what: str) -> str:
+    """
+    >>> some(1, "query"), some(2_000, "query"), some(0, "key"), some(3, "way")
+    ('1 query', '2,000 queries', '0 keys', '3 ways')
+    """
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("ry") else f"{number:,} {what}s"

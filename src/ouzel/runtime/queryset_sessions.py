@@ -23,6 +23,7 @@ from ouzel.plan.kleene import RunPlan
 from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.program import Program
 from ouzel.runtime.queryset_answers import id_array
+from ouzel.runtime.queryset_figures import some
 from ouzel.runtime.queryset_limits import Limit, Within, asks_for_more, without_limits
 from ouzel.runtime.session import Session
 from ouzel.runtime.snapshot import Reader, Writer
@@ -210,8 +211,8 @@ class Sessions:
         running = [one for cohort in self._cohorts for one in cohort.running.values()]
         common = [one for one in running if len(one.members) > 1]
         lines = [
-            f"{len(self):,} queries run beside automata, as {len(running):,} in {len(self._cohorts):,} sessions, "
-            "each of which reads events once"
+            f"{some(len(self), 'query')} beside automata, run as {len(running):,} in "
+            f"{some(len(self._cohorts), 'session')}, each of which reads events once"
         ]
         composed = sum(len(one.members) for one in running if one.query is None)
         if composed:
