@@ -205,7 +205,7 @@ class CompressedWorld:
     def update(self) -> int:
         """From an Arrow table to the graphs of all rows, without their counts; how many rows."""
         tables, references, events = self.prepared()
-        kernel = GraphKernel(tables, references, listed=False)
+        kernel = GraphKernel(tables, references, Limits(), listed=False)
         rows = 0
         for first in range(tables.reserved, len(events.end), BATCH):
             kernel.read(events, first, min(first + BATCH, len(events.end)), 1)
@@ -216,7 +216,7 @@ class CompressedWorld:
 
 def shared_graph(tables: RunTables, references: int, events: RunEvents) -> int:
     """The graph that all rows share, each row being a root of it, from events that are ready; how many cells."""
-    kernel = GraphKernel(tables, references, listed=False)
+    kernel = GraphKernel(tables, references, Limits(), listed=False)
     kernel.read(events, tables.reserved, len(events.end), 1)
     return kernel.statistics["cells"]
 
