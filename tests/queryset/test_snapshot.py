@@ -90,6 +90,18 @@ def test_a_set_in_which_nothing_waits_has_a_snapshot() -> None:
     assert [row["end"] for part in held.finish().values() for row in part.to_pylist()] == [5]
 
 
+def test_what_was_let_go_is_not_stored_for_a_query_that_waits_longer() -> None:
+    held = ouzel.QuerySet()
+    held.add("short", S.next(S, "name = name.last AND DUR <= 3"))
+    for ts in range(1, 40, 5):
+        held.push([{"type": "Stock", "ts": ts, "name": f"n{ts}", "price": 3}])
+    held.add("long", S.next(S, "name = name.last AND DUR <= 30"))
+    held = ouzel.QuerySet.restore(held.snapshot())
+    answers = [held.push([{"type": "Stock", "ts": ts, "name": "n36", "price": 4} for ts in (37, 45)]), held.finish()]
+    found = [(row["query"], row["end"]) for given in answers for part in given.values() for row in part.to_pylist()]
+    assert sorted(found) == [("long", 37), ("long", 45), ("short", 37)]
+
+
 def test_parameters_and_parameters_of_a_template_of_every_kind() -> None:
     day, moment = date(2024, 1, 2), datetime(2024, 1, 2, 12)
     rows = [{"type": "A", "ts": k, "day": day, "moment": moment, "s": "x", "n": k} for k in range(6)]

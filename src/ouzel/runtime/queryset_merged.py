@@ -54,6 +54,8 @@ class Merged:
         self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, texts, type_codes)
         self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
         self.payload = Payload()
+        # Up to this tick rows may be gone: queries that came later see later events only, however long they wait.
+        self.dead_until = EARLIEST
         self.events = new_events(0, 0, 0)
         self.rows = np.empty(0, np.int64)
         self.next_row = 0
@@ -155,9 +157,9 @@ class Merged:
         life = max(segment.life for segment in self.segments)
         if life == INT64_MAX or until == LATEST:
             return
-        dead_until = max(EARLIEST, until + 1 - life)
-        self.payload.forget(dead_until)
-        dead = int(np.searchsorted(self.events.end, dead_until, side="right"))
+        self.dead_until = max(self.dead_until, until + 1 - life)
+        self.payload.forget(self.dead_until)
+        dead = int(np.searchsorted(self.events.end, self.dead_until, side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
             for segment in self.segments:
                 cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)

@@ -29,7 +29,6 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.query_groups import Group, Origin, StoredGroup, objects
 from ouzel.runtime.queryset_waiting import rows_of, waiting_ids
-from ouzel.runtime.session import EARLIEST
 from ouzel.runtime.snapshot import Reader, Writer
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _waiting(one: Lineage, dead_until: int) -> Lineage:
 def _dead_until(merged: Merged, watermark: int) -> int:
     """The tick up to which rows may have been let go."""
     life = max((segment.life for segment in merged.segments), default=INT64_MAX)
-    return EARLIEST if life == INT64_MAX else max(EARLIEST, watermark + 1 - life)
+    return merged.dead_until if life == INT64_MAX else max(merged.dead_until, watermark + 1 - life)
 
 
 def _dump_lineage(one: Lineage, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
