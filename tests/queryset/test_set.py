@@ -240,3 +240,23 @@ def test_limits_name_the_limit() -> None:
     held.add("pairs", S.next(S, "price > 1000000"))
     with pytest.raises(ouzel.LimitError, match="max_partial_matches"):
         held.push([quote(k, "IBM", k) for k in range(5_000)])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_condition_between_events_keeps_queries_apart(turned: bool, as_text: bool) -> None:
+    if as_text:
+        every = "PATTERN SEQ(A a, A b) WITHIN 3 RETURN M(b.x AS x)"
+        rising: Any = "PATTERN SEQ(A a, A b) WHERE a.x < b.x WITHIN 3 RETURN M(b.x AS x)"
+    else:
+        every = stream("A").rename({"x": "l"}).next(stream("A"), "DUR <= 3")
+        rising = every.select("x > l")
+    held = ouzel.QuerySet()
+    for name in ("every", "rising") if turned else ("rising", "every"):
+        held.add(name, every if name == "every" else rising)
+    answers = [
+        held.push([{"type": "A", "ts": ts, "x": x} for ts, x in ((1, 3), (2, 1), (6, 1), (7, 3))]),
+        held.finish(),
+    ]
+    found = [(row["query"], row["end"]) for given in answers for part in given.values() for row in part.to_pylist()]
+    assert sorted(found) == [("every", 2), ("every", 7), ("rising", 7)]

@@ -87,7 +87,8 @@ def _conjunct_words(conjunct: ConjunctColumns, pattern: PatternColumns) -> Words
         table = conjunct.table
         _fold_atoms(words, table.atoms, table.counts)
     for program in conjunct.programs:
-        _fold_one(words, program)
+        # Zero folded into zero is zero: the first program would count as none.
+        _fold_one(words, program + 1)
     if conjunct.programs:
         _fold_parameters(words, pattern)
     for bound in (conjunct.least, conjunct.greatest):
