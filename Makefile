@@ -56,7 +56,9 @@ test-rest: $(READY)
 test-fast: $(READY)  ## all but Spark, in a few minutes
 	$(FAST) -m "not spark and not long" $(ARGS)
 
-test-long: export OUZEL_FUZZ_INPUTS = 100000
+test-long: export OUZEL_FUZZ_INPUTS = 200000
+test-long: export OUZEL_DRESSED_INPUTS = 100000
+test-long: export OUZEL_DAMAGED_STATES = 50000
 test-long: export OUZEL_RANDOM_CASES = 20000
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(READY)  ## fuzzing, large runs against the oracle, kills

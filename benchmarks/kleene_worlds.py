@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.run_matches import expand_matches
+from ouzel.kernels.run_matches import Expanded, expand_matches
 from ouzel.kernels.run_state import Counter, RunOutput, RunState, Status, new_run_output, new_run_state, reserve
 from ouzel.kernels.run_tables import RunEvents, RunTables, new_events
 from ouzel.kernels.run_upkeep import number_events
@@ -149,7 +149,7 @@ class Matching:
         matches = length = 0
         for state, output in self.rounds():
             found = expand_matches(self.tables, state, output)
-            assert found is not None
+            assert isinstance(found, Expanded)
             matches += len(found.lengths)
             length += len(found.slots)
         return matches, length
@@ -187,8 +187,8 @@ class CompressedWorld:
     text: str
     window: int
 
-    def prepared(self) -> tuple[RunTables, int, RunEvents]:
-        """(tables, references, events): what the graph kernel is made of, and what it reads."""
+    def prepared(self) -> tuple[RunTables, tuple[int, ...], RunEvents]:
+        """(tables, number_slots, events): what the graph kernel is made of, and what it reads."""
         program = make_program(as_queries(self.text), self.table.schema, time="ts", type="type", limits=NO_LIMITS)
         (plan,) = program.plans().values()
         assert isinstance(plan, RunPlan) and plan.kernel is RunKernel.GRAPH
@@ -200,12 +200,12 @@ class CompressedWorld:
         events.end[tables.reserved :] = block.events.end
         events.key[tables.reserved :] = block.events.key
         events.roles[tables.reserved :] = block.events.roles
-        return tables, len(lowered.number_slots), events
+        return tables, lowered.number_slots, events
 
     def update(self) -> int:
         """From an Arrow table to the graphs of all rows, without their counts; how many rows."""
-        tables, references, events = self.prepared()
-        kernel = GraphKernel(tables, references, Limits(), listed=False)
+        tables, number_slots, events = self.prepared()
+        kernel = GraphKernel(tables, number_slots, Limits(), listed=False)
         rows = 0
         for first in range(tables.reserved, len(events.end), BATCH):
             kernel.read(events, first, min(first + BATCH, len(events.end)), 1)
@@ -214,9 +214,9 @@ class CompressedWorld:
         return rows
 
 
-def shared_graph(tables: RunTables, references: int, events: RunEvents) -> int:
+def shared_graph(tables: RunTables, number_slots: tuple[int, ...], events: RunEvents) -> int:
     """The graph that all rows share, each row being a root of it, from events that are ready; how many cells."""
-    kernel = GraphKernel(tables, references, Limits(), listed=False)
+    kernel = GraphKernel(tables, number_slots, Limits(), listed=False)
     kernel.read(events, tables.reserved, len(events.end), 1)
     return kernel.statistics["cells"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pyarrow as pa
 import ouzel
 from benchmarks.many_queries_world import cpu_seconds
 from benchmarks.measure import Bar
+from ouzel.bind import BoundQuery, Catalog, bind, catalog_for
+from ouzel.lang import parse
+from ouzel.prepared import bind_all
 
 Found = tuple[tuple[list[str], list[list[str]]], list[Bar]]
 
@@ -47,6 +51,36 @@ def _long_thresholds(count: int) -> list[str]:
         "RETURN R(a.price AS p)"
     )
     return [text.format(round(90 + 10 * k / count, 4), round(20 - 15 * k / count, 4)) for k in range(count)]
+
+
+def _bound_one_by_one(texts: list[str], catalog: Catalog) -> list[BoundQuery]:
+    made = []
+    for number, text in enumerate(texts):
+        tree = parse(text)
+        # Checked when it is given, bound when the columns are known.
+        bind(tree, text, Catalog())
+        made.append(bind(tree, text, catalog, name=str(number)))
+    return made
+
+
+def _bound_by_shape(texts: list[str], catalog: Catalog) -> list[BoundQuery]:
+    queries = {str(number): ouzel.query(text) for number, text in enumerate(texts)}
+    return list(bind_all(queries, lambda _: catalog))
+
+
+def binding(quick: bool) -> Found:
+    """Texts that differ in constants only, parsed and bound each by itself and as users give them."""
+    count = 1_000 if quick else 20_000
+    catalog = catalog_for({name: {"name": "string", "price": "double"} for name in ("Stock", "Order")})
+    rows, bars = [], []
+    for title, made in (("two events", _thresholds), ("three events", _long_thresholds)):
+        texts = made(count)
+        alone, theirs = cpu_seconds(partial(_bound_one_by_one, texts, catalog))
+        shared, ours = cpu_seconds(partial(_bound_by_shape, texts, catalog))
+        assert ours == theirs, "queries of one shape are bound as each by itself"
+        rows.append([title, f"{count:,}", f"{alone:.1f}", f"{shared:.1f}", f"{alone / shared:.1f}"])
+        bars.append(Bar(f"{title}: each by itself / by shape", alone / shared, 7.0, True))
+    return (["texts", "queries", "each by itself, s", "by shape, s", "factor"], rows), bars
 
 
 KINDS: dict[str, Callable[[int], list[str]]] = {

@@ -40,6 +40,7 @@ BENCHMARKS = (
     Benchmark("aggregate", "counting without building: A-Seq's section 6", ("duckdb",)),
     Benchmark("many_queries", "hundreds of thousands of standing queries: Cayuga's section 5"),
     Benchmark("probabilistic", "missing events: recall, precision, calibration and cost", ("scipy",)),
+    Benchmark("blow_ups", "queries whose cost could grow faster than their input"),
     Benchmark("spark_batch", "Spark batches, against Spark SQL", ("pyspark",)),
     Benchmark("spark_stream", "Spark streams, against a stateless pass over the same rows", ("pyspark",)),
 )

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+# A message quotes names, values and lists of its user's, which may be of any length.
+WORD_CHARACTERS_MAX = 200
+MESSAGE_CHARACTERS_MAX = 10_000
+_ENDLESS_WORD = re.compile(rf"\S{{{WORD_CHARACTERS_MAX + 1},}}")
+
+
+def shortened(message: str) -> str:
+    """A message in which endless words are cut in the middle, and which is not endless itself.
+
+    >>> len(shortened("there is no type '" + "x" * 50_000 + "'")) < 250
+    True
+    """
+    message = _ENDLESS_WORD.sub(lambda word: f"{word[0][:100]}…{word[0][-20:]}", message)
+    return message if len(message) <= MESSAGE_CHARACTERS_MAX else message[:MESSAGE_CHARACTERS_MAX] + "…"
+
 
 class OuzelError(Exception):
     """The root of all errors that Ouzel raises on purpose."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(shortened(one) if isinstance(one, str) else one for one in arguments))
 
 
 class QueryError(OuzelError):
@@ -27,11 +47,11 @@ class QueryError(OuzelError):
         end: int | None = None,
         hint: str | None = None,
     ) -> None:
-        self.message = message
+        self.message = shortened(message)
         self.text = text
         self.start = start
         self.end = end
-        self.hint = hint
+        self.hint = hint and shortened(hint)
         super().__init__(self._render())
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -100,6 +120,15 @@ class EmptyAnswerWarning(UserWarning):
 
 class ModelWarning(UserWarning):
     """A loss model speaks of a component that no query has, perhaps by a misspelt name; the message tells which."""
+
+
+class TypesWarning(UserWarning):
+    """No event of a type has a value in a column that a query reads, and no types were declared; the message names
+    both."""
+
+
+class ProblemWarning(UserWarning):
+    """A query of several stopped because of an error of its own; the message has its name and the reason."""
 
 
 class StateError(OuzelError):

@@ -8,12 +8,12 @@ from typing import Any
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
-from ouzel.bind import bind, bind_script, catalog_for, parameter_names
+from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
 from ouzel.errors import InputError
-from ouzel.lang import parse, parse_script, syntax
+from ouzel.lang import parse_script, syntax
 from ouzel.plan import Statistics, make_plan
 from ouzel.plan.explain import explanation, render_explanation
 from ouzel.plan.linear_explain import explain_algebra
@@ -30,10 +30,26 @@ class Query:
     # Declared event types and their attributes; None: whatever the input has.
     types: Mapping[str, Any] | None = field(default=None, repr=False)
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    # What the query has in common with earlier ones.
+    filled: shapes.Filled | None = field(default=None, repr=False, compare=False)
 
     def bind(self, catalog: Catalog, *, streaming: bool = False) -> BoundQuery:
         """The query against an input whose columns are known."""
+        if (filled := self.of_shape) is not None:
+            made = shapes.bound(filled, self.text, catalog, name=self.name, streaming=streaming)
+            if made is not None:
+                return made
         return bind(self.tree, self.text, catalog, self.params, name=self.name, streaming=streaming)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What queries have in common stays in its process.
+        return {**self.__dict__, "filled": None}
+
+    @property
+    def of_shape(self) -> shapes.Filled | None:
+        """What it has in common with earlier queries, as long as it is what its text says."""
+        filled = self.filled
+        return filled if filled is not None and filled.tree is self.tree and not self.params else None
 
 
 def query(
@@ -51,9 +67,11 @@ def query(
     >>> query("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours").name
     'query'
     """
-    tree = parse(text)
-    made = Query(name or tree.name or "query", text, tree, types, dict(params or {}))
-    made.bind(_catalog(types))
+    tree, filled = shapes.parsed(text)
+    made = Query(name or tree.name or "query", text, tree, types, dict(params or {}), filled)
+    catalog = _catalog(types)
+    if made.of_shape is None or not shapes.is_right(made.of_shape, catalog):
+        made.bind(catalog)
     return made
 
 
@@ -84,7 +102,9 @@ def bind_all(
     `catalog` gives what is known of the primary stream for a query.
     """
     patterns = {name: query for name, query in queries.items() if not isinstance(query, AlgebraQuery)}
-    members = [Member(q.tree, q.text, name, catalog(q), Parameters(q.params)) for name, q in patterns.items()]
+    members = [
+        Member(q.tree, q.text, name, catalog(q), Parameters(q.params), q.of_shape) for name, q in patterns.items()
+    ]
     bound = bind_together(members, streaming=streaming)
     for member in members:
         member.parameters.check_all_used(member.text)
@@ -140,6 +160,9 @@ def as_queries(given: Any) -> dict[str, Any]:
     if isinstance(given, Query | str | Stream | AlgebraQuery):
         given = [given]
     if isinstance(given, Mapping):
+        for name in given:
+            if not isinstance(name, str):
+                raise InputError(f"the name of a query must be text, not {name!r}")
         return {name: _named(one, name) for name, one in given.items()}
     if not isinstance(given, Iterable):
         raise InputError(f"a query is text or made by ouzel.query, not a {type(given).__name__}")

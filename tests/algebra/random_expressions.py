@@ -80,7 +80,11 @@ def _expression(rng: random.Random, depth: int, bounded: bool) -> _Typed:
     if choice < 0.15:
         return _unary(rng, _union(rng, left, bounded, depth), rng.choice([0, 1]))
     # Now and then the right operand is more than one event, which takes resubscription.
-    right = _expression(rng, depth - 1 if rng.random() < 0.25 else 0, bounded)
+    kind = rng.random()
+    if kind < 0.15:
+        right = _union_of_right(rng, bounded)
+    else:
+        right = _expression(rng, depth - 1 if kind < 0.4 else 0, bounded)
     made = _next(rng, left, right, bounded) if choice < 0.6 else _fold(rng, left, right, bounded)
     return _unary(rng, made, rng.choice([0, 0, 0, 0, 1, 2]))
 
@@ -98,6 +102,31 @@ def _union(rng: random.Random, left: _Typed, bounded: bool, depth: int) -> _Type
         return left
     kinds = {name: left.kinds[name] for name in shared}
     return _Typed(left.stream.project(shared).union(right.stream.project(list(reversed(shared)))), kinds)
+
+
+def _union_of_right(rng: random.Random, bounded: bool) -> _Typed:
+    """Streams of the same rows, as points and lasting, as they are and changed, alone and in pairs: many of their
+    events have the same sources."""
+    kind = rng.choice(["A", "A", None])
+    names = list(KINDS)
+    sides = []
+    for _ in range(rng.choice([2, 2, 3])):
+        side = _Typed(stream(kind, start=rng.choice([None, "begin"])).project(names), dict(KINDS))
+        choice = rng.random()
+        if choice < 0.3:
+            side = _unary(rng, side, 1)
+        elif choice < 0.5:
+            side = _next(rng, side, side, bounded)
+        elif choice < 0.6:
+            side = _fold(rng, side, side, bounded)
+        sides.append(side)
+    shared = [name for name in names if all(side.kinds.get(name) == KINDS[name] for side in sides)]
+    if not shared:
+        return sides[0]
+    united = sides[0].stream.project(shared)
+    for side in sides[1:]:
+        united = united.union(side.stream.project(shared))
+    return _unary(rng, _Typed(united, {name: KINDS[name] for name in shared}), rng.choice([0, 0, 1]))
 
 
 def _unary(rng: random.Random, given: _Typed, count: int) -> _Typed:
@@ -132,7 +161,7 @@ def _theta(rng: random.Random, joint: dict[str, str], before: dict[str, str], bo
         name = rng.choice(same)
         parts.append(f"{name} = {name}.last")
     if bounded or rng.random() < 0.3:
-        parts.append(f"DUR <= {rng.randint(2, 9)}")
+        parts.append(f"DUR <= {rng.choice([0, 1, *range(2, 10), *range(2, 10)])}")
     return " AND ".join(f"({part})" for part in parts) or None
 
 
@@ -212,7 +241,7 @@ def _condition(rng: random.Random, kinds: dict[str, str], before: dict[str, str]
     if choice < 0.3:
         return f"NOT ({_condition(rng, kinds, before)})"
     if choice < 0.4:
-        return f"DUR {rng.choice(['<=', '>=', '<', '>', '='])} {rng.randint(1, 6)}"
+        return f"DUR {rng.choice(['<=', '>=', '<', '>', '='])} {rng.randint(0, 6)}"
     if choice < 0.45:
         return f"{rng.choice(list(kinds))} IS {rng.choice(['NULL', 'NOT NULL'])}"
     if choice < 0.5:

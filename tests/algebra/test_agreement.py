@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ouzel
@@ -49,3 +52,56 @@ def test_sides_of_a_union_that_differ_in_what_they_show_only() -> None:
     united = side.union(side.extend(x="2 * x"))
     assert sorted(ouzel.match(rows, united)["x"].to_pylist()) == [3, 6]
     assert ouzel.match(rows, side.union(side))["x"].to_pylist() == [3]
+
+
+POINTS = ouzel.algebra.stream("A").project(["x"])
+LASTING = ouzel.algebra.stream("A", start="begin").project(["x"])
+
+
+def steps(count: int) -> list[dict[str, Any]]:
+    return [{"type": "A", "time": 3 * k, "begin": 3 * k - 1, "x": 1} for k in range(count)]
+
+
+@pytest.mark.parametrize("count", [6, 18])
+def test_a_fold_over_point_and_lasting_events_of_the_same_rows(count: int) -> None:
+    """Every round has two ways: 524,250 chains of 18 rows, which are 153 results."""
+    folded = POINTS.fold(POINTS.union(LASTING))
+    found = run(folded, pa.Table.from_pylist(steps(count)))
+    assert found.num_rows == count * (count - 1) // 2
+    assert counted(found.to_pylist()) == expected(folded, steps(count))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        POINTS.fold(POINTS.union(LASTING.extend(x="x + 1"))),
+        POINTS.fold(POINTS.union(LASTING).extend(d="DUR"), "DUR < 20"),
+        POINTS.fold(POINTS.union(LASTING), "x = x.last", ouzel.algebra.step().extend(n="n.last + 1.5"), {"n": "0.5"}),
+        POINTS.fold(POINTS.union(POINTS.next(POINTS)), "DUR > 4"),
+        POINTS.fold(POINTS.union(LASTING)).next(POINTS.union(LASTING)),
+    ],
+    ids=repr,
+)
+def test_folds_over_unions(expression: ouzel.algebra.Stream) -> None:
+    wanted = expected(expression, steps(7))
+    assert wanted and counted(run(expression, pa.Table.from_pylist(steps(7))).to_pylist()) == wanted
+    assert streamed_whole(expression, steps(7)) == wanted
+
+
+def streamed_whole(expression: ouzel.algebra.Stream, rows: list[dict[str, Any]]) -> Counter[str]:
+    """Row by row, restored after each."""
+    runner = ouzel.QuerySet(time="time", bounded=True)
+    runner.add("q", expression)
+    found = []
+    for row in rows:
+        found += [answer for part in runner.push([row]).values() for answer in part.to_pylist()]
+        runner = ouzel.QuerySet.restore(runner.snapshot())
+    found += [answer for part in runner.finish().values() for answer in part.to_pylist()]
+    return counted([{name: value for name, value in row.items() if name != "query"} for row in found])
+
+
+def test_results_of_a_resubscribed_union_that_differ_in_what_is_projected_away_only() -> None:
+    pair = POINTS.next(POINTS.union(POINTS.extend(x="2 * x"))).extend(x="0")
+    wanted = expected(pair, steps(5))
+    assert sum(wanted.values()) == 4
+    assert counted(run(pair, pa.Table.from_pylist(steps(5))).to_pylist()) == wanted

@@ -57,22 +57,22 @@ CLAUSES = [
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE «partition_contiguity(a, b)» { [tag] }",
         "partition_contiguity needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
-        "leave it out, or write the equality out: a.id = b.id",
+        None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «WITHIN 5 EVENTS»",
         "WITHIN … EVENTS needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
-        "leave it out, or write the equality out: a.id = b.id",
+        None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «OUTPUT FIRST»",
         "OUTPUT FIRST needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
-        "leave it out, or write the equality out: a.id = b.id",
+        None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) GROUP BY «tag» AGG COUNT",
         "GROUP BY tag needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
-        "leave it out, or write the equality out: a.id = b.id",
+        None,
     ),
     (
         "PATTERN SEQ(Shelf a, !(Exit c), !(Exit d), Exit b) WHERE «c.n = d.n»",
@@ -109,7 +109,7 @@ CLAUSES = [
     (
         KLEENE + "AGG «SUM(a.n + b.n)»",
         "an aggregate may range over the events of one component with +",
-        "write an index, [1] or [LEN], on one of them",
+        "an index chooses one event: [1] is the first, [LEN] the last",
     ),
     (AB + "AGG COUNT HAVING «cnt» > 3", "there is no column 'cnt' to filter by", "did you mean 'count'?"),
     (AB + "AGG COUNT HAVING «a.n» > 3", "there is no column 'a.n' to filter by", "HAVING knows count"),
@@ -122,7 +122,7 @@ CLAUSES = [
     ),
     (AB + "AGG COUNT «OUTPUT FIRST»", "OUTPUT FIRST and AGG cannot stand together", None),
     (AB + "AGG COUNT WITHIN 1 s «THRESHOLD 0.5»", "THRESHOLD and AGG cannot stand together", None),
-    (AB + "AGG COUNT «WITHIN 5 EVENTS»", "AGG needs a window in time, not in events", "write WITHIN with a duration"),
+    (AB + "AGG COUNT «WITHIN 5 EVENTS»", "AGG needs a window in time, not in events", None),
     (AB + "GROUP BY «n»", "GROUP BY needs AGG", "add AGG COUNT, or test [attr] in WHERE"),
     (AB + "HAVING «count > 3»", "HAVING needs AGG", "a condition on single matches belongs into WHERE"),
     ("«PATTERN SEQ(Shelf a, Exit b) EMIT ON CHANGE»", "EMIT ON CHANGE needs AGG", None),
@@ -140,7 +140,7 @@ INCOMPLETE = [
     (
         AB + "WHERE «skip_till_next_match(a, b)» {} WITHIN 3 s THRESHOLD 0.5",
         "with THRESHOLD the strategy is skip_till_any_match",
-        "leave the strategy out",
+        None,
     ),
     (AB + "«THRESHOLD 0.5»", "THRESHOLD needs WITHIN in time", "add WITHIN with a duration, such as WITHIN 12 hours"),
     (AB + "WITHIN 3 s THRESHOLD 0.5 «OUTPUT FIRST»", "OUTPUT FIRST cannot stand with THRESHOLD", None),

@@ -130,7 +130,7 @@ INDEXES = [
     (
         KLEENE + "WHERE a.n > «b.n»",
         "'a' and 'b' stand for several events each in one condition",
-        "write an index on one of them, such as b[1] or b[b.LEN]",
+        "an index chooses one event: b[1] is the first, b[b.LEN] the last",
     ),
     (
         KLEENE + "WHERE «a.n» > a[i].n",
@@ -140,10 +140,10 @@ INDEXES = [
     (
         KLEENE + "WHERE «a[i].n > b[i].n»",
         "a condition may index one variable by i, not 'a' and 'b'",
-        "use [1] or [LEN] on one of them",
+        None,
     ),
     (KLEENE + "RETURN a«[i]».n", "a[i] has no meaning in RETURN", "write a[1], a[a.LEN] or an aggregate over a[]"),
-    (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] has no meaning in RETURN", "write a[]"),
+    (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] has no meaning in RETURN", "a[] means all of its events"),
     (
         KLEENE + "RETURN «a.n» + 1",
         "all events of a component with + make an array here, which cannot be computed with",

@@ -18,7 +18,7 @@ import pytest
 import ouzel.bind
 from ouzel.bind import Catalog, bind, catalog_for, mistakes
 from ouzel.bind.model import INT
-from ouzel.errors import QueryError
+from ouzel.errors import InputError, QueryError
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Component, Literal, Notation, Pattern, Query, Reference, Span, TypeName
 from tests.bind.mistakes_in_clauses import CLAUSES, INCOMPLETE, PARAMETERS, SCRIPTS
@@ -117,7 +117,10 @@ def test_trees_that_the_parser_would_refuse() -> None:
         ),
         (single(syntax.Unary("-", syntax.Unary("-", Literal(2**63)))), "the integer does not fit into 64 bits"),
         (Query(Pattern(Notation.PATTERN, many)), "a pattern may have 64 components at most"),
-        (Query(Pattern(Notation.PATTERN, (pattern.components[0], kleene))), "+ cannot stand under a negation"),
+        (
+            Query(Pattern(Notation.PATTERN, (pattern.components[0], kleene))),
+            "+ cannot be under a negation, which forbids single events",
+        ),
         (Query(pattern, within=syntax.Within(name)), "only a literal or a parameter can stand here"),
         (
             Query(pattern, within=syntax.Within(Literal(Decimal("1.5")))),
@@ -141,15 +144,32 @@ def test_two_queries_of_one_name() -> None:
 
 
 def test_conditions_that_explode() -> None:
-    pair = "(a.n = 1 AND b.n = 1)"
-    assert len(bound(AB + "WHERE " + " OR ".join(f"(a.n = {i} AND b.n = {i})" for i in range(10))).conjuncts) == 1_024
-    with pytest.raises(QueryError, match="in conjunctive form the condition has more than 5,000 parts or 50,000 tests"):
-        bound(AB + "WHERE " + " OR ".join([pair] * 20))
+    assert len(bound(AB + "WHERE " + " OR ".join(f"(a.n = {i} AND b.n = {i})" for i in range(200))).conjuncts) == 3
+    many = ", ".join(f"Exit e{i}" for i in range(26))
+    pairs = [f"(e{i}.n = 1 AND e{i + 1}.n = 1)" for i in range(0, 26, 2)]
+    assert len(bound(f"PATTERN SEQ({many}) WHERE {' OR '.join(pairs[:12])}").conjuncts) == 2**12
+    with pytest.raises(QueryError, match="in conjunctive form the condition names more than 5,000 different sets of"):
+        bound(f"PATTERN SEQ({many}) WHERE {' OR '.join(pairs)}")
     nested = "a.n"
     for _ in range(20):
         nested = f"CASE {nested} WHEN 1 THEN 2 WHEN 2 THEN 3 END"
     with pytest.raises(QueryError, match="the operand of CASE is too large"):
         bound(AB + f"WHERE {nested} = 1")
+
+
+def test_more_equivalence_tests_than_a_plan_can_hold() -> None:
+    tests = " AND ".join(f"[x{i}]" for i in range(65))
+    with pytest.raises(QueryError, match="a query may have 64 equivalence tests at most"):
+        ouzel.query(f"PATTERN SEQ(A a, B b) WHERE {tests}")
+    keys = ", ".join(f"x{i}" for i in range(65))
+    with pytest.raises(QueryError, match="a query may have 64 equivalence tests at most"):
+        ouzel.query(f"PATTERN SEQ(A a, B b) GROUP BY {keys} AGG COUNT WITHIN 10")
+
+
+def test_endless_messages_are_cut() -> None:
+    for error in (InputError("no column '" + "x" * 50_000 + "'"), QueryError("no " + "y" * 50_000, hint="z" * 50_000)):
+        assert len(str(error)) < 500 and "…" in str(error)
+    assert len(str(InputError("the columns are " + "x, " * 50_000))) < 10_100
 
 
 def test_long_names_are_cut() -> None:
@@ -193,6 +213,7 @@ def test_every_message_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
         test_trees_that_the_parser_would_refuse,
         test_two_queries_of_one_name,
         test_conditions_that_explode,
+        test_more_equivalence_tests_than_a_plan_can_hold,
     ):
         test()
     silent = [

@@ -204,20 +204,23 @@ def test_windows() -> None:
     assert bound(AB).window is None
 
 
-def test_conjunctive_form_by_de_morgan_and_distribution_only() -> None:
+def test_one_conjunct_for_each_set_of_events() -> None:
     query = bound(AB + "WHERE (a.n = 1 AND b.n = 2) OR NOT (a.n < 3 OR b.tag IN ('x')) OR a.n = 1")
     assert [[_shown(c) for c in conjunct.comparisons] for conjunct in query.conjuncts] == [
         ["0.n = 1", "0.n >= 3"],
-        ["0.n = 1", "not in"],
-        ["1.n = 2", "0.n >= 3", "0.n = 1"],
-        ["1.n = 2", "not in", "0.n = 1"],
+        ["(0.n = 1 and 1.n = 2)", "(0.n >= 3 and not in)", "0.n = 1"],
     ]
+    query = bound(AB + "WHERE (a.tag = b.tag AND a.n = 1) OR (a.n = 2 AND a.tag = b.tag)")
+    assert [conjunct.components for conjunct in query.conjuncts] == [{0, 1}, {0}, {0, 1}]
+    assert len(query.conjuncts[0].comparisons) == 1, "what all alternatives demand may become a key"
     assert len(bound(AB + "WHERE a.n = 1 AND a.n = 1 AND (a.n = 1 OR a.n = 1)").conjuncts) == 1
     assert len(bound(AB + "WHERE a.n = b.n = a.n").conjuncts) == 2
 
 
 def _shown(comparison: object) -> str:
     assert isinstance(comparison, Operation)
+    if comparison.operator in ("and", "or"):
+        return f"({f' {comparison.operator} '.join(_shown(operand) for operand in comparison.operands)})"
     if comparison.operator == "not":
         assert isinstance(comparison.operands[0], Operation)
         return f"not {comparison.operands[0].operator}"

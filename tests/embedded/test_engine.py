@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ouzel
+from ouzel.sealing import SNAPSHOT, seal, unseal
 
 ROWS = [
     {"type": "A", "ts": 1, "id": 7},
@@ -388,7 +390,7 @@ def test_damaged_snapshots_are_refused() -> None:
 
 def test_a_newer_snapshot_is_refused() -> None:
     blob = running_engine().snapshot()
-    newer = blob[:8] + (2**20).to_bytes(4, "little") + blob[12:]
+    newer = seal(replace(SNAPSHOT, number=2**20), unseal(SNAPSHOT, blob))
     with pytest.raises(ouzel.StateError, match="newer Ouzel"):
         ouzel.Engine.restore(newer)
 

@@ -127,7 +127,7 @@ def test_wrong_wishes_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("events", "reason"),
-    [(60, "max_matches_per_moment=10,000,000"), (2_000, "more than 1,073,741,824 events together")],
+    [(60, "max_matches_per_moment=10,000,000"), (2_000, "more than 81,048,576 events together")],
 )
 def test_what_explodes_is_counted_before_it_is_given_room(events: int, reason: str) -> None:
     """2 to the power of 60 and of 2,000 matches: each would take all memory there is if it were written out."""
@@ -137,3 +137,20 @@ def test_what_explodes_is_counted_before_it_is_given_room(events: int, reason: s
         ouzel.match(stream, "PATTERN SEQ(A+ a[], B b) WITHIN 100000")
     grown_bytes = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert grown_bytes < 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("query", "reason", "explained"),
+    [
+        ("PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT", "each of 11 keys, and no key expires", "no key expires"),
+        (RUNS.replace("WITHIN 100", "WITHIN 5 EVENTS"), "11 events of 11 keys", "every key seen keeps its last ones"),
+    ],
+)
+def test_state_for_every_key_is_limited_by_name_and_explained(query: str, reason: str, explained: str) -> None:
+    """Events come one by one, so that hardly any is held but by its key."""
+    engine = ouzel.Engine(query, limits={"max_buffered_events": 10})
+    with pytest.raises(LimitError, match=f"{reason}.*max_buffered_events=10"):
+        for number in range(30):
+            engine.push([{"type": "A", "ts": number, "id": number, "x": 1.0}])
+    columns = {"ts": "int64", "id": "int64", "x": "float64"}
+    assert explained in str(ouzel.explain(query, types={"A": columns, "B": columns}))

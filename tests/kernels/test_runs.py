@@ -11,7 +11,7 @@ import pytest
 from ouzel.kernels.graph import scan_graph
 from ouzel.kernels.graph_state import new_graph_output, new_graph_state
 from ouzel.kernels.predicate_tables import Atom, Comparison, Lane
-from ouzel.kernels.run_matches import expand_matches
+from ouzel.kernels.run_matches import Expanded, expand_matches
 from ouzel.kernels.run_state import new_run_output, new_run_state
 from ouzel.kernels.run_tables import Load, RunEvents, RunPlace, RunTables, RunTest, Selection, Source, build_run_tables
 from ouzel.kernels.run_tables import new_events as empty_events
@@ -86,7 +86,7 @@ def test_runs_equal_the_twin(selection: Selection, below: bool, merge: bool) -> 
         for first, last in ((1, middle), (middle, len(events.end))):
             _, _, state, output = scan(tables, state, events, first, last, output)
         expanded = expand_matches(tables, state, output)
-        assert expanded is not None
+        assert isinstance(expanded, Expanded)
         found = as_matches(expanded.lengths, expanded.slots)
         assert len(found) == len(set(found)), "a match is found once"
         assert set(found) == naive(tables, events, below=below)

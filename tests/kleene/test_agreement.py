@@ -45,6 +45,18 @@ def test_reading_in_pieces_changes_nothing(piece: int, monkeypatch: pytest.Monke
         assert matched(case) == expected(case), f"case {number}:\n{case.text}"
 
 
+def test_events_that_follow_a_sweep_and_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room that they leave behind them holds no rows."""
+    monkeypatch.setattr(runs, "_PIECE", 8)
+    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    events = [{"type": "AB"[n % 2], "time": n} for n in range(11)]
+    query = "PATTERN SEQ(A a, B b) WITHIN 6 EVENTS RETURN P(a.time AS a, b.time AS b)"
+    engine = ouzel.Engine(query, **COLUMNS)
+    found = engine.push(events)["query"].num_rows + engine.finish()["query"].num_rows
+    # Each B with every A that is at most five events before it.
+    assert found == 1 + 2 + 3 * 3
+
+
 def listed(case: RandomCase) -> list[tuple[str, int]]:
     rows = ouzel.match(table_of(case), query_of(case), **COLUMNS)
     return sorted(counted(ouzel.expand(rows, query_of(case), **COLUMNS).to_pylist()).items())

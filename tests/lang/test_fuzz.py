@@ -1,14 +1,18 @@
 """No text may crash the parser: whatever is not a query is a QueryError, and whatever is one survives the round trip.
+No text may hang it, nor the binder: effort grows with the text, not faster.
 
-The number of inputs comes from OUZEL_FUZZ_INPUTS; `make test-long` asks for 100,000.
+The number of inputs comes from OUZEL_FUZZ_INPUTS; `make test-long` asks for 200,000.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
+import time
 from collections.abc import Callable
 
+import ouzel
 from ouzel.errors import QueryError
 from ouzel.lang import format_expression, format_query, format_script, parse, parse_expression, parse_script
 from ouzel.lang.vocabulary import CASE_KEYWORDS, CLAUSE_KEYWORDS, OPERATOR_KEYWORDS, SYMBOLS, UNIT_OF_WORD
@@ -71,6 +75,36 @@ def nest(source: random.Random) -> str:
         ["(", "[", "{", "f(", "NOT ", "- ", "x.a[", "CASE WHEN ", "1 + ", "a AND ", "!(", "SEQ(", "<", "a = "]
     )
     return source.choice(["", "PATTERN ", "PATTERN A a WHERE "]) + opening * source.choice([3, 99, 101, 400]) + "x"
+
+
+def swollen(source: random.Random) -> str:
+    """A valid text, perhaps mutated, with a piece of it repeated or nested many times."""
+    text = (source.choice(VALID) if source.random() < 0.6 else mutated(source)) or "x"
+    pieces = list(re.finditer(r"\w+|[^\w\s]+|\s+", text))
+    first = source.randrange(len(pieces))
+    last = min(len(pieces), first + source.choice([1, 1, 2, 3, 5, 8, 13]))
+    start, end = pieces[first].start(), pieces[last - 1].end()
+    glue = source.choice(["", " ", ", ", " AND ", " OR ", " + ", " = ", ".", " NOT ", "("])
+    times = min(source.choice([10, 100, 1_000, 5_000]), 50_000 // (end - start + len(glue)) + 1)
+    closing = ")" * (times - 1) if glue == "(" and source.random() < 0.5 else ""
+    return text[:start] + glue.join([text[start:end]] * times) + closing + text[end:]
+
+
+def test_no_text_takes_long_to_be_bound_or_refused() -> None:
+    source = random.Random(20190317)
+    accepted = 0
+    for _ in range(INPUTS // 10):
+        text = source.choice([swollen, swollen, swollen, mutated])(source)
+        before = time.process_time()
+        try:
+            ouzel.query(text)
+            accepted += 1
+        except QueryError as error:
+            assert len(str(error)) < 25_000, text[:200]
+        # A generous guard: a text of 100 KB takes about a second of one core.
+        taken = time.process_time() - before
+        assert taken < 3 + len(text) * 1e-4, f"{taken:.1f} s for {len(text):,} characters: {text[:500]}"
+    assert accepted > INPUTS / 1000
 
 
 def test_only_query_errors_come_out() -> None:

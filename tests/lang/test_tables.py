@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
 from ouzel.lang import parser, tables
+from ouzel.sealing import TABLES, unseal
 from tests.lang.papers import QUERIES
 
 
 def test_stored_tables_are_those_of_the_grammar() -> None:
     stored = resources.files("ouzel.lang").joinpath(tables.STORED).read_bytes()
-    title = tables.stored_form().partition(b"\n")[0]
-    assert stored.partition(b"\n")[0] == title, "run `python -m ouzel.lang.tables` after changing the grammar"
+    titles = [bytes(unseal(TABLES, form)).partition(b"\n")[0] for form in (stored, tables.stored_form())]
+    assert titles[0] == titles[1], "run `python -m ouzel.lang.tables` after changing the grammar"
+
+
+@pytest.mark.parametrize("place", [0, 10, 30, 60, 5_000])
+def test_damaged_tables_are_computed_again(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytearray(resources.files("ouzel.lang").joinpath(tables.STORED).read_bytes())
+    content[place] ^= 1
+    (tmp_path / tables.STORED).write_bytes(content)
+    grammar = tables._grammar()
+    monkeypatch.setattr(tables, "_grammar", lambda: grammar)
+    monkeypatch.setattr(tables.resources, "files", lambda package: tmp_path)
+    computed = []
+    monkeypatch.setattr(tables, "build_parser", lambda: computed.append(True))
+    tables.load_parser()
+    assert computed == [True]
 
 
 @pytest.mark.parametrize("text", [query.text for query in QUERIES])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Expr, IndexKind, Reference
 from tests.oracle import functions
 from tests.oracle.conditions import Conditions
-from tests.oracle.expressions import attribute, evaluate, is_length, mentions_absent, references
+from tests.oracle.expressions import attribute, children, evaluate, is_aggregate, is_length, mentions_absent
 from tests.oracle.output import Match
 from tests.oracle.selection import Selection
 from tests.oracle.values import EXACT, Point, sort_key
@@ -103,11 +103,20 @@ def _all_events_of(conditions: Conditions, argument: Expr) -> list[Reference]:
     """References to all events of a Kleene variable: `v.attr` without an index, or `v[].attr`."""
     return [
         reference
-        for reference in references(argument)
+        for reference in _outside_aggregates(argument)
         if conditions.component_of(reference).kleene
         and not is_length(reference, True)
         and (reference.index is None or reference.index.kind is IndexKind.ALL)
     ]
+
+
+def _outside_aggregates(node: syntax.Node) -> Iterator[Reference]:
+    """The references that no count(v[].x), sum(v[].x) and the like makes one value of the match."""
+    if isinstance(node, Reference):
+        yield node
+    if not is_aggregate(node):
+        for child in children(node):
+            yield from _outside_aggregates(child)
 
 
 def aggregate(

@@ -160,7 +160,8 @@ def _fold(fold: Fold, world: World) -> Iterator[Composite]:
                 if result is not None:
                     results.append(result)
         yield from results
-        chain = results
+        # Instances with the same sources, values, start and end go on alike.
+        chain = _as_set(results)
 
 
 def _stepped(step: Stream, event: Composite, before: Composite, world: World) -> Composite | None:

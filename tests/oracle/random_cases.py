@@ -52,19 +52,20 @@ class _Component:
         return f"!({written})" if self.negated else written
 
 
-def random_case(rng: random.Random, profile: str) -> RandomCase:
-    """A case of the profile "sase" or "kleene"; the same generator state gives the same case.
+def random_case(rng: random.Random, profile: str, *, depth: int = 0) -> RandomCase:
+    """A case of the profile "sase" or "kleene"; the same generator state gives the same case. With a `depth`, every
+    condition has AND, OR and NOT nested up to it.
 
     >>> random_case(random.Random(1), "sase") == random_case(random.Random(1), "sase")
     True
     """
     types = _random_types(rng) if rng.random() < 0.4 else None
     if profile == "sase":
-        text = _sase_query(rng, types)
+        text = _sase_query(rng, types, depth)
         count = rng.randint(5, 16)
     else:
         assert profile == "kleene", f"there is no profile {profile!r}"
-        text = _kleene_query(rng, types)
+        text = _kleene_query(rng, types, depth)
         # Under any-match a Kleene component chooses any subset.
         count = rng.randint(4, 9) if "skip_till_any_match" in text else rng.randint(5, 16)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
@@ -99,7 +100,7 @@ def _random_events(rng: random.Random, count: int, named: list[str], types: dict
 # ── Queries ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sase_query(rng: random.Random, types: dict[str, list[str]] | None) -> str:
+def _sase_query(rng: random.Random, types: dict[str, list[str]] | None, depth: int) -> str:
     while True:
         kinds = [rng.random() < 0.3 for _ in range(rng.randint(1, 4))]
         if not all(kinds):
@@ -107,7 +108,7 @@ def _sase_query(rng: random.Random, types: dict[str, list[str]] | None) -> str:
     components = [_component(rng, types, "abcd"[n], False, negated) for n, negated in enumerate(kinds)]
     clauses = [f"PATTERN SEQ({', '.join(c.text() for c in components)})"]
     conjuncts = [_equivalence(rng, components)] if rng.random() < 0.5 else []
-    conjuncts += [_condition(rng, components) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+    conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)) or bool(depth))]
     conjuncts = [conjunct for conjunct in conjuncts if conjunct]
     if conjuncts:
         clauses.append("WHERE " + " AND ".join(conjuncts))
@@ -118,7 +119,7 @@ def _sase_query(rng: random.Random, types: dict[str, list[str]] | None) -> str:
     return "\n".join(clauses)
 
 
-def _kleene_query(rng: random.Random, types: dict[str, list[str]] | None) -> str:
+def _kleene_query(rng: random.Random, types: dict[str, list[str]] | None, depth: int) -> str:
     shape = rng.choice(("+", "+", "+.", "+.", ".+", ".+.", "++", "+-.", ".+-.", "-+.", "+.-", "..", ".-."))
     components = [_component(rng, types, "abcd"[n], kind == "+", kind == "-") for n, kind in enumerate(shape)]
     positives = [c for c in components if not c.negated]
@@ -133,7 +134,7 @@ def _kleene_query(rng: random.Random, types: dict[str, list[str]] | None) -> str
     conjuncts = []
     if rng.random() < 0.45:
         conjuncts.append(_equivalence(rng, components, tuple(keys)))
-    conjuncts += [_condition(rng, components) for _ in range(rng.choice((0, 1, 1, 2)))]
+    conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 1, 1, 2)) or bool(depth))]
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
     clauses.append(f"WHERE {strategy}({', '.join(c.name + '[]' * c.kleene for c in components)}) {{ {body} }}")
 
@@ -187,7 +188,7 @@ def _equivalence(rng: random.Random, components: list[_Component], keys: tuple[s
     return f"[{key} = {value}]" if rng.random() < 0.15 else f"[{key}]"
 
 
-def _condition(rng: random.Random, components: list[_Component]) -> str:
+def _condition(rng: random.Random, components: list[_Component], depth: int) -> str:
     """A conjunct, perhaps with OR and NOT inside, over at most one negative component and at most one Kleene one."""
     positives = [c for c in components if not c.negated and not c.kleene]
     kleene = [c for c in components if c.kleene]
@@ -206,6 +207,8 @@ def _condition(rng: random.Random, components: list[_Component]) -> str:
     def comparison() -> str:
         return _comparison(rng, chosen, index)
 
+    if depth:
+        return _nested(rng, comparison, depth)
     roll = rng.random()
     if roll < 0.65:
         return comparison()
@@ -214,6 +217,14 @@ def _condition(rng: random.Random, components: list[_Component]) -> str:
     if roll < 0.9:
         return f"NOT ({comparison()} {rng.choice(('AND', 'OR'))} {comparison()})"
     return f"({comparison()} OR ({comparison()} AND {comparison()}))"
+
+
+def _nested(rng: random.Random, comparison: Callable[[], str], depth: int) -> str:
+    if depth == 0 or rng.random() < 0.15:
+        return comparison()
+    operator = rng.choice((" AND ", " OR "))
+    operands = [_nested(rng, comparison, depth - 1) for _ in range(rng.choice((2, 2, 3)))]
+    return f"{rng.choice(('', '', 'NOT '))}({operator.join(operands)})"
 
 
 def _comparison(rng: random.Random, chosen: list[_Component], index: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import uuid
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -121,6 +122,8 @@ def sort_key(value: Any) -> tuple[Any, ...]:
         return (1, "binary", bytes(value))
     if isinstance(value, datetime.date):
         return (1, "time", microseconds(value, None))
+    if isinstance(value, datetime.time | datetime.timedelta | uuid.UUID):
+        return (1, type(value).__name__, value)
     if isinstance(value, dict):
         return (1, "struct", [(name, sort_key(field)) for name, field in value.items()])
     if all(isinstance(item, tuple) for item in value):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 import ouzel
 from ouzel.algebra import Stream
+from ouzel.algebra.streams import UNARY, Fold, Next
 from tests.algebra.agreement import counted, run
 from tests.algebra.random_expressions import SCHEMA, random_case
 
 NEVER = 2**63 - 1
+_BOUND = re.compile(r"\(DUR <= \d+\)")
 
 
 @dataclass
@@ -38,24 +41,44 @@ def random_rows(rng: random.Random, count: int) -> list[dict[str, Any]]:
     return rows
 
 
+def with_other_bound(rng: random.Random, expression: Stream, *, bounded: bool) -> Stream:
+    """The same query with another bound on DUR at its last next or fold, or with none, or with one on its results."""
+    if rng.random() < 0.3:
+        return expression.select(rng.choice(["DUR >= 0", "DUR >= 1", "DUR <= 1", "DUR <= 0", "DUR = 1"]))
+    if isinstance(expression, Next | Fold):
+        parts = [part for part in (expression.theta or "").split(" AND ") if part and not _BOUND.fullmatch(part)]
+        if bounded or rng.random() < 0.7:
+            parts.append(f"(DUR <= {rng.choice([0, 1, 2, 5])})")
+        return replace(expression, theta=" AND ".join(parts) or None)
+    if isinstance(expression, UNARY):
+        return replace(expression, input=with_other_bound(rng, expression.input, bounded=bounded))
+    return expression
+
+
 def compare(rng: random.Random, queries: int, events: int, *, restored: float = 0.0, **options: Any) -> tuple[int, int]:
     """Run a set and its queries alone; gives how many queries there were and how many answers.
 
     `restored` is how often the set is given up after a batch, and another restored from its snapshot.
     """
-    rows = random_rows(rng, events)
+    # Where no more events will come, queries may wait without a bound. Their answers can grow exponentially.
+    bounded = rng.random() < 0.7
+    rows = random_rows(rng, events if bounded else min(events, 20))
     table = pa.Table.from_pylist(rows, SCHEMA)
-    held = ouzel.QuerySet(time="time", **options)
+    held = ouzel.QuerySet(time="time", bounded=not bounded, **options)
     standing: dict[int, Standing] = {}
     answers: dict[int, list[dict[str, Any]]] = {}
     texts: list[Stream] = []
 
     def add(count: int, since: int) -> None:
         for _ in range(count):
-            # Some queries are equal to earlier ones, or differ in a constant only.
-            expression = (
-                rng.choice(texts) if texts and rng.random() < 0.2 else random_case(rng, bounded=True).expression
-            )
+            # Some queries are equal to earlier ones, or differ in a bound only.
+            choice = rng.random()
+            if texts and choice < 0.15:
+                expression = rng.choice(texts)
+            elif texts and choice < 0.4:
+                expression = with_other_bound(rng, rng.choice(texts), bounded=bounded)
+            else:
+                expression = random_case(rng, bounded=bounded).expression
             texts.append(expression)
             number = len(standing)
             standing[number] = Standing(expression, since)

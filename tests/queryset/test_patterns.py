@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,11 @@ def widened(rng: random.Random, text: str) -> str:
         head, _ = text.split("RETURN")
         name = rng.choice(["z", "y"])
         return f"{head}RETURN Other({rng.choice(['a.n', 'a.x', 'a.time'])} AS {name}{rng.randint(0, 2)})"
+    if rng.random() < 0.4 and (within := re.search(r"WITHIN \d+", text)):
+        return text.replace(within[0], f"WITHIN {rng.choice([1, 2, 9, 20])}")
+    if rng.random() < 0.3 and (test := re.search(r" AND b\.n > a\.n| AND b\.x <= 1", text)):
+        # The same query without a condition, or with one between events.
+        return text.replace(test[0], rng.choice(["", " AND b.n > a.n", " AND a.x <= b.x"]))
     return text.replace(" 1", f" {rng.randint(0, 2)}", 1)
 
 

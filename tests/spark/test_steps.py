@@ -22,7 +22,7 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.limits import Limits, WhenPassed
 from ouzel.runtime.program import make_program
 from ouzel.spark import steps
-from ouzel.spark.jobs import Clock, Share
+from ouzel.spark.jobs import FIRST_PROBLEM, Clock, Share
 from ouzel.spark.packing import from_payload
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.steps import CONTROL, Step, StreamJob, step_bucket
@@ -446,3 +446,33 @@ def test_a_null_time_is_one_clear_error() -> None:
     events = pa.table({"type": ["A", "A"], "ts": pa.array([None, 5], pa.timestamp("us")), "id": [1, 2], "row": [0, 1]})
     with pytest.raises(InputError, match=r"the time column 'ts' is null in 1 of 2 rows.*IS NOT NULL"):
         share.events(events)
+
+
+def test_a_query_that_stops_is_reported_once_and_stays_so_whatever_the_limits() -> None:
+    queries = {"many": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 9 ms", "good": QUERIES["lonely"]}
+
+    def job(most: int, *, reports: bool) -> StreamJob:
+        made = job_for(queries, buckets=1, limits=Limits(max_matches_per_moment=most))
+        return replace(made, shares=tuple(replace(share, reports=reports) for share in made.shares))
+
+    def told(made: StreamJob, events: pa.Table, watermark_us: int) -> list[tuple[int, dict]]:
+        steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+        (column,) = columns = ["bucket 0"]
+        wide = events.append_column(column, pa.array([0] * len(events), pa.int32()))
+        packed = [batch.column(1)[0].as_py() for batch in pack(made, columns, wide.to_batches())][1:]
+        step = step_bucket(made, 0, store, (ORIGIN_US + watermark_us) // 1000, packed)
+        return [(number, row) for number, payload in step.answers for row in from_payload(payload).to_pylist()]
+
+    store = MemoryStore()
+    first = table_of([*[("A", 100 * number, 1) for number in range(1, 7)], ("B", 1_000, 1), ("A", 1_500, 2)])
+    assert told(job(5, reports=False), first, 0) == []
+    with pytest.raises(LimitError, match="query 'many'"):
+        told(job(5, reports=False), first.slice(0, 0), 2_000)
+    # A checkpoint of a stream that failed can be continued so.
+    ((number, row),) = told(job(5, reports=True), first.slice(0, 0), 2_000)
+    assert number == FIRST_PROBLEM and "stopped at time" in row["problem"] and "bucket 0" in row["problem"]
+    later = table_of([("A", 2_500, 1), ("B", 2_600, 1)])
+    assert told(job(500, reports=True), later, 2_000) == []
+    assert {number for number, _ in told(job(500, reports=True), later.slice(0, 0), 10**6)} == {1}
+    with pytest.raises(LimitError, match="query 'many' stopped"):
+        told(job(500, reports=False), later.slice(0, 0), 10**6)

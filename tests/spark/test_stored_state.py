@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 import ouzel
-from ouzel.spark.saved import HEAD_VERSION, Head
+from ouzel.sealing import HEAD
+from ouzel.spark.saved import Head
 from tests.spark.test_steps import MemoryStore, Stream, as_set, flush, job_for, table_of
 
 FOLDER = Path(__file__).parent / "stored"
@@ -45,7 +46,7 @@ def play(stream: Stream, first: int, end: int) -> None:
 
 def store(version: int) -> None:
     """Run half of the stream and write what it has stored."""
-    assert version == HEAD_VERSION, f"this Ouzel writes version {HEAD_VERSION}"
+    assert version == HEAD.number, f"this Ouzel writes version {HEAD.number}"
     stream = Stream(job_for(QUERIES, steps_bytes_min=1_500), delay_ms=1)
     play(stream, 0, ROWS // 2)
     told = {
@@ -96,7 +97,7 @@ def test_a_stream_goes_on_from_what_an_earlier_version_stored(path: Path) -> Non
 
 
 def test_there_is_a_file_for_the_version_that_is_written_now() -> None:
-    assert (FOLDER / f"version_{HEAD_VERSION}.json").exists()
+    assert (FOLDER / f"version_{HEAD.number}.json").exists()
 
 
 if __name__ == "__main__":

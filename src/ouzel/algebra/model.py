@@ -7,12 +7,12 @@ CURRENT, events of the instance by their slot, and values that fold carries from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ouzel.algebra.streams import Base, Stream
-from ouzel.bind.model import INT, Attribute, Bound, Catalog, Constant, EventField, Intrinsic, Operation, Type
+from ouzel.bind.model import INT, Attribute, Bound, Catalog, Constant, EventField, Intrinsic, Operation, Type, parts
 
 CURRENT = -1
 REGISTERS = -2
@@ -88,13 +88,43 @@ class BoundStream:
 
 
 def may_repeat(stream: BoundStream) -> bool:
-    """Whether the same input rows can make the same result in two ways: through two branches of a union, or because
-    two folds share the rows between them differently."""
+    """Whether the same input rows can make the same result in two ways: through two branches of a union, because two
+    folds share the rows between them differently, or because an operand is a stream of which that holds."""
     if len(stream.branches) > 1:
         return True
     (branch,) = stream.branches
-    flexible = [hop.operator is Operator.FOLD or hop.operand.source.base is None for hop in branch.hops]
-    return sum(flexible) + (branch.start.source.base is None) > 1
+    folds = sum(hop.operator is Operator.FOLD for hop in branch.hops)
+    return folds > 1 or any(source.base is None for source in sources_of(branch))
+
+
+def folds_derived(stream: BoundStream) -> bool:
+    """Whether a fold reads another stream: its instances can then be made in exponentially many ways."""
+    hops = (hop for branch in stream.branches for hop in branch.hops)
+    return any(hop.operator is Operator.FOLD and hop.operand.source.base is None for hop in hops)
+
+
+def reads_start(stream: BoundStream) -> bool:
+    """Whether it matters later when an event began that a next or fold has found: `extend(d="DUR")` of an operand."""
+    return any(
+        isinstance(part, Intrinsic) and part.field is EventField.START and part.component > 0
+        for branch in stream.branches
+        for expression in _expressions(branch)
+        for part in parts(expression)
+    )
+
+
+def _expressions(branch: Branch) -> Iterator[Bound]:
+    yield from branch.columns.values()
+    for hop in branch.hops:
+        yield from hop.operand.conditions
+        for each in hop.rounds:
+            for expressions in (each.theta, each.keeps, each.results, each.registers):
+                yield from expressions
+
+
+def sources_of(branch: Branch) -> list[Source]:
+    """Where the events of each slot come from."""
+    return [branch.start.source, *(hop.operand.source for hop in branch.hops)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ouzel.bind.clauses import column_name, every_in
@@ -48,11 +48,13 @@ def bind_group_by(
 ) -> tuple[GroupKey, ...]:
     source = expressions.source
     keys: list[GroupKey] = []
+    taken = {"end"}
     for number, item in enumerate(items, 1):
         name = item.alias or column_name(item.expression, number)
-        if name == "end" or any(key.name == name for key in keys):
+        if name in taken:
             hint = "write AS and another name"
             raise source.mistake(f"two columns are named {quoted(name)}", item.span, hint)
+        taken.add(name)
         if isinstance(item.expression, Reference) and _is_bare(item.expression, expressions):
             path = item.expression.names
             kind = next(test.type for test in equivalences if test.path == path)
@@ -100,7 +102,7 @@ def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, numb
     argument = expressions.value(aggregate.argument)
     every = every_in(argument)
     if len({part.component for part in every}) > 1:
-        hint = "write an index, [1] or [LEN], on one of them"
+        hint = "an index chooses one event: [1] is the first, [LEN] the last"
         raise source.mistake("an aggregate may range over the events of one component with +", aggregate.span, hint)
     kind = expressions.aggregate_type(function, argument)
     if function == "count" and aggregate.as_decimal:
@@ -117,13 +119,14 @@ class _Having(Expressions):
     """Binds HAVING, where names are columns of the result and calls are aggregates, shown or not."""
 
     arguments: Expressions | None = None
-    keys: tuple[GroupKey, ...] = ()
-    columns: list[AggregateColumn] = field(default_factory=list)
+    # The columns that the result shows, and all aggregates by what they compute.
+    shown: Mapping[str, Type] = field(default_factory=dict)
+    columns: dict[tuple[str, Bound | None], AggregateColumn] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
     def _reference(self, node: Reference) -> Bound:
         name = ".".join(node.names)
-        types = {column.name: column.type for column in self.columns if not column.hidden}
-        types |= {key.name: key.type for key in self.keys}
+        types = self.shown
         if node.index is None and len(node.names) == 1 and name in types:
             return _comparable(ResultColumn(name, type=types[name], span=node.span))
         if len(node.names) == 1 and node.index is None and name.lower() == "count":
@@ -139,14 +142,14 @@ class _Having(Expressions):
         asked = aggregate_column(
             syntax.Aggregate(node.function, argument, span=node.span), self.arguments, len(self.columns) + 1
         )
-        for column in self.columns:
-            if (column.function, column.argument) == (asked.function, asked.argument):
-                return _comparable(ResultColumn(column.name, type=column.type, span=node.span))
-        taken = {"end", *(key.name for key in self.keys), *(column.name for column in self.columns)}
+        column = self.columns.get((asked.function, asked.argument))
+        if column is not None:
+            return _comparable(ResultColumn(column.name, type=column.type, span=node.span))
         name = asked.name
-        while name in taken:
+        while name in self.taken:
             name += "_"
-        self.columns.append(replace(asked, name=name, hidden=True))
+        self.taken.add(name)
+        self.columns[asked.function, asked.argument] = replace(asked, name=name, hidden=True)
         return ResultColumn(name, type=asked.type, span=node.span)
 
 
@@ -166,6 +169,7 @@ def bind_having(
     """The filter over rows of the result, and the aggregates with those added that only the filter asks for."""
     if having is None:
         return None, aggregates
+    shown = {column.name: column.type for column in aggregates} | {key.name: key.type for key in keys}
     binder = _Having(
         expressions.source,
         expressions.names,
@@ -174,8 +178,11 @@ def bind_having(
         Place.HAVING,
         expressions.defaults,
         arguments=expressions,
-        keys=keys,
-        columns=list(aggregates),
+        shown=shown,
+        taken={"end", *shown},
     )
+    for column in aggregates:
+        binder.columns.setdefault((column.function, column.argument), column)
     condition = binder.condition(having)
-    return condition, tuple(binder.columns)
+    added = [column for column in binder.columns.values() if column.hidden]
+    return condition, (*aggregates, *added)

@@ -153,9 +153,7 @@ def _check_clauses(query: syntax.Query, source: Source) -> None:
         if query.threshold is not None:
             raise source.mistake("THRESHOLD and AGG cannot stand together", query.threshold.span)
         if query.within is not None and query.within.in_events:
-            raise source.mistake(
-                "AGG needs a window in time, not in events", query.within.span, "write WITHIN with a duration"
-            )
+            raise source.mistake("AGG needs a window in time, not in events", query.within.span)
     else:
         if query.group_by:
             raise source.mistake("GROUP BY needs AGG", query.group_by[0].span, "add AGG COUNT, or test [attr] in WHERE")

@@ -173,7 +173,6 @@ def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[E
                 raise names.source.mistake(
                     f"{written} needs {attribute} in every positive component, and {what} of {variable} lacks it",
                     span,
-                    "leave it out, or write the equality out: a.id = b.id",
                 )
 
 

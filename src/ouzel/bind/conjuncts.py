@@ -34,6 +34,9 @@ from ouzel.lang.syntax import Span
 
 Named = Attribute | Intrinsic | Length | Aggregation
 
+# As many as a pattern may have components: plans hold an expression for each component and test.
+EQUIVALENCES_MAX = 64
+
 _ORDER_OF_EDGES = (Edge.BEGIN, Edge.TAKE, Edge.PROCEED)
 _EDGE_OF_EVENT = {
     At.SINGLE: Edge.BEGIN,
@@ -105,7 +108,7 @@ def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iter
         raise names.source.mistake(
             f"{both} stand for several events each in one condition",
             every[1].span,
-            f"write an index on one of them, such as {variables[1]}[1] or {variables[1]}[{variables[1]}.LEN]",
+            f"an index chooses one event: {variables[1]}[1] is the first, {variables[1]}[{variables[1]}.LEN] the last",
         )
     iterated = next((part for part in named if _is_iterated(part)), None)
     if iterated is not None:
@@ -143,9 +146,7 @@ def _conjunct(comparisons: tuple[Bound, ...], names: Names) -> Conjunct:
     iterated = {part.component: part for part in named if _is_iterated(part)}
     if len(iterated) > 1:
         both = listed((quoted(names.components[position].variable) for position in sorted(iterated)), "and")
-        raise names.source.mistake(
-            f"a condition may index one variable by i, not {both}", span, "use [1] or [LEN] on one of them"
-        )
+        raise names.source.mistake(f"a condition may index one variable by i, not {both}", span)
     components = frozenset(part.component for part in named)
     negatives = sorted(position for position in components if names.components[position].negated)
     if len(negatives) > 1:
@@ -169,6 +170,12 @@ def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressi
     for test in tests:
         found = _equivalence(test, expressions)
         bound.setdefault((found.path, found.value), found)
+        if len(bound) > EQUIVALENCES_MAX:
+            raise expressions.source.mistake(
+                f"a query may have {EQUIVALENCES_MAX} equivalence tests at most, those of GROUP BY included",
+                test.span,
+                "put what belongs together into one column beforehand",
+            )
     valued = {path for path, value in bound if value is not None}
     return tuple(test for (path, value), test in bound.items() if value is not None or path not in valued)
 

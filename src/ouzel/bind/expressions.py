@@ -366,7 +366,9 @@ class Expressions:
             )
         if self.place is not Place.WHERE:
             raise self.source.mistake(
-                f"{variable}[..i-1] has no meaning in {self.place.value}", reference.span, f"write {variable}[]"
+                f"{variable}[..i-1] has no meaning in {self.place.value}",
+                reference.span,
+                f"{variable}[] means all of its events",
             )
         return Scope.BEFORE
 

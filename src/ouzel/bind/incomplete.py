@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ouzel.bind.conjuncts import named_in
 from ouzel.bind.mistakes import Source, quoted
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, EventWindow, Intrinsic, TimeWindow, parts
+from ouzel.bind.normal_form import comparisons_of, is_junction
 from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm, Span, Strategy
 
@@ -53,7 +54,7 @@ def check_threshold_query(
             raise source.mistake("with THRESHOLD a component cannot have +", component.span)
     if strategy is not Strategy.SKIP_TILL_ANY_MATCH:
         span = query.selection.span if query.selection else where
-        raise source.mistake("with THRESHOLD the strategy is skip_till_any_match", span, "leave the strategy out")
+        raise source.mistake("with THRESHOLD the strategy is skip_till_any_match", span)
     if not isinstance(window, TimeWindow):
         raise source.mistake(
             "THRESHOLD needs WITHIN in time", where, "add WITHIN with a duration, such as WITHIN 12 hours"
@@ -71,9 +72,8 @@ def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[C
     another comparison out of every conjunct has none.
     """
     for component in components:
-        only_this = {component.position}
         has_own = any(
-            all({part.component for part in named_in([comparison])} == only_this for comparison in conjunct.comparisons)
+            all(_demands_own(alternative, component.position) for alternative in conjunct.comparisons)
             for conjunct in conjuncts
         )
         if component.types is None and not has_own:
@@ -85,6 +85,14 @@ def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[C
             )
 
 
+def _demands_own(condition: Bound, position: int) -> bool:
+    """Whether every disjunct of a condition has a comparison of this component alone."""
+    if is_junction(condition):
+        found = (_demands_own(operand, position) for operand in condition.operands)
+        return any(found) if condition.operator == "and" else all(found)
+    return {part.component for part in named_in([condition])} == {position}
+
+
 def _check_defaults_given(
     components: Sequence[Component], conjuncts: Sequence[Conjunct], defaults: Defaults, source: Source
 ) -> None:
@@ -92,7 +100,7 @@ def _check_defaults_given(
     last = components[-1].position
     needed: list[tuple[Bound, Span]] = []
     for conjunct in conjuncts:
-        for comparison in conjunct.comparisons:
+        for comparison in comparisons_of(*conjunct.comparisons):
             named = list(named_in([comparison]))
             if len({part.component for part in named}) > 1:
                 needed += [(part, part.span) for part in named]

@@ -246,7 +246,8 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A disjunction of comparisons: NOT is pushed into them, and they are the unit of the absent-attribute rule.
+    """A disjunction of comparisons, or of ANDs and ORs of comparisons. NOT is pushed into comparisons, which are the
+    unit of the absent-attribute rule.
 
     `components` are those it names; `negative` is the one negative component among them, if any. A conjunct without a
     negative one is tested on `edge` of component `tested_at`; one with a negative is tested when negation is.

@@ -331,9 +331,7 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
     numbers: Counter[str] = Counter()
     for position, component in enumerate(pattern.components):
         if component.negated and component.kleene:
-            raise source.mistake(
-                "+ cannot stand under a negation", component.span, "!(T v) already forbids one event and more"
-            )
+            raise source.mistake("+ cannot be under a negation, which forbids single events", component.span)
         types = tuple(dict.fromkeys(name.name for name in component.types)) or None
         for name in component.types:
             _check_type(name, catalog, source)

@@ -1,4 +1,4 @@
-"""Normal forms of conditions: NOT pushed into comparisons, then conjunctive form by distribution, duplicates removed.
+"""Normal forms of conditions: NOT pushed into comparisons, then conjuncts by the events that they name.
 
 The unit is one comparison: = != < <= > >=, BETWEEN, IN, LIKE, IS NULL, or anything else that is true or false and not
 made of AND, OR and NOT. Nothing is simplified beyond that, since the conjuncts decide where they are tested.
@@ -6,34 +6,34 @@ made of AND, OR and NOT. Nothing is simplified beyond that, since the conjuncts 
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TypeGuard
 
 from ouzel.bind.mistakes import Source
-from ouzel.bind.model import Bound, Operation, Range
+from ouzel.bind.model import Aggregation, Attribute, Bound, Intrinsic, Length, Operation, Range, parts
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-CONJUNCTS_MAX = 5_000
-COMPARISONS_MAX = 50_000
+EVENT_SETS_MAX = 5_000
+TESTS_MAX = 250_000
 
 Disjunction = tuple[Bound, ...]
 
 
 def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
-    """The condition as a conjunction of disjunctions of comparisons.
+    """The condition as a conjunction of disjunctions: one for each set of events that a conjunct names.
 
-    Refused where distribution would give too many: ten times (a AND b) OR'ed together are 1,024 conjuncts, twenty a
-    million.
+    Distribution would give exponentially many conjuncts: 2^n for n times (x AND y) joined by OR. Where a conjunct is
+    tested depends only on the events that it names. So all conjuncts that name the same events are tested as one,
+    together with those that name fewer of them. They are the condition itself with every comparison that names another
+    event made true. An alternative of a disjunction is a comparison, or ANDs and ORs of comparisons.
+
+    The number of sets of events can grow exponentially, too, but only with the length of the pattern.
     """
-    pushed = with_not_pushed_in(condition)
-    conjuncts, comparisons = _size(pushed)
-    if conjuncts > CONJUNCTS_MAX or comparisons > COMPARISONS_MAX:
-        raise source.mistake(
-            f"in conjunctive form the condition has more than {CONJUNCTS_MAX:,} parts or {COMPARISONS_MAX:,} tests",
-            condition.span,
-            "write ORs of ANDs shorter, or use several queries",
-        )
-    return list(dict.fromkeys(_distributed(pushed)))
+    found: dict[Disjunction, None] = {}
+    for part in _operands("and", with_not_pushed_in(condition)):
+        found |= dict.fromkeys(_conjuncts(part, source))
+    return list(found)
 
 
 def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
@@ -59,33 +59,124 @@ def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
     return Operation("not", (condition,), type=condition.type, span=condition.span)
 
 
-def _is_logical(condition: Bound) -> bool:
-    is_junction = isinstance(condition, Operation) and condition.operator in ("and", "or")
-    return is_junction and not isinstance(condition, Range)
+def is_junction(condition: Bound) -> TypeGuard[Operation]:
+    """AND or OR of comparisons, which is not one comparison."""
+    is_logical = isinstance(condition, Operation) and condition.operator in ("and", "or")
+    return is_logical and not isinstance(condition, Range)
 
 
-def _size(condition: Bound) -> tuple[int, int]:
-    """How many conjuncts, and comparisons in all of them, distribution gives; never much above the limits."""
-    if not _is_logical(condition):
-        return 1, 1
-    assert isinstance(condition, Operation)
-    conjuncts, comparisons = (0, 0) if condition.operator == "and" else (1, 0)
-    for operand in condition.operands:
-        more_conjuncts, more_comparisons = _size(operand)
-        if condition.operator == "and":
-            conjuncts, comparisons = conjuncts + more_conjuncts, comparisons + more_comparisons
+def comparisons_of(*conditions: Bound) -> Iterator[Bound]:
+    """The single comparisons of conditions."""
+    stack = list(reversed(conditions))
+    while stack:
+        condition = stack.pop()
+        if is_junction(condition):
+            stack.extend(reversed(condition.operands))
         else:
-            comparisons = comparisons * more_conjuncts + more_comparisons * conjuncts
-            conjuncts *= more_conjuncts
-        conjuncts, comparisons = min(conjuncts, CONJUNCTS_MAX + 1), min(comparisons, COMPARISONS_MAX + 1)
-    return conjuncts, comparisons
+            yield condition
 
 
-def _distributed(condition: Bound) -> list[Disjunction]:
-    if not _is_logical(condition):
-        return [(condition,)]
-    assert isinstance(condition, Operation)
-    forms = [_distributed(operand) for operand in condition.operands]
-    if condition.operator == "and":
-        return [conjunct for form in forms for conjunct in form]
-    return [tuple(dict.fromkeys(itertools.chain(*choice))) for choice in itertools.product(*forms)]
+def _operands(operator: str, condition: Bound) -> Iterator[Bound]:
+    """The operands of nested ANDs or ORs; a condition of another kind is its own only operand."""
+    stack = [condition]
+    while stack:
+        part = stack.pop()
+        if is_junction(part) and part.operator == operator:
+            stack.extend(reversed(part.operands))
+        else:
+            yield part
+
+
+def _conjuncts(part: Bound, source: Source) -> Iterator[Disjunction]:
+    if not is_junction(part):
+        yield (part,)
+        return
+    # What all alternatives demand is a conjunct of its own, which the planner may use as a key.
+    for common in _common(part):
+        yield tuple(dict.fromkeys(_operands("or", common)))
+    events = _Events(part)
+    sets = events.sets_of(part)
+    if sets is None or len(sets) * len(events.named) > TESTS_MAX:
+        raise source.mistake(
+            f"in conjunctive form the condition names more than {EVENT_SETS_MAX:,} different sets of events",
+            part.span,
+            "write ORs of ANDs over fewer components, or use several queries",
+        )
+    for chosen in sorted(sets):
+        restricted = events.restricted(part, chosen)
+        assert restricted is not None, "every set has a conjunct"
+        yield tuple(dict.fromkeys(_operands("or", restricted)))
+
+
+def _common(condition: Operation) -> Iterable[Bound]:
+    """What every alternative of an OR demands."""
+    first, *others = _operands("or", condition)
+    common = dict.fromkeys(_operands("and", first))
+    for other in others:
+        if not common:
+            break
+        common = {part: None for part in _operands("and", other) if part in common}
+    return common
+
+
+class _Events:
+    """The events that comparisons of a condition name, as bits of a number."""
+
+    def __init__(self, condition: Bound) -> None:
+        bits: dict[object, int] = {}
+        self.named: dict[int, int] = {}
+        for comparison in comparisons_of(condition):
+            mask = 0
+            for part in parts(comparison):
+                if isinstance(part, Attribute | Intrinsic):
+                    mask |= 1 << bits.setdefault((part.component, part.at), len(bits))
+                elif isinstance(part, Aggregation):
+                    mask |= 1 << bits.setdefault((part.component, part.scope), len(bits))
+                elif isinstance(part, Length):
+                    mask |= 1 << bits.setdefault(part.component, len(bits))
+            # By identity: comparing and hashing would walk through every comparison again and again.
+            self.named[id(comparison)] = mask
+
+    def sets_of(self, condition: Bound) -> frozenset[int] | None:
+        """The sets of events that conjuncts in conjunctive form name; None where there are too many."""
+        if not is_junction(condition):
+            return frozenset((self.named[id(condition)],))
+        below = []
+        for operand in condition.operands:
+            sets = self.sets_of(operand)
+            if sets is None:
+                return None
+            below.append(sets)
+        if condition.operator == "and":
+            joined = frozenset().union(*below)
+            return joined if len(joined) <= EVENT_SETS_MAX else None
+        found = below[0]
+        # Joining is commutative and associative, so sets that change nothing now never will again.
+        idle: set[frozenset[int]] = set()
+        for more in below[1:]:
+            if more in idle:
+                continue
+            if len(found) * len(more) > TESTS_MAX:
+                return None
+            joined = frozenset(one | other for one in found for other in more)
+            if joined == found:
+                idle.add(more)
+            elif len(joined) > EVENT_SETS_MAX:
+                return None
+            found = joined
+        return found
+
+    def restricted(self, condition: Bound, chosen: int) -> Bound | None:
+        """The condition with every comparison that names other events made true; None where it is true then."""
+        if not is_junction(condition):
+            return condition if self.named[id(condition)] | chosen == chosen else None
+        kept = []
+        for operand in condition.operands:
+            restricted = self.restricted(operand, chosen)
+            if restricted is not None:
+                kept.append(restricted)
+            elif condition.operator == "or":
+                return None
+        if len(kept) <= 1:
+            return kept[0] if kept else None
+        return replace(condition, operands=tuple(kept))

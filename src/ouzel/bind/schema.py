@@ -327,7 +327,7 @@ def time_domain(schemas: Iterable[Mapping[str, Type]], time: str | None, time_un
     >>> time_domain([{"ts": timestamp_type("ms", None)}], "ts").tick_ns
     1000
     """
-    tick_ns = None if time_unit is None else _tick_ns(time_unit)
+    tick_ns = None if time_unit is None else nanoseconds_of(time_unit)
     if time is None:
         return TimeDomain()
     kind: Type | None = None
@@ -353,7 +353,8 @@ def time_domain(schemas: Iterable[Mapping[str, Type]], time: str | None, time_un
     return TimeDomain(kind, tick_ns)
 
 
-def _tick_ns(time_unit: str) -> int:
+def nanoseconds_of(time_unit: str) -> int:
+    """How many nanoseconds a unit of time has, by any of its names."""
     unit = UNIT_OF_WORD.get(time_unit.lower(), time_unit)
     if unit not in NANOSECONDS_OF_UNIT:
         raise InputError(f"there is no unit of time {quoted(time_unit)}; units are {', '.join(NANOSECONDS_OF_UNIT)}")

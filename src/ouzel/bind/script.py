@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
+from ouzel.bind import shapes
 from ouzel.bind.binder import bind_with
 from ouzel.bind.clauses import SCORE_COLUMNS
 from ouzel.bind.literals import Parameters
@@ -56,6 +58,8 @@ class Member:
     name: str
     catalog: Catalog
     parameters: Parameters
+    # What the query has in common with earlier ones.
+    filled: shapes.Filled | None = None
 
     @property
     def source(self) -> Source:
@@ -72,7 +76,10 @@ def bind_together(members: Sequence[Member], *, streaming: bool = False) -> tupl
         feeding = [bound[producers[stream]] for stream in sources if stream != INPUT]
         reads_input = INPUT in sources or not sources
         own_catalog = catalog_of_sources(member.catalog if reads_input else None, feeding, member)
-        bound[number] = bind_with(
+        made = None
+        if member.filled is not None:
+            made = shapes.bound(member.filled, member.text, own_catalog, name=member.name, streaming=streaming)
+        bound[number] = made or bind_with(
             member.tree, member.text, own_catalog, member.parameters, name=member.name, streaming=streaming
         )
     return tuple(bound.values())
@@ -125,14 +132,22 @@ def _in_order(members: Sequence[Member], producers: Mapping[str, int]) -> list[i
                     f"{quoted(stream)} is compressed and cannot be read by a query", member.tree.span, hint
                 )
         needs.append({producers[stream] for stream in member.tree.sources if stream != INPUT})
+    readers: dict[int, list[int]] = {}
+    for number, needed in enumerate(needs):
+        for one in needed:
+            readers.setdefault(one, []).append(number)
+    # One at a time, so that the order stays as written wherever it may.
+    ready = [number for number, needed in enumerate(needs) if not needed]
     order: list[int] = []
-    while len(order) < len(members):
-        done = set(order)
-        ready = [number for number in range(len(members)) if number not in done and needs[number] <= done]
-        if not ready:
-            raise _cycle(members, producers, done)
-        # One at a time, so that the order stays as written wherever it may.
-        order.append(ready[0])
+    while ready:
+        number = heappop(ready)
+        order.append(number)
+        for reader in readers.get(number, ()):
+            needs[reader].discard(number)
+            if not needs[reader]:
+                heappush(ready, reader)
+    if len(order) < len(members):
+        raise _cycle(members, producers, set(order))
     return order
 
 

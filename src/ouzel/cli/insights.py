@@ -15,6 +15,7 @@ from ouzel.cli.files import write_picture
 from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups
 from ouzel.cli.run import InputOption
 from ouzel.cli.sources import find_sources
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.inputs import as_table
 
 
@@ -92,7 +93,7 @@ def events_of(given: list[str]) -> Any:
     for source in find_sources(given):
         tables.setdefault(source.event_type, []).extend(as_table(batch) for batch in source.batches())
         if not tables[source.event_type]:
-            tables[source.event_type].append(as_table(source.schema().empty_table()))
+            tables[source.event_type].append(as_table(empty_table(source.schema())))
     whole = {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in tables.items()}
     return whole.get(None, whole)
 

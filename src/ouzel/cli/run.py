@@ -22,6 +22,7 @@ from ouzel.cli.on_spark import on_spark
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import Format, Results
 from ouzel.cli.sources import Inputs, find_sources
+from ouzel.runtime.calls import interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -96,13 +97,13 @@ def _here(job: Job) -> Ran:
             if not all(results.rows.values()):
                 watch.look_at(table)
             with _patience(quiet):
-                session.push(table)
+                interruptible(session.push, table)
                 if earliest_later is not None:
-                    results.write(_asked(session.advance(earliest_later - 1), schemas))
+                    results.write(_asked(interruptible(session.advance, earliest_later - 1), schemas))
             progress.more(table.num_rows, counted(sum(results.rows.values()), what))
         if session is not None:
             with _patience(quiet):
-                results.write(_asked(session.finish(), schemas))
+                results.write(_asked(interruptible(session.finish), schemas))
             progress.more(0, counted(sum(results.rows.values()), what))
     for reason in () if quiet else watch.reasons(name for name, rows in results.rows.items() if not rows):
         caution(reason)

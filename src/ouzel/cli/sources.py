@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ouzel.errors import InputError
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.inputs import SUFFIXES, as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
 from ouzel.runtime.unreadable import unreadable
@@ -205,5 +206,5 @@ class Inputs:
 
 def _readable(schema: pa.Schema, time: str, time_type: pa.DataType | None) -> pa.Schema:
     """The columns of a file as its pieces have them once their times are read."""
-    plain = with_readable_time(as_table(schema.empty_table()), time).schema
+    plain = with_readable_time(as_table(empty_table(schema)), time).schema
     return plain if time_type is None else plain.set(plain.get_field_index(time), pa.field(time, time_type))

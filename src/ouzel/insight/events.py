@@ -39,7 +39,7 @@ from ouzel.runtime.match_transform import Matches, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import deciding_columns, stream_order
 from ouzel.runtime.values import Column, compare, one_array, to_engine
-from ouzel.runtime.vectors import constant, holds
+from ouzel.runtime.vectors import any_holds, constant
 
 # The places in stream order of the events bound to each positive component begun so far, in pattern order.
 Run = tuple[tuple[int, ...], ...]
@@ -200,7 +200,7 @@ def _is_of_later_events(conjunct: Conjunct) -> bool:
 def _all_hold(frame: EventFrame, conjuncts: Sequence[Conjunct]) -> np.ndarray:
     passing = np.ones(frame.rows, bool)
     for conjunct in conjuncts:
-        passing &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
+        passing &= any_holds(conjunct.comparisons, frame)
     return passing
 
 
@@ -294,7 +294,7 @@ def conjunct_holds(
     result = np.ones(len(candidates), bool)
     for iteration in iterations(conjunct, bound, component):
         frame = RunFrame(events, bound, component, candidates, iteration)
-        result &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
+        result &= any_holds(conjunct.comparisons, frame)
     return result
 
 

@@ -27,7 +27,7 @@ from ouzel.plan.expressions import attribute_of, walk
 from ouzel.plan.render import render, render_conjunct
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.values import from_engine
-from ouzel.runtime.vectors import evaluate, holds
+from ouzel.runtime.vectors import any_holds, evaluate
 
 EXAMPLES_MAX = 3
 EVENTS_SHOWN = 4
@@ -189,7 +189,7 @@ class Words:
         assert not conjunct_holds(self._events, conjunct, bound, component, candidate)[0]
         for iteration in iterations(conjunct, bound, component):
             frame = RunFrame(self._events, bound, component, candidate, iteration)
-            if any(holds(comparison, frame)[0] for comparison in conjunct.comparisons):
+            if any_holds(conjunct.comparisons, frame)[0]:
                 continue
             seen: dict[str, str] = {}
             for comparison in conjunct.comparisons:

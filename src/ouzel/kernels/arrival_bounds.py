@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from ouzel.kernels.arrival_queues import largest_kept
 from ouzel.kernels.arrival_tables import ENTRY, ByEdge, Link, Queue
+from ouzel.kernels.jit import helper
 
 _SOURCE, _WORTH = int(ByEdge.SOURCE), int(ByEdge.WORTH)
 _ABOVE = int(Link.ABOVE)
@@ -14,7 +13,7 @@ _NEWEST, _OLDEST = int(Queue.NEWEST), int(Queue.OLDEST)
 _RISING, _FALLING = 1, 2
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _piece(curves, curve, ticks):
     low = curves.first_piece[curve]
     high = curves.first_piece[curve + 1]
@@ -27,7 +26,7 @@ def _piece(curves, curve, ticks):
     return low
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def value_at(curves, curve, ticks):
     piece = _piece(curves, curve, ticks)
     coefficients = curves.coefficients
@@ -40,7 +39,7 @@ def value_at(curves, curve, ticks):
     return min(max(value, 0.0), 1.0)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def upper_bound(tables, state, instances, base, place, slot, oldest):
     """v of AYAC 5.1: for each edge the largest bound in the queue before, times the best worth of the edge.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from ouzel.kernels.arrival_queues import last_before
 from ouzel.kernels.arrival_tables import Link, Queue
 from ouzel.kernels.arrival_tests import is_forbidden, tests_pass
+from ouzel.kernels.jit import helper
 
 _BELOW = int(Link.BELOW)
 _NEWEST = int(Queue.NEWEST)
 _UNSET = -2
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
     """Whether a path exists that binds what `chosen` binds and more, whatever its worth.
 
@@ -74,7 +73,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
             entering = False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _adds_and_stands(tables, state, instances, base, oldest, window_start):
     """Whether what was tried binds more than the path, and no negative forbids it."""
     more = False

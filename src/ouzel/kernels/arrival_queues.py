@@ -7,9 +7,8 @@ stand in a queue of falling maxima.
 
 from __future__ import annotations
 
-from numba import njit
-
 from ouzel.kernels.arrival_tables import Link, Queue
+from ouzel.kernels.jit import helper
 
 _BELOW, _ABOVE, _JUMP, _SPAN = int(Link.BELOW), int(Link.ABOVE), int(Link.JUMP), int(Link.SPAN)
 _KEPT, _OLDER, _NEWER = int(Link.KEPT), int(Link.OLDER), int(Link.NEWER)
@@ -17,7 +16,7 @@ _NEWEST, _OLDEST = int(Queue.NEWEST), int(Queue.OLDEST)
 _MAXIMUM, _LAST_MAXIMUM = int(Queue.MAXIMUM), int(Queue.LAST_MAXIMUM)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def push(links, queues, own, slot):
     """Put an instance at the end of its queue; gives the one before it.
 
@@ -42,7 +41,7 @@ def push(links, queues, own, slot):
     return below
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def keep(links, queues, upper, own, slot):
     """Put an arrival into the queue of falling maxima: those before it that are no larger will never matter again."""
     node = queues[own, _LAST_MAXIMUM]
@@ -56,7 +55,7 @@ def keep(links, queues, upper, own, slot):
     queues[own, _LAST_MAXIMUM] = slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def largest_kept(links, queues, own, oldest):
     """The live kept arrival of a queue with the largest bound, in amortised constant time (AYAC 5.1); -1 if none."""
     node = queues[own, _MAXIMUM]
@@ -72,13 +71,13 @@ def largest_kept(links, queues, own, oldest):
     return node
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def next_kept(links, node):
     below = links[node, _BELOW]
     return links[below, _KEPT] if below >= 0 else -1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def last_before(end, links, node, oldest, moment):
     """The newest instance of a queue, from `node` down, that ends before a moment; below `oldest` if there is none."""
     while node >= oldest and end[node] >= moment:

@@ -5,13 +5,12 @@ An edge is followed only where its worth so far, times the bound of what lies be
 
 from __future__ import annotations
 
-from numba import njit
-
 from ouzel.kernels.arrival_bounds import value_at
 from ouzel.kernels.arrival_fuller import is_part_of_fuller
 from ouzel.kernels.arrival_queues import largest_kept, last_before, next_kept
 from ouzel.kernels.arrival_tables import ENTRY, SLACK, ByEdge, ByNegative, Counter, Link, Queue
 from ouzel.kernels.arrival_tests import is_forbidden, tests_pass
+from ouzel.kernels.jit import helper
 from ouzel.kernels.stack_tables import Status
 
 _SOURCE, _WORTH, _OTHER = int(ByEdge.SOURCE), int(ByEdge.WORTH), int(ByEdge.OTHER)
@@ -25,7 +24,7 @@ _DONE, _OUTPUT_FULL, _MATCH_LIMIT = int(Status.DONE), int(Status.OUTPUT_FULL), i
 _UNSET = -2
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def search(tables, state, instances, slot, base, oldest, window_start, output):
     """All paths that end with an instance of the last component (AYAC 4.2), or none where there is no room for all."""
     start = instances.start
@@ -171,7 +170,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _late_forbidden(tables, state, instances, level, base, oldest, window_start):
     """Negatives whose tests look at components before their interval, once all of the path is known."""
     for depth in range(level + 1):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.arrival_queues import last_before
 from ouzel.kernels.arrival_tables import ALWAYS, ByNegative, ByTest, Link, Queue
+from ouzel.kernels.jit import helper
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.stack_tables import EVERY_KEY
 
@@ -17,7 +17,7 @@ _BELOW = int(Link.BELOW)
 _NEWEST = int(Queue.NEWEST)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def tests_pass(tables, state, instances, first, last):
     """Whether tests hold, each in the form for what is missing."""
     for test in range(first, last):
@@ -31,7 +31,7 @@ def tests_pass(tables, state, instances, first, last):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _forbids_in(tables, state, instances, component, own, oldest, after, before):
     end = instances.end
     first = tables.by_negative[component, _FIRST_TEST]
@@ -46,7 +46,7 @@ def _forbids_in(tables, state, instances, component, own, oldest, after, before)
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def is_forbidden(tables, state, instances, component, base, oldest, after, before):
     """Whether an instance of a negative component lies wholly between two moments and passes its tests."""
     if _forbids_in(tables, state, instances, component, base + component, oldest, after, before):

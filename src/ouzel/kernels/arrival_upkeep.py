@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.arrival_tables import ArrivalState, Counter, Link, Queue
+from ouzel.kernels.jit import kernel
 
 _SPAN = int(Link.SPAN)
 _ABOVE, _OLDER, _NEWER = int(Link.ABOVE), int(Link.OLDER), int(Link.NEWER)
@@ -20,7 +20,7 @@ def rebase(state: ArrivalState, dead: int, used: int) -> None:
     state.counters[Counter.OLDEST] = max(0, int(state.counters[Counter.OLDEST]) - dead)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _rebase(queues, links, dead, used):
     for own in range(queues.shape[0]):
         node = queues[own, _OLDEST]

@@ -9,13 +9,14 @@ their own, `arrival_*.py`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.arrival_bounds import upper_bound
 from ouzel.kernels.arrival_queues import keep, push
 from ouzel.kernels.arrival_search import search
 from ouzel.kernels.arrival_tables import SLACK, ArrivalOutput, ArrivalState, ArrivalTables, Counter, Link, grown
-from ouzel.kernels.stack_tables import Instances, Status
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.stack_tables import NO_LIMIT, Instances, Status
 
 _KEPT = int(Link.KEPT)
 _OLDEST_ALIVE, _INSTANCES = int(Counter.OLDEST), int(Counter.INSTANCES)
@@ -30,17 +31,24 @@ def scan(
     first: int,
     last: int,
     output: ArrivalOutput,
+    *,
+    matches_max: int = NO_LIMIT,
 ) -> tuple[Status, int, ArrivalOutput]:
-    """Take in the instances from `first` up to `last`; gives how it ended, where, and the output with its matches."""
+    """Take in the instances from `first` up to `last`; gives how it ended, where, and the output with its matches.
+
+    OUTPUT_FULL: there are more than `matches_max` of them.
+    """
     position = first
+    pieces = Pieces(last)
     while True:
-        status, position = _scan(tables, state, instances, position, last, output)
-        if status != _OUTPUT_FULL:
+        status, position = _scan(tables, state, instances, position, pieces.end(position), output)
+        if status == _OUTPUT_FULL and len(output.worth) <= matches_max:
+            output = grown(tables, output)
+        elif status != _DONE or position == last:
             return Status(status), position, output
-        output = grown(tables, output)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, first, last, output):
     end = instances.end
     links = state.links
@@ -87,7 +95,7 @@ def _scan(tables, state, instances, first, last, output):
     return status, slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _window_start(now, window):
     """The earliest start that is still within the window of a match that ends now."""
     lowest = np.int64(-(2**63)) + 1

@@ -9,9 +9,8 @@ middle of a moment, nothing of that moment has happened.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from ouzel.kernels.cayuga_lists import link, sweep, unlink
+from ouzel.kernels.cayuga_lists import keep_distinct, link, sweep, unlink
 from ouzel.kernels.cayuga_programs import apart, filter_mask, mixed, programs_hold, run, static_holds, takes
 from ouzel.kernels.cayuga_tables import (
     Conjunct,
@@ -27,6 +26,7 @@ from ouzel.kernels.cayuga_tables import (
     Time,
     Wait,
 )
+from ouzel.kernels.jit import helper, kernel
 
 _SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
 _SLOT = int(Node.SLOT)
@@ -112,7 +112,7 @@ _SIXTY_THREE = np.uint64(63)
 # ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def fire(automata, state, events, results, slot, instance, event, entry, made):
     """Send a copy of an instance, with the event, along the edge of an entry. Gives a status and how many were made."""
     counters = state.counters
@@ -174,6 +174,9 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             registers.floats[place, k] = state.registers.floats[instance, k]
             registers.nulls[place, k] = state.registers.nulls[instance, k]
     slots[place, slot] = event
+    if automata.content_lane >= 0:
+        for k in range(slot + 1, slots.shape[1]):
+            slots[place, k] = 0
     if carries:
         edges, edge = automata.edges, automata.fr_entries[entry, _EDGE]
         row = automata.conjuncts[automata.fr_entries[entry, _CONJUNCT] >> _FLAG_BITS, _PARAMETER_ROW]
@@ -181,13 +184,15 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             register = automata.registers[k, 0]
             program = automata.registers[k, 1]
             run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
-            registers.ints[place, register] = state.values.ints[0]
-            registers.floats[place, register] = state.values.floats[0]
+            # What the other kind has there is left over from another program.
+            is_float = automata.registers[k, 2] != 0
+            registers.ints[place, register] = 0 if is_float else state.values.ints[0]
+            registers.floats[place, register] = state.values.floats[0] if is_float else 0.0
             registers.nulls[place, register] = state.values.nulls[0]
     return _DONE, made
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def candidates(automata, events, event, row):
     """The entries of a signature whose values the event has."""
     signatures = automata.signatures
@@ -224,7 +229,7 @@ def candidates(automata, events, event, row):
     return np.int32(0), np.int32(0)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def entry_holds(automata, events, event, entry):
     """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
     entries = automata.fr_entries
@@ -247,7 +252,7 @@ def entry_holds(automata, events, event, entry):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def gate_bits(automata, events, event):
     """The bits by which an event passes gates, in two words. Every event passes a gate that has all bits."""
     bits, other_bits = _ONE, _NO_BITS
@@ -263,7 +268,7 @@ def gate_bits(automata, events, event):
     return bits, other_bits
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def leave(automata, state, events, results, node, instance, event, bits, other_bits, duration, made):
     """Try all edges out of a node, through the FR index where there are many."""
     counters = state.counters
@@ -308,7 +313,7 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
 # ── Events ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _read(automata, state, events, results, event, moment, taken, made):
     """One event: new instances at the start, then the instances that it may affect, list by list."""
     counters, links, places = state.counters, state.links, state.places
@@ -409,7 +414,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
     return _DONE, taken, made
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _go_round(automata, state, events, instance, event):
     """Give an instance the event of one round more."""
     times = state.times
@@ -421,7 +426,7 @@ def _go_round(automata, state, events, instance, event):
     state.counters[_CREATED] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def advance(automata, state, events, first, last, results, moment):
     """Read events from `first` on. Gives where it stopped, the status, and the number of the last moment."""
     position = first
@@ -452,6 +457,8 @@ def advance(automata, state, events, first, last, results, moment):
                 head = state.links[state.links[k, _TAKEN], _MEMBER_HEAD]
                 state.members[head, 1] = max(state.members[head, 1], np.int32(-1))
             return position, status, moment
+        if automata.content_lane >= 0 and made > 1:
+            made = keep_distinct(state, events, automata.content_lane, made)
         for k in range(made):
             link(automata, state, events, state.links[k, _MADE])
         for k in range(taken):

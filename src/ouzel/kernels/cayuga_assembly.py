@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words
@@ -34,6 +33,7 @@ from ouzel.kernels.cayuga_tables import (
     Wait,
     aligned,
 )
+from ouzel.kernels.jit import kernel
 
 _GREATEST = int(Conjunct.GREATEST)
 _ATOM_FIRST = int(Conjunct.ATOM_FIRST)
@@ -78,7 +78,7 @@ def _conjunct_blocks(
     return blocks
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
     """Write all atoms of conjuncts from row `used` on; gives the row after the last one."""
     for k in range(len(rows)):
@@ -94,7 +94,7 @@ def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
     return used
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def _write_column(table, column, places, rows, values):
     for k in range(len(rows)):
         table[places[k], column] = values[rows[k]]
@@ -146,10 +146,8 @@ def assembled(
     leading = _Leading(target, conjuncts.first, registers[0])
     lane_count = 1 + max((atom.lane for block in edge_blocks for atom in block.columns.atoms), default=-1)
     is_gate_lane = np.zeros(lane_count, bool)
-    atoms, entries, values = _predicates(
-        conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, leading, gates, is_gate_lane
-    )
-    bits, found = fr_table(fr, values)
+    atoms, entries = _predicates(conjuncts, edge_blocks, wait_blocks, fr.entry_of, known, leading, gates, is_gate_lane)
+    bits, found = fr_table(fr)
     life = np.full(wait_count, INT64_MIN, np.int64)
     _lives(edge_first, target, conjuncts.first, conjuncts.table, edge_count, wait, np.empty(count, np.int64), life)
     nodes = np.zeros((count + 1, len(Node)), np.int32)
@@ -285,9 +283,9 @@ def _predicates(
     leading: _Leading,
     gates: Words,
     is_gate_lane: NDArray[np.bool_],
-) -> tuple[Ints, Ints, Ints]:
-    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for; these
-    entries; and the values that the index finds them by."""
+) -> tuple[Ints, Ints]:
+    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for; and
+    these entries."""
     edge_places = conjuncts.of_block[: len(edge_blocks)]
     wait_places = conjuncts.of_block[len(edge_blocks) :]
     room = sum(_rest_max(b.columns, b.rows) for b in edge_blocks)
@@ -295,20 +293,19 @@ def _predicates(
     # Rows that nothing is written to take no memory.
     atoms = np.empty((room, 4), np.int64)
     entries = aligned(len(entry_of), len(Entry))
-    values = np.zeros((len(entry_of), 2), np.int64)
     used = 0
     for block, mine in zip(edge_blocks, edge_places, strict=True):
         columns = block.columns
         is_plain = not columns.programs and columns.least is None and columns.greatest is None
         used = write_entries(
-            entries, values, gates, is_gate_lane, entry_of, mine, block.rows, block.owners, *known, *columns.table,
+            entries, gates, is_gate_lane, entry_of, mine, block.rows, block.owners, *known, *columns.table,
             conjuncts.table, atoms, used, is_plain, *leading,
         )  # fmt: skip
     for block, mine in zip(wait_blocks, wait_places, strict=True):
         if block.columns.atoms:
             table = block.columns.table
             used = _write_atoms(conjuncts.table, atoms, used, mine, block.rows, table.atoms, table.counts)
-    return atoms[:used], entries, values
+    return atoms[:used], entries
 
 
 def _rest_max(columns: ConjunctColumns, rows: NDArray[np.int32]) -> int:
@@ -339,7 +336,7 @@ def _registers(
     return first, table
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def _lives(edge_first, target, conjunct_first, conjuncts, edge_count, wait, node_life, life):
     """How long an instance may last at each node, and so in each wait, and still lead to a result.
 

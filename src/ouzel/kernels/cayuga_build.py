@@ -1,7 +1,8 @@
 """Building merged automata out of columns: one row a query, so that 400,000 queries are a few array operations.
 
 A *pattern* of nodes and edges is the same for all queries of a template; only constants differ, and they are columns.
-Two nodes are merged if everything that leads to them is equal (CESAR, Definition 2), which a hash of 128 bits decides.
+Two nodes are merged if everything that leads to them is equal (CESAR, Definition 2): all of it is written out in words,
+and the words are compared.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.cayuga_assembly import MergedEdges, Owners, assembled
 from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, PatternColumns, Words, mix, order_of
 from ouzel.kernels.cayuga_indexes import find_words
-from ouzel.kernels.cayuga_tables import Automata, ProgramTable
+from ouzel.kernels.cayuga_tables import INT64_MAX, INT64_MIN, Automata, ProgramTable
+from ouzel.kernels.jit import helper, kernel
 
-_SEEDS = (np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344))
+_SEED = np.uint64(0x243F6A8885A308D3)
+# So many rules are written out at once.
+_ROWS_AT_ONCE = 1 << 15
+# The bits of a rule's hash that are used. With fewer bits, building is slower and gives the same automata.
+HASH_BITS = 2**64 - 1
 
 
 class Built(NamedTuple):
@@ -35,260 +40,337 @@ def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: 
     return Built(assembled(patterns, programs, owners, edges, count), node_of)
 
 
-# ── Merging ────────────────────────────────────────────────────────────────────────────────────────
+# ── Rules in words ─────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True)
-def _fold_atoms(words, atoms, counts):
-    """Add the hashes of a conjunct's atoms: a sum, since the order of atoms says nothing."""
-    for row in range(words.shape[1]):
-        for atom in range(counts[row]):
-            for k in range(2):
-                word = mix(mix(_SEEDS[k], atoms[row, atom, 0]), atoms[row, atom, 1])
-                if atoms[row, atom, 1] != atoms[row, atom, 2]:
-                    word = mix(word, atoms[row, atom, 2])
-                words[k, row] += word
-
-
-@njit(cache=True)
-def _fold_values(words, values):
-    """Fold a column into hashes; a column of one value is the same for all."""
+@kernel(allocates=True)
+def _append(words, last, values):
+    """Append a column to every row; a column of one value is the same for all."""
     step = 0 if len(values) == 1 else 1
-    for k in range(2):
-        for row in range(words.shape[1]):
-            words[k, row] = mix(words[k, row], values[row * step])
+    for row in range(len(last)):
+        words[last[row]] = values[row * step]
+        last[row] += 1
 
 
-@njit(cache=True)
-def _fold_words(words, others):
-    for k in range(2):
-        for row in range(words.shape[1]):
-            words[k, row] = mix(words[k, row], others[k, row])
+@helper(allocates=True)
+def _append_parameters(words, at, row, ints, floats, nulls):
+    for k in range(ints.shape[1]):
+        words[at] = ints[row, k]
+        words[at + 1] = floats[row, k]
+        words[at + 2] = nulls[row, k]
+        at += 3
+    return at
 
 
-def _fold_one(words: Words, value: int) -> None:
-    _fold_values(words, np.array([value], np.int64))
+@kernel(allocates=True)
+def _append_conjunct(
+    words, last, begin, enabled, atoms, counts, programs, ints, floats, nulls, least, greatest
+):  # fmt: skip
+    """Append a conjunct of a predicate: its atoms in one order, its programs with what they read, its bounds of DUR.
 
-
-def _seeded(count: int) -> Words:
-    return np.repeat(np.array(_SEEDS, np.uint64)[:, None], count, axis=1)
-
-
-def _fold_parameters(words: Words, pattern: PatternColumns) -> None:
-    for k in range(pattern.parameter_ints.shape[1]):
-        _fold_values(words, np.ascontiguousarray(pattern.parameter_ints[:, k]))
-        _fold_values(words, np.ascontiguousarray(pattern.parameter_floats[:, k]).view(np.int64))
-        _fold_values(words, pattern.parameter_nulls[:, k].astype(np.int64))
-
-
-def _conjunct_words(conjunct: ConjunctColumns, pattern: PatternColumns) -> Words:
-    words = np.zeros((2, pattern.count), np.uint64)
-    if conjunct.atoms:
-        table = conjunct.table
-        _fold_atoms(words, table.atoms, table.counts)
-    for program in conjunct.programs:
-        # Zero folded into zero is zero: the first program would count as none.
-        _fold_one(words, program + 1)
-    if conjunct.programs:
-        _fold_parameters(words, pattern)
-    for bound in (conjunct.least, conjunct.greatest):
-        if bound is None:
-            _fold_one(words, 1)
-        else:
-            _fold_values(words, np.ascontiguousarray(bound))
-    if conjunct.enabled is not None:
-        words[:, ~conjunct.enabled] = 0
-    return words
-
-
-def _predicate_words(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns) -> Words:
-    words = _seeded(pattern.count)
-    for conjunct in conjuncts:
-        _fold_words(words, _conjunct_words(conjunct, pattern))
-    return words
-
-
-def _place_words(pattern: PatternColumns, found: Words, waits: Words) -> None:
-    """For every place but the start: what leads to it and how it waits, and how it waits alone, by query."""
-    by_place = [_seeded(pattern.count)]
-    for place in range(1, len(pattern.nodes)):
-        node = pattern.nodes[place]
-        words = _predicate_words(node.conjuncts, pattern)
-        _fold_one(words, 4 * node.slot + 2 * node.stays + (place == len(pattern.nodes) - 1))
-        for part in node.key or (-1,):
-            _fold_one(words, part)
-        mine = slice((place - 1) * pattern.count, place * pattern.count)
-        waits[:, mine] = words
-        for edge in pattern.edges:
-            if edge.target == place:
-                label = _predicate_words(edge.conjuncts, pattern)
-                for register in edge.registers:
-                    for part in register:
-                        _fold_one(label, int(part))
-                if edge.registers:
-                    _fold_parameters(label, pattern)
-                _fold_words(words, label)
-                if edge.source == place:
-                    _fold_one(words, 7)
-                else:
-                    _fold_words(words, by_place[edge.source])
-        by_place.append(words)
-        found[:, mine] = words
-
-
-@njit(cache=True)
-def _number_waits(words, chosen, final, table, numbers, wait, firsts):
-    """Number waits from 1 on, in the order of nodes, by their hashes; gives how many there are with the start's."""
-    mask = np.uint64(len(table) - 1)
-    count = 1
-    for node in range(len(final)):
-        if final[node]:
-            wait[node] = -1
+    Every list is preceded by its length, so that no two conjuncts have the same words.
+    """
+    for k in range(len(last)):
+        row = begin + k
+        at = last[k]
+        if len(enabled) and not enabled[row]:
+            words[at] = -1
+            last[k] = at + 1
             continue
-        word = words[0, chosen[node]] | np.uint64(1)
+        count = counts[row] if len(counts) else 0
+        words[at] = count
+        at += 1
+        for atom in range(count):
+            code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
+            # The order of atoms says nothing.
+            place = at + 3 * atom
+            while place > at and (code, low, high) < (words[place - 3], words[place - 2], words[place - 1]):
+                words[place], words[place + 1], words[place + 2] = words[place - 3], words[place - 2], words[place - 1]
+                place -= 3
+            words[place], words[place + 1], words[place + 2] = code, low, high
+        at += 3 * count
+        words[at] = len(programs)
+        at += 1
+        for program in programs:
+            words[at] = program
+            at += 1
+        if len(programs):
+            at = _append_parameters(words, at, row, ints, floats, nulls)
+        words[at] = least[row * (len(least) > 1)]
+        words[at + 1] = greatest[row * (len(greatest) > 1)]
+        last[k] = at + 2
+
+
+@kernel(allocates=True)
+def _append_all_parameters(words, last, begin, ints, floats, nulls):
+    for k in range(len(last)):
+        last[k] = _append_parameters(words, last[k], begin + k, ints, floats, nulls)
+
+
+class _Page:
+    """Room for the rules of some queries of a pattern: all that they say of one place, in words."""
+
+    def __init__(self, pattern: PatternColumns, begin: int, end: int, width: int) -> None:
+        self._begin = begin
+        self._pattern = pattern
+        floats = np.ascontiguousarray(pattern.parameter_floats).view(np.int64)
+        self._parameters = np.ascontiguousarray(pattern.parameter_ints), floats, pattern.parameter_nulls
+        self.words = np.empty((end - begin) * width, np.int64)
+        self.first = np.arange(end - begin, dtype=np.int64) * width
+        self.last = self.first.copy()
+
+    def values(self, values: NDArray[np.integer]) -> None:
+        _append(self.words, self.last, np.ascontiguousarray(values, np.int64))
+
+    def one(self, *values: int) -> None:
+        for value in values:
+            self.values(np.array([value]))
+
+    def conjuncts(self, conjuncts: Sequence[ConjunctColumns]) -> None:
+        self.one(len(conjuncts))
+        for conjunct in conjuncts:
+            table = conjunct.table
+            _append_conjunct(
+                self.words,
+                self.last,
+                self._begin,
+                np.empty(0, bool) if conjunct.enabled is None else conjunct.enabled,
+                table.atoms,
+                table.counts,
+                np.array(conjunct.programs, np.int64),
+                *self._parameters,
+                _bounds(conjunct.least, INT64_MIN),
+                _bounds(conjunct.greatest, INT64_MAX),
+            )
+
+    def registers(self, registers: Sequence[tuple[int, int, bool]]) -> None:
+        self.one(len(registers), *(int(part) for register in registers for part in register))
+        if registers:
+            _append_all_parameters(self.words, self.last, self._begin, *self._parameters)
+
+
+def _bounds(bounds: Ints | None, none: int) -> Ints:
+    return np.array([none], np.int64) if bounds is None else np.ascontiguousarray(bounds)
+
+
+def _width(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns) -> int:
+    """How many words conjuncts take at most."""
+    parameters = 3 * pattern.parameter_ints.shape[1]
+    atoms = sum(one.table.atoms.size // max(1, len(one.table.counts)) for one in conjuncts)
+    return int(1 + atoms + sum(4 + len(one.programs) + parameters for one in conjuncts))
+
+
+# ── Equal rules ────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(allocates=True)
+def _hash(words, first, last):
+    word = _SEED
+    for k in range(first, last):
+        word = mix(word, words[k])
+    return word
+
+
+@helper(allocates=True)
+def _is_same(words, first, last, others, other_first, other_last):
+    if last - first != other_last - other_first:
+        return False
+    k = 0
+    while k < last - first and words[first + k] == others[other_first + k]:
+        k += 1
+    return k == last - first
+
+
+@kernel(allocates=True)
+def _number(words, first, last, known, ends, hashes, table, count, bits, numbers, fresh):
+    """Number rules: equal ones have one number. Gives how many are known now; `fresh` has the rows of the new ones."""
+    mask = np.uint64(len(table) - 1)
+    made = 0
+    for row in range(len(first)):
+        word = _hash(words, first[row], last[row]) & bits
         place = word & mask
-        while table[place] != 0 and table[place] != word:
+        while table[place] >= 0:
+            other = table[place]
+            if hashes[other] == word and _is_same(words, first[row], last[row], known, ends[other], ends[other + 1]):
+                break
             place = (place + np.uint64(1)) & mask
-        if table[place] == 0:
-            table[place] = word
-            numbers[place] = count
-            firsts[count] = node
+        if table[place] < 0:
+            table[place] = count
+            hashes[count] = word
+            end = ends[count]
+            for k in range(first[row], last[row]):
+                known[end] = words[k]
+                end += 1
             count += 1
-        elif words[1, chosen[firsts[numbers[place]]]] != words[1, chosen[node]]:
-            return -1
-        wait[node] = numbers[place]
+            ends[count] = end
+            fresh[made] = row
+            made += 1
+        numbers[row] = table[place]
     return count
 
 
-def _waits(words: Words | None, chosen: Ints, final: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """How each node waits, and for each wait a node that waits so. Without hashes no two wait alike."""
-    total = len(final)
-    if words is None:
-        waiting = np.flatnonzero(~final).astype(np.int32)
-        wait = np.full(total, -1, np.int32)
-        wait[waiting] = np.arange(1, len(waiting) + 1, dtype=np.int32)
-        return wait, np.concatenate([np.zeros(1, np.int32), waiting])
-    places = 1 << max(4, 2 * total).bit_length()
-    wait, firsts = np.empty(total, np.int32), np.zeros(total + 1, np.int32)
-    count = _number_waits(words, chosen, final, np.zeros(places, np.uint64), np.zeros(places, np.int32), wait, firsts)
-    assert count > 0, "two different filter predicates have one hash"
-    return wait, firsts[:count]
+@kernel(allocates=True)
+def _put_again(hashes, count, table):
+    mask = np.uint64(len(table) - 1)
+    for number in range(count):
+        place = hashes[number] & mask
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = number
 
 
-@njit(cache=True)
-def _grouped(order, first, second, group, representative):
-    """Which of the things with equal hashes each is one of, and the first of them, in the order of these; gives how
-    many groups there are."""
-    begin = 0
-    while begin < len(order):
-        least = order[begin]
-        end = begin + 1
-        while end < len(order) and first[order[end]] == first[order[begin]]:
-            if second[order[end]] != second[order[begin]]:
-                return -1
-            least = min(least, order[end])
-            end += 1
-        for k in range(begin, end):
-            group[order[k]] = least
-        begin = end
-    groups = 0
-    for k in range(len(group)):
-        if group[k] == k:
-            representative[groups] = k
-            group[k] = groups
-            groups += 1
-        else:
-            group[k] = group[group[k]]
-    return groups
+class _Rules:
+    """Rules that were met, each with a number of its own. A hash finds them; their words decide."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._words = np.empty(1024, np.int64)
+        self._ends = np.zeros(65, np.int64)
+        self._hashes = np.empty(64, np.uint64)
+        self._table = np.full(256, -1, np.int64)
+
+    def number(self, page: _Page) -> tuple[Ints, Ints]:
+        """The numbers of some rules, and the rows of those that were not met before."""
+        rows = len(page.first)
+        before = self.count
+        room = int(self._ends[before]) + int((page.last - page.first).sum())
+        self._words = _with_room(self._words, room)
+        self._ends = _with_room(self._ends, before + rows + 1)
+        self._hashes = _with_room(self._hashes, before + rows)
+        if len(self._table) < 2 * (before + rows):
+            self._table = np.full(1 << (2 * (before + rows)).bit_length(), -1, np.int64)
+            _put_again(self._hashes, before, self._table)
+        numbers, fresh = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self.count = _number(
+            page.words, page.first, page.last, self._words, self._ends, self._hashes, self._table, before,
+            np.uint64(HASH_BITS), numbers, fresh,
+        )  # fmt: skip
+        return numbers, fresh[: self.count - before]
+
+
+def _with_room(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
+    if len(array) >= size:
+        return array
+    grown = np.zeros(max(size, 2 * len(array)), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+class _Numbers(NamedTuple):
+    """Of one place of a pattern: which rule each query has, how it waits, and the rows whose rules are new."""
+
+    rule: Ints
+    wait: Ints
+    fresh: Ints
+
+
+def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], rules: _Rules, waits: _Rules) -> _Numbers:
+    """Number what leads to a place and how it waits. Nodes of earlier places are known."""
+    node = pattern.nodes[place]
+    edges = [edge for edge in pattern.edges if edge.target == place]
+    wait_width = 6 + _width(node.conjuncts, pattern)
+    width = 2 + sum(2 + _width(edge.conjuncts, pattern) for edge in edges)
+    width += sum(3 * (len(edge.registers) + pattern.parameter_ints.shape[1]) for edge in edges)
+    found = []
+    for begin in range(0, pattern.count, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, pattern.count)
+        page = _Page(pattern, begin, end, wait_width)
+        page.one(node.slot, node.stays, place == len(pattern.nodes) - 1)
+        page.one(*(node.key or (-1, -1, -1)))
+        page.conjuncts(node.conjuncts)
+        wait, _ = waits.number(page)
+        page = _Page(pattern, begin, end, width)
+        page.values(wait)
+        page.one(len(edges))
+        for edge in edges:
+            page.values(np.array([-1]) if edge.source == place else node_of[edge.source, begin:end])
+            page.conjuncts(edge.conjuncts)
+            page.registers(edge.registers)
+        rule, fresh = rules.number(page)
+        found.append(_Numbers(rule, wait, fresh + begin))
+    return _Numbers(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+# ── Nodes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@kernel(allocates=True)
+def _in_order_of_nodes(given, numbers, wait, firsts):
+    """Number waits from 1 on, in the order of nodes; gives how many there are with the start's. -1: no wait."""
+    count = 1
+    for node in range(len(given)):
+        wait[node] = -1
+        if given[node] >= 0:
+            if numbers[given[node]] == 0:
+                numbers[given[node]] = count
+                firsts[count] = node
+                count += 1
+            wait[node] = numbers[given[node]]
+    return count
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
-    """The node of every place and query, and for each node a query that it is built from."""
-    begins = np.cumsum([0, *((len(p.nodes) - 1) * p.count for p in patterns)])
-    total = int(begins[-1])
-    group = representative = np.arange(total)
-    wait_words = None
-    if merge and total:
-        words, wait_words = np.empty((2, total), np.uint64), np.empty((2, total), np.uint64)
-        for pattern, begin, end in zip(patterns, begins[:-1], begins[1:], strict=True):
-            _place_words(pattern, words[:, begin:end], wait_words[:, begin:end])
-        group, representative = np.empty(total, np.int64), np.empty(total, np.int64)
-        groups = _grouped(order_of(words[0]), words[0], words[1], group, representative)
-        assert groups > 0, "two different automata have one hash"
-        representative = representative[:groups]
-    number, numbered = _numbered(patterns, begins, group, representative)
-    node_of = []
-    for pattern, begin, end in zip(patterns, begins[:-1], begins[1:], strict=True):
-        nodes = np.zeros((len(pattern.nodes), pattern.count), np.int32)
-        nodes[1:] = number[group[begin:end]].reshape(len(pattern.nodes) - 1, pattern.count)
-        node_of.append(nodes)
-    last = np.array([len(p.nodes) - 1 for p in patterns], np.int32)
-    final = numbered.place == last[numbered.pattern]
-    wait, firsts = _waits(wait_words, numbered.chosen, final)
-    return node_of, Owners(numbered.pattern, numbered.place, numbered.row, wait, firsts)
+    """The node of every place and query, and for each node a query that it is built from.
 
-
-class _Numbered(NamedTuple):
-    """What nodes are built from, in their order."""
-
-    chosen: Ints  # a place of a query, among those of all patterns
-    pattern: NDArray[np.int32]
-    place: NDArray[np.int32]
-    row: NDArray[np.int32]
-
-
-def _numbered(
-    patterns: Sequence[PatternColumns], begins: Ints, group: Ints, representative: Ints
-) -> tuple[NDArray[np.int32], _Numbered]:
-    """Numbers of nodes from the start outwards, so that edges lead upwards, and the nodes in that order.
-
-    Nodes that one event reaches together stand together: at first those whose edges have the same key in the FR index,
-    then the children of one node. Memory is read in stretches so.
+    Nodes are numbered from the start outwards, so that edges lead upwards. Nodes that one event reaches together stand
+    together: at first those whose edges have the same key in the FR index, then the children of one node. Memory is
+    read in stretches so.
     """
-    number = np.zeros(len(representative), np.int32)
-    parts: list[_Numbered] = []
-    following = 1
+    node_of = [np.zeros((len(pattern.nodes), pattern.count), np.int32) for pattern in patterns]
+    waits = _Rules()
+    alone = following = 0
+    owner, place_of, row_of, wait_of = [], [], [], []
     for place in range(1, max((len(p.nodes) for p in patterns), default=0)):
-        mine, near, pattern_of, row_of = [], [], [], []
-        for k, pattern in enumerate(patterns):
-            if place < len(pattern.nodes):
-                begin = begins[k] + (place - 1) * pattern.count
-                first, last = np.searchsorted(representative, [begin, begin + pattern.count])
-                rows = (representative[first:last] - begin).astype(np.int32)
-                mine.append(np.arange(first, last))
-                near.append(_nearness(pattern, place, rows, begins[k], group, number))
-                pattern_of.append(np.full(len(rows), k, np.int32))
-                row_of.append(rows)
+        rules = _Rules()
+        here = [k for k, pattern in enumerate(patterns) if place < len(pattern.nodes) and pattern.count]
+        found = {}
+        for k in here:
+            if merge:
+                found[k] = _numbers(patterns[k], place, node_of[k], rules, waits)
+            else:
+                everyone = np.arange(patterns[k].count)
+                found[k] = _Numbers(rules.count + everyone, alone + everyone, everyone)
+                rules.count += len(everyone)
+                alone += len(everyone)
+        if not here:
+            continue
+        near = [_nearness(patterns[k], place, found[k].fresh, node_of[k]) for k in here]
         order = order_of(np.concatenate(near))
-        at = np.concatenate(mine)[order]
-        number[at] = np.arange(following, following + len(at), dtype=np.int32)
-        following += len(at)
-        chosen = representative[at]
-        place_of = np.full(len(at), place, np.int32)
-        parts.append(_Numbered(chosen, np.concatenate(pattern_of)[order], place_of, np.concatenate(row_of)[order]))
-    if not parts:
-        empty = np.empty(0, np.int32)
-        return number, _Numbered(np.empty(0, np.int64), empty, empty, empty)
-    return number, _Numbered(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(following + 1, following + 1 + len(order))
+        following += len(order)
+        for k in here:
+            node_of[k][place] = number[found[k].rule]
+        owner.append(np.repeat(np.array(here, np.int32), [len(found[k].fresh) for k in here])[order])
+        place_of.append(np.full(len(order), place, np.int32))
+        row_of.append(np.concatenate([found[k].fresh for k in here])[order].astype(np.int32))
+        given = [
+            found[k].wait[found[k].fresh] if place < len(patterns[k].nodes) - 1 else np.full(len(found[k].fresh), -1)
+            for k in here
+        ]
+        wait_of.append(np.concatenate(given)[order])
+    wait, firsts = np.empty(following, np.int32), np.zeros(following + 1, np.int32)
+    known = np.zeros(max(waits.count, alone), np.int32)
+    count = _in_order_of_nodes(_joined(wait_of, np.int64), known, wait, firsts)
+    patterns_of, places_of, rows_of = (_joined(arrays, np.int32) for arrays in (owner, place_of, row_of))
+    return node_of, Owners(patterns_of, places_of, rows_of, wait, firsts[:count])
 
 
-def _nearness(
-    pattern: PatternColumns,
-    place: int,
-    rows: NDArray[np.int32],
-    begin: int,
-    group: Ints,
-    number: NDArray[np.int32],
-) -> Words:
+def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-arg]
+    return np.concatenate([*parts, np.empty(0, dtype)])
+
+
+def _nearness(pattern: PatternColumns, place: int, rows: Ints, node_of: NDArray[np.int32]) -> Words:
     """What is alike for nodes that one event reaches together: the node before, or a key of the FR index."""
     entering = next(edge for edge in pattern.edges if edge.target == place)
     if entering.source:
-        source = begin + (entering.source - 1) * pattern.count
-        return number[group[source + rows]].astype(np.uint64) << np.uint64(32)
+        near: Words = node_of[entering.source, rows].astype(np.uint64) << np.uint64(32)
+        return near
     words = np.zeros(len(rows), np.uint64)
     if entering.conjuncts:
-        unread = np.zeros(len(rows), np.int64)
-        find_words(words, unread, np.zeros(len(rows), np.int32), rows, *entering.conjuncts[0].table)
+        unread, values = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2), np.int64)
+        start = np.zeros(len(rows), np.int32)
+        find_words(words, unread, values, start, rows.astype(np.int32), *entering.conjuncts[0].table)
     return words
 
 

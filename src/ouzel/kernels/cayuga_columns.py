@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from ouzel.kernels.jit import helper, kernel
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -82,8 +84,8 @@ _NUMBERS = types.Array(types.int64, 1, "A", readonly=True)
 _FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
 
 
-@njit(
-    types.void(
+@kernel(
+    signature=types.void(
         types.int64[:, :, ::1],
         types.int32[::1],
         types.int32[::1],
@@ -94,7 +96,7 @@ _FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
         _NUMBERS,
         _FLAGS,
     ),
-    cache=True,
+    allocates=True,
 )
 def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, high, present):
     width = atoms.shape[1]
@@ -120,7 +122,7 @@ def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, hig
             equal[query] = counts[query]
 
 
-@njit(types.void(_NUMBERS, types.int64[::1]), cache=True)
+@kernel(signature=types.void(_NUMBERS, types.int64[::1]), allocates=True)
 def _put_in_order(bits, numbers):
     for k in range(len(bits)):
         number = bits[k]
@@ -183,7 +185,7 @@ class PatternColumns:
     parameter_nulls: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
 
 
-@njit(cache=True)
+@helper(allocates=True)
 def mix(folded, value):
     """A hash of what was folded so far and one more value."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR

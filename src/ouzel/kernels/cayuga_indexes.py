@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.cayuga_columns import ConjunctColumns, Ints, Words, apart, mix, mixed, order_of
 from ouzel.kernels.cayuga_tables import Conjunct, Entry, EntryFlag, Found, aligned
+from ouzel.kernels.jit import helper, kernel
 
 # With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
 FR_EDGES_MIN = 24
@@ -57,7 +57,7 @@ def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
     return first
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def places_of(owners, first):
     """Where things go so that they stand by owner, in the order they have within one."""
     following = first.copy()
@@ -71,22 +71,24 @@ def places_of(owners, first):
 # ── FR ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True)
-def find_words(words, signatures, source, rows, atoms, counts, equal):
+@kernel(allocates=True)
+def find_words(words, signatures, values, source, rows, atoms, counts, equal):
     """What the FR index finds a conjunct of an edge by: its node, which lanes it compares, and their values."""
     for k in range(len(words)):
         row = rows[k]
         keys = equal[row] if len(equal) else 0
         signatures[k] = 0
+        for atom in range(2):
+            values[k, atom] = atoms[row, atom, 1] if atom < keys else 0
         if keys > 0:
             signatures[k] = ((atoms[row, 0, 0] >> 1) + 1) * 65536
         if keys > 1:
             signatures[k] += (atoms[row, 1, 0] >> 1) + 1
         word = mix((np.uint64(source[k]) + np.uint64(1)) * _SECOND_FACTOR, signatures[k])
         if keys > 0:
-            word = mix(word, atoms[row, 0, 1])
+            word = mix(word, values[k, 0])
         if keys > 1:
-            word = mix(word, atoms[row, 1, 1])
+            word = mix(word, values[k, 1])
         words[k] = word
 
 
@@ -97,7 +99,7 @@ class WaitKeys(NamedTuple):
     value: Ints
 
 
-@njit(cache=True)
+@helper(allocates=True)
 def _is_known(atoms, row, atom, keys, lane, value):
     """Whether an event is known to satisfy an atom: the index looked for it, or the wait asks the same."""
     if keys >= 0:
@@ -106,17 +108,17 @@ def _is_known(atoms, row, atom, keys, lane, value):
     return code == 2 * lane and low == high and low == value
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def write_entries(
-    entries, values_found, gates, is_gate_lane, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
+    entries, gates, is_gate_lane, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
     atoms, counts, equal, conjuncts, rest, more, is_plain, target, conjunct_first, register_first,
 ):  # fmt: skip
     """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at.
 
     Atoms that have no place there go to `rest` from row `more` on; gives the row after the last one.
 
-    With them go the values by which the index finds them, and gates: where a node has few edges, a bit for an equality
-    of each of them, if possible another than what the wait asks.
+    With them go gates: where a node has few edges, a bit for an equality of each of them, if possible another than
+    what the wait asks.
     """
     for k in range(len(rows)):
         row, edge = rows[k], edges[k]
@@ -132,8 +134,6 @@ def write_entries(
         entries[entry, _LANES] = 0
         if len(counts):
             keys = min(equal[row], 2) if is_indexed[node] else -1
-            for atom in range(keys):
-                values_found[entry, atom] = atoms[row, atom, 1]
             if keys < 0 and equal[row] > 0:
                 which = int(equal[row] > 1 and atoms[row, 0, 0] == 2 * lane)
                 gate_lane = atoms[row, which, 0] >> 1
@@ -178,6 +178,7 @@ class FrIndex(NamedTuple):
     first_found: int  # the first entry that a hash finds
     words: Words  # of the entries from there on
     which: Ints  # the rows of their signatures
+    values: Ints  # [entry, 2]: what their signatures compare with
 
 
 def fr_index(
@@ -190,20 +191,21 @@ def fr_index(
     total = sum(len(block.owners) for block in blocks)
     # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
     node = np.empty(total, np.int32)
-    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))]
+    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint64))]
     for block, mine in zip(blocks, conjunct_of, strict=True):
         nodes = source[block.owners]
         node[mine] = nodes
         chosen = np.flatnonzero(is_indexed[nodes])
         if len(chosen):
             signatures, words = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.uint64)
-            find_words(words, signatures, nodes[chosen], block.rows[chosen], *block.columns.table)
-            parts.append((mine[chosen], signatures, words))
-    found, signature, word = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            compared = np.empty((len(chosen), 2), np.int64)
+            find_words(words, signatures, compared, nodes[chosen], block.rows[chosen], *block.columns.table)
+            parts.append((mine[chosen], signatures, compared, words))
+    found, signature, values, word = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     # First the entries that no hash finds, then the others by hash.
     direct = np.flatnonzero(~is_indexed[node])
-    by_hash = order_of(word)
-    found, signature, word = found[by_hash], signature[by_hash], word[by_hash]
+    by_hash = _by_key(word, node[found], signature, values)
+    found, signature, values, word = found[by_hash], signature[by_hash], values[by_hash], word[by_hash]
     found_node = node[found].astype(np.int64)
     entry_of = np.empty(total, np.int64)
     entry_of[direct] = np.arange(len(direct))
@@ -232,30 +234,42 @@ def fr_index(
         len(direct),
         word,
         which,
+        values,
     )
 
 
-def fr_table(fr: FrIndex, values: Ints) -> tuple[Words, Ints]:
-    """The bits and the table of the FR index, from the values that its entries are found by."""
-    words = fr.words
-    begins = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])) if len(words) else words.view(np.int64)
+def _by_key(words: Words, nodes: NDArray[np.int32], signatures: Ints, values: Ints) -> Ints:
+    """The order of keys by their hashes, in which equal keys follow each other."""
+    order = order_of(words)
+    ordered = words[order]
+    hit = np.flatnonzero(ordered[1:] == ordered[:-1])
+    one, other = order[hit], order[hit + 1]
+    alike = (nodes[one] == nodes[other]) & (signatures[one] == signatures[other])
+    if (alike & (values[one] == values[other]).all(axis=1)).all():
+        return order
+    return np.lexsort((values[:, 1], values[:, 0], signatures, nodes, words))
+
+
+def fr_table(fr: FrIndex) -> tuple[Words, Ints]:
+    """The bits and the table of the FR index."""
+    words, keys = fr.words, np.column_stack([fr.which, fr.values])
+    is_first = np.ones(len(words), bool)
+    is_first[1:] = (words[1:] != words[:-1]) | (keys[1:] != keys[:-1]).any(axis=1)
+    begins = np.flatnonzero(is_first)
     table = aligned(1 << int(2 * len(begins)).bit_length(), len(Found))
     table[:] = 0
     bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
-    _insert(words, fr.which, values[fr.first_found :], begins, fr.first_found, table, bits)
+    _insert(words, fr.which, fr.values, begins, fr.first_found, table, bits)
     return bits, table
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def _insert(words, which, values, begins, first_entry, table, bits):
     mask = np.uint64(len(table) - 1)
     bit_mask = np.uint64(64 * len(bits) - 1)
     for k in range(len(begins)):
         begin = begins[k]
         end = begins[k + 1] if k + 1 < len(begins) else len(words)
-        for other in range(begin + 1, end):
-            alike = values[begin, 0] == values[other, 0] and values[begin, 1] == values[other, 1]
-            assert alike and which[begin] == which[other], "two different keys have one hash"
         bit = words[begin] & bit_mask
         bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
         place = words[begin] >> np.uint64(32) & mask

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.cayuga_programs import apart, mixed
 from ouzel.kernels.cayuga_tables import Counter, Finding, Link, Place, Time, Wait
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicates import _order_of_floats
 
 _STATIC = int(Finding.STATIC)
 _EVERY = int(Finding.EVERY)
@@ -19,6 +20,9 @@ _KEY_COMPONENT = int(Wait.KEY_COMPONENT)
 _KEY_VALUE_LANE = int(Wait.KEY_VALUE_LANE)
 
 _START = int(Time.START)
+_FIRST_END = int(Time.FIRST_END)
+_PRINT = int(Time.PRINT)
+_OTHER_PRINT = int(Time.OTHER_PRINT)
 _KEY = int(Time.KEY)
 
 _NODE = int(Link.NODE)
@@ -29,6 +33,7 @@ _PRECEDING = int(Link.PRECEDING)
 _FREE_STACK = int(Link.FREE)
 _MEMBER_HEAD = int(Link.MEMBER_HEAD)
 _MEMBER_COUNT = int(Link.MEMBER_COUNT)
+_MADE = int(Link.MADE)
 
 _HEAD = int(Place.HEAD)
 _COUNT = int(Place.COUNT)
@@ -48,7 +53,7 @@ _IN_NO_LIST = -2
 _SWEEP_MIN = 512
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _activate(waits, an_entries, places, an_links, an_heads, counters, wait):
     """The wait has its first instance: events must find it."""
     counters[_ACTIVE_WAITS] += 1
@@ -70,7 +75,7 @@ def _activate(waits, an_entries, places, an_links, an_heads, counters, wait):
             an_heads[bucket] = entry
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _deactivate(waits, an_entries, places, an_links, an_heads, counters, wait):
     counters[_ACTIVE_WAITS] -= 1
     if waits[wait, _FINDING] == _EVERY:
@@ -92,7 +97,7 @@ def _deactivate(waits, an_entries, places, an_links, an_heads, counters, wait):
                 an_links[after, 1] = before
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def link(automata, state, events, instance):
     """Put an instance where events find it."""
     links, waits = state.links, automata.waits
@@ -127,7 +132,7 @@ def link(automata, state, events, instance):
         links[head, _PRECEDING] = instance
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def unlink(automata, state, instance):
     """Take an instance out of its list and give it back."""
     links = state.links
@@ -153,7 +158,74 @@ def unlink(automata, state, instance):
     state.counters[_FREE] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
+def _order_of_instances(state, events, content, left, right):
+    """Below zero, zero or above it: some order of the instances of one moment. Zero: they have the same future."""
+    links, times, registers = state.links, state.times, state.registers
+    if links[left, _WAIT] != links[right, _WAIT]:
+        return links[left, _WAIT] - links[right, _WAIT]
+    for k in (_START, _FIRST_END, _PRINT, _OTHER_PRINT):
+        if times[left, k] != times[right, k]:
+            return -1 if times[left, k] < times[right, k] else 1
+    for k in range(state.slots.shape[1]):
+        mine, other = events.ints[content, state.slots[left, k]], events.ints[content, state.slots[right, k]]
+        if mine != other:
+            return -1 if mine < other else 1
+    for k in range(registers.ints.shape[1]):
+        if registers.nulls[left, k] != registers.nulls[right, k]:
+            return np.int32(registers.nulls[left, k]) - np.int32(registers.nulls[right, k])
+        if registers.nulls[left, k]:
+            continue
+        if registers.ints[left, k] != registers.ints[right, k]:
+            return -1 if registers.ints[left, k] < registers.ints[right, k] else 1
+        order = _order_of_floats(registers.floats[left, k], registers.floats[right, k])
+        if order != 0:
+            return order
+    mine, other = links[left, _MEMBER_HEAD], links[right, _MEMBER_HEAD]
+    while mine >= 0 and other >= 0:
+        if state.members[mine, 0] != state.members[other, 0]:
+            return state.members[mine, 0] - state.members[other, 0]
+        mine, other = state.members[mine, 1], state.members[other, 1]
+    return np.int32(mine >= 0) - np.int32(other >= 0)
+
+
+@helper
+def _sink(state, events, content, root, count):
+    """Put the root of a heap of instances where it belongs."""
+    links = state.links
+    while 2 * root + 1 < count:
+        child = 2 * root + 1
+        if child + 1 < count:
+            child += _order_of_instances(state, events, content, links[child, _MADE], links[child + 1, _MADE]) < 0
+        if _order_of_instances(state, events, content, links[root, _MADE], links[child, _MADE]) >= 0:
+            return
+        links[root, _MADE], links[child, _MADE] = links[child, _MADE], links[root, _MADE]
+        root = child
+
+
+@helper
+def keep_distinct(state, events, content, made):
+    """Give back all but one of the instances of a moment that are alike; gives how many are left."""
+    links = state.links
+    for root in range(made // 2 - 1, -1, -1):
+        _sink(state, events, content, root, made)
+    for count in range(made - 1, 0, -1):
+        links[0, _MADE], links[count, _MADE] = links[count, _MADE], links[0, _MADE]
+        _sink(state, events, content, 0, count)
+    kept = 1
+    for k in range(1, made):
+        instance = links[k, _MADE]
+        if _order_of_instances(state, events, content, links[kept - 1, _MADE], instance) == 0:
+            links[instance, _NODE] = -1
+            links[state.counters[_FREE], _FREE_STACK] = instance
+            state.counters[_FREE] += 1
+        else:
+            links[kept, _MADE] = instance
+            kept += 1
+    return kept
+
+
+@kernel
 def relink(automata, state, events):
     """Put all instances into lists again, after the lists were made anew."""
     for instance in range(len(state.links)):
@@ -161,7 +233,7 @@ def relink(automata, state, events):
             link(automata, state, events, instance)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def sweep(automata, state, now):
     """Drop instances that waited so long that nothing can come of them at or after a tick."""
     links = state.links
@@ -176,7 +248,7 @@ def sweep(automata, state, now):
     state.counters[_SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(links) // 4)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def gather_members(links, members, target):
     """Copy the members of live instances to another array, each instance's side by side; gives how many there are."""
     top = 0
@@ -192,7 +264,7 @@ def gather_members(links, members, target):
     return top
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def members_of(links, members, live, rows, nodes):
     """The instances in `live` once for each member: which it is, and its node."""
     place = 0

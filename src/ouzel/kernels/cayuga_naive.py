@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.cayuga import (
     _CONJUNCT,
@@ -43,9 +42,10 @@ from ouzel.kernels.cayuga import (
 from ouzel.kernels.cayuga_lists import _KEY_COMPONENT, _KEY_LANE, _KEY_VALUE_LANE, link, sweep, unlink
 from ouzel.kernels.cayuga_programs import filter_mask, mixed, programs_hold, takes
 from ouzel.kernels.cayuga_tables import Automata, Edge, Finding, Node, Wait
+from ouzel.kernels.jit import helper, kernel
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _place_of(edges_found, edge, serial):
     """Where an edge stands, or would stand, in the hash table of this event's result."""
     mask = np.uint64(len(edges_found) - 1)
@@ -55,7 +55,7 @@ def _place_of(edges_found, edge, serial):
     return place
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _has_key(waits, registers, slots, events, instance, event, wait):
     """Whether the event has the value that the AI index would have found the instance by."""
     lane = waits[wait, _KEY_LANE]
@@ -107,7 +107,7 @@ def users_of(automata: Automata) -> Users:
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def advance(automata, state, events, first, last, results, moment, users, heads, edges_found):
     """Read events from `first` on; as `cayuga.advance`.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.cayuga_tables import Conjunct, Place, Wait
+from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import Opcode
 from ouzel.kernels.predicates import _calculate, _compare, _decide, _order_of_floats
 
@@ -37,7 +37,7 @@ _OTHER_SHIFT = np.uint64(29)
 _ONE = np.uint64(1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def mixed(folded, value):
     """A hash of what was folded so far and one more value; `cayuga_columns.mixed` is the same over columns."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
@@ -46,13 +46,13 @@ def mixed(folded, value):
     return word ^ (word >> _OTHER_SHIFT)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def apart(number):
     """`cayuga_columns.apart` of one number."""
     return (np.uint64(number) + _ONE) * _SECOND_FACTOR
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def static_holds(conjuncts, atoms, events, event, conjunct):
     """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
     for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct, _ATOM_LAST]):
@@ -64,7 +64,7 @@ def static_holds(conjuncts, atoms, events, event, conjunct):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def run(code, values, registers, slots, events, instance, event, program, row):
     """Run a program; its value is left at the bottom of the stack."""
     steps = code.steps
@@ -116,7 +116,7 @@ def run(code, values, registers, slots, events, instance, event, program, row):
             top = _decide(ints, floats, nulls, top, opcode)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _loaded_int(code, registers, slots, events, instance, event, step, row):
     """What one step of a program loads, and whether it is null."""
     component, lane = code.steps[step, 1], code.steps[step, 2]
@@ -128,7 +128,7 @@ def _loaded_int(code, registers, slots, events, instance, event, step, row):
     return code.parameter_ints[row, lane], code.parameter_nulls[row, lane]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _loaded_float(code, registers, slots, events, instance, event, step, row):
     component, lane = code.steps[step, 1], code.steps[step, 2]
     if component >= _CURRENT:
@@ -139,7 +139,7 @@ def _loaded_float(code, registers, slots, events, instance, event, step, row):
     return code.parameter_floats[row, lane], code.parameter_nulls[row, lane]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def programs_hold(automata, state, events, instance, event, conjunct):
     """Whether all programs of a conjunct give true.
 
@@ -170,7 +170,7 @@ def programs_hold(automata, state, events, instance, event, conjunct):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def filter_mask(automata, places, serial, events, wait, event):
     """Which conjuncts of a filter predicate the event satisfies by itself, as bits; asked once an event."""
     if places[wait, _WAIT_STAMP] == serial:
@@ -185,7 +185,7 @@ def filter_mask(automata, places, serial, events, wait, event):
     return mask
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def takes(automata, state, events, instance, event, wait, mask, duration):
     """Whether the filter predicate holds, so that the event takes the instance."""
     conjunct = automata.waits[wait, _FILTER_FIRST]

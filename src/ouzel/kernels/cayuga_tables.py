@@ -223,6 +223,9 @@ class Automata(NamedTuple):
     an_lanes: NDArray[np.int32]
     an_mask: int
     ai_lanes: NDArray[np.int32]
+    # Of automata that may make one instance in many ways: the lane that is equal for events that nothing later can tell
+    # apart. -1: every instance is made once.
+    content_lane: int = -1
 
     @property
     def node_count(self) -> int:

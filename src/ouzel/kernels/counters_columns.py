@@ -10,9 +10,9 @@ ever taken for an answer.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_tables import NARROW_MAX, NOTHING, ByComponent, ByMeasure, MeasureKind, Over
+from ouzel.kernels.jit import helper
 
 _FROM = int(ByComponent.FROM)
 _OWN = int(ByComponent.OWN)
@@ -39,7 +39,7 @@ _HALF = np.uint64(32)
 # ── Numbers ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def high_product(left, right):
     """The upper 64 bits of a product of two uint64."""
     left_low = left & _LOW_HALF
@@ -51,20 +51,20 @@ def high_product(left, right):
     return left_high * right_high + (middle >> _HALF) + (other >> _HALF)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def multiply_wide(low, high, other_low, other_high):
     """A product modulo 2^128, as lower and upper half. Two's complement: signs take care of themselves."""
     return low * other_low, high_product(low, other_low) + low * other_high + high * other_low
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def add_wide(low, high, other_low, other_high):
     """A sum modulo 2^128."""
     total = low + other_low
     return total, high + other_high + np.uint64(total < low)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def sign_extension(low):
     """The upper half of an int64."""
     return np.uint64(np.int64(low) >> np.int64(63))
@@ -73,7 +73,7 @@ def sign_extension(low):
 # ── Events of one moment ───────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def weigh(tables, scratch, instances, first, last):
     """What the instances in slots first to last - 1, of one component, weigh together."""
     for measure in range(tables.by_measure.shape[0]):
@@ -102,7 +102,7 @@ def weigh(tables, scratch, instances, first, last):
 # ── Columns ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def extend(
     tables, words, reals, wide, source, source_stride, source_row, base, stride, first_row, rows, gate_rows, component,
     times, scratch, takes,
@@ -257,7 +257,7 @@ def extend(
     return any_grown != _ZERO
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _extend_wide_counts(
     words, reals, columns, word_fields, real_fields, source_word, source_real, source_stride, word, real, stride, rows,
     gate_rows, from_column, own, gate, takes, times,
@@ -292,7 +292,7 @@ def _extend_wide_counts(
     return grown_any
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def close(tables, words, reals, wide, base, stride, first_row, rows, column):
     """No prefix stands in a column of some rows any more."""
     columns = tables.columns
@@ -316,7 +316,7 @@ def close(tables, words, reals, wide, base, stride, first_row, rows, column):
 # ── Bounds ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def raise_bound(tables, bound, component, times):
     """A bound on every count of a column, whatever leaves the window; past NARROW_MAX it must be looked at."""
     own = tables.by_component[component, _OWN]
@@ -330,7 +330,7 @@ def raise_bound(tables, bound, component, times):
     return bound[own]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def measure_bound(tables, words, base, stride, first_row, rows, bound):
     """The bound as narrow counters really stand."""
     start = base * tables.word_fields * tables.columns + first_row
@@ -344,7 +344,7 @@ def measure_bound(tables, words, base, stride, first_row, rows, bound):
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def clear_reading(tables, reading_words, reading_reals):
     for word in range(reading_words.size):
         reading_words[word] = _ZERO
@@ -355,7 +355,7 @@ def clear_reading(tables, reading_words, reading_reals):
             reading_words[2 + 2 * measure] = _NOTHING
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def add_rows(tables, words, reals, wide, base, stride, first, last, reading_words, reading_reals):
     """Add what the final column of some rows holds to a reading."""
     columns = tables.columns
@@ -404,6 +404,6 @@ def add_rows(tables, words, reals, wide, base, stride, first, last, reading_word
             reading_words[place] = np.uint64(least)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def needs_widening(bound, largest_weight):
     return bound * largest_weight >= NARROW_MAX

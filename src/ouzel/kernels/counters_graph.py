@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import add_wide, clear_reading, multiply_wide, sign_extension
@@ -40,6 +39,8 @@ from ouzel.kernels.counters_tables import (
     new_scratch,
     reserve_groups,
 )
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 from ouzel.kernels.predicates import holds
 
@@ -202,11 +203,15 @@ def scan_graph(
     flagged = np.ones(len(instances.lane_flags), np.uint8)
     lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
     position = first
+    pieces = Pieces(last, instances.tick)
     while True:
-        status, position = _scan(tables, state, instances, lanes, position, last, until, output)
-        if status == Status.DONE:
+        end = pieces.end(position)
+        reached = until if end == last else instances.tick[end - 1]
+        status, position = _scan(tables, state, instances, lanes, position, end, reached, output)
+        if status != Status.DONE:
+            output = larger_counter_output(output)
+        elif end == last:
             return GraphProgress(state, output)
-        output = larger_counter_output(output)
 
 
 _COMPONENT_KIND = int(ByComponent.KIND)
@@ -231,7 +236,7 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _add(tables, words, reals, more_words, more_reals):
     """Add one set of numbers to another."""
     words[0], words[1] = add_wide(words[0], words[1], more_words[0], more_words[1])
@@ -249,7 +254,7 @@ def _add(tables, words, reals, more_words, more_reals):
             words[place] = np.uint64(min(np.int64(words[place]), np.int64(more_words[place])))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _weigh_in(tables, instances, slot, words, reals):
     """What an event itself adds, once for each way on from it."""
     own = tables.by_component[instances.component[slot], _OWN]
@@ -269,7 +274,7 @@ def _weigh_in(tables, instances, slot, words, reals):
             words[place] = np.uint64(min(np.int64(words[place]), instances.ints[lane, slot]))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _read_group(tables, state, group, words, reals):
     clear_reading(tables.counted, words, reals)
     slot = state.group_head[group]
@@ -279,7 +284,7 @@ def _read_group(tables, state, group, words, reals):
         slot = state.group_below[slot]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _touch(tables, state, group):
     """Before a group changes."""
     place = touch(tables.counted, state.groups, state.counters, group)
@@ -287,7 +292,7 @@ def _touch(tables, state, group):
         _read_group(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, lanes, first, last, until, output):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counted = tables.counted
@@ -328,12 +333,12 @@ def _scan(tables, state, instances, lanes, first, last, until, output):
     return _DONE, position
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _group_of(tables, state, instances, slot):
     return instances.group[slot] if tables.counted.split else state.key_group[instances.key[slot]]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _expire(tables, state, instances, position, moment):
     counters = state.counters
     window = np.uint64(tables.counted.window)
@@ -349,7 +354,7 @@ def _expire(tables, state, instances, position, moment):
         counters[_OLDEST] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _apply(tables, state, instances, lanes, slot, last, moment):
     """The slot behind the instances of one component and key that begin at a slot."""
     component = instances.component[slot]
@@ -382,7 +387,7 @@ def _apply(tables, state, instances, lanes, slot, last, moment):
     return behind
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _run_back(tables, state, instances, lanes, first, behind, key, moment):
     """Weights from the events that complete matches back to first events."""
     counted = tables.counted

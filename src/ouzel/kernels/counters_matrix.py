@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import (
@@ -54,6 +53,8 @@ from ouzel.kernels.counters_tables import (
     reals_per_column,
     words_per_column,
 )
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 
 
 class MatrixProgress(NamedTuple):
@@ -93,16 +94,20 @@ def scan_matrix(
     plain = is_plain(tables)
     if plain:
         _open_all(tables, state)
+    pieces = Pieces(last, instances.tick)
     while True:
+        end = pieces.end(position)
+        reached = until if end == last else instances.tick[end - 1]
         if state.tree_stale[0]:
             fill_trees(tables, state)
         if plain and not state.counters[Counter.WIDE]:
-            status, position = scan_plain(tables, state, instances, position, last, until, several, output)
+            status, position = scan_plain(tables, state, instances, position, end, reached, several, output)
         else:
-            status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
+            status, position = _scan(tables, state, instances, position, end, reached, largest_weight, output)
         if status == Status.DONE:
-            return MatrixProgress(state, output)
-        if status == Status.OUTPUT_FULL:
+            if end == last:
+                return MatrixProgress(state, output)
+        elif status == Status.OUTPUT_FULL:
             output = larger_counter_output(output)
         elif status == Status.WIDEN:
             state = widened_matrix(tables, state, instances, position)
@@ -202,7 +207,7 @@ _ZERO = np.uint64(0)
 _FAR = 16.0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _open_all(tables, state):
     for key in range(state.is_open.size):
         if not state.is_open[key]:
@@ -212,7 +217,7 @@ def _open_all(tables, state):
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, first, last, until, largest_weight, output):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counters = state.counters
@@ -266,7 +271,7 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     return _DONE, position
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _together(tables, instances, slot, last):
     """The slot behind the instances that are one with this one: simultaneous, of its component, with +, and key."""
     behind = slot + 1
@@ -282,7 +287,7 @@ def _together(tables, instances, slot, last):
     return behind
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _may_count(tables, state, instances, slot, behind, largest_weight):
     """Whether narrow counters can take the instances: DONE, WIDEN, or ROOM if that is needed to find out."""
     component = instances.component[slot]
@@ -318,7 +323,7 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
     return _WIDEN if needs_widening(raised, largest_weight) else _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _open(tables, state, key):
     """The first event of a key."""
     group = state.key_group[key]
@@ -335,7 +340,7 @@ def _open(tables, state, key):
             add_to_total(tables, state, state.next_of_group[key], 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _apply(tables, state, instances, slot, behind):
     """Count the instances in slots slot to behind - 1, which are one."""
     component = instances.component[slot]
@@ -372,7 +377,7 @@ def _apply(tables, state, instances, slot, behind):
         put_in_tree(tables, state, key)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _has_prefix(tables, state, key, column):
     """Whether any prefix of the window ends at a column."""
     if is_held(tables, state, key):
@@ -396,7 +401,7 @@ def _has_prefix(tables, state, key, column):
     return state.words[(key * tables.word_fields * tables.columns + column) * rows] != _ZERO
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _insert(tables, state, instances, slot, behind):
     """Multiply a key's window by its newest factor."""
     component = instances.component[slot]
@@ -440,7 +445,7 @@ def _insert(tables, state, instances, slot, behind):
             state.newest_start[key] = one
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _replay(tables, state, instances, first, last):
     """Count again what is in the window."""
     for key in range(state.is_open.size):

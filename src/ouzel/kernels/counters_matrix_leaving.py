@@ -10,12 +10,12 @@ column 0 of the newer events is closed by a negative event, and row 0 of the old
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_columns import close, measure_bound, weigh
 from ouzel.kernels.counters_matrix_totals import add_to_total, keeps_totals, put_in_tree, touch_group
 from ouzel.kernels.counters_products import clear_final, close_row, copy_row, identity, prepend, remove
 from ouzel.kernels.counters_tables import ByComponent, Counter, Kind, Way
+from ouzel.kernels.jit import helper
 
 _COMPONENT_KIND = int(ByComponent.KIND)
 _OWN = int(ByComponent.OWN)
@@ -30,7 +30,7 @@ _FLIPS = int(Counter.FLIPS)
 _INVERSE = int(Way.INVERSE)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def expire(tables, state, instances, position, moment, tell):
     """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
     counters = state.counters
@@ -79,7 +79,7 @@ def expire(tables, state, instances, position, moment, tell):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _release(tables, state, instances, slot, moment):
     """The oldest event of a negated start leaves: first events up to the next one no longer are held back. False if
     that needs more room, then nothing has happened."""
@@ -101,7 +101,7 @@ def _release(tables, state, instances, slot, moment):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def flip(tables, state, instances, key):
     """The newer events become the older: from the newest back to the oldest, the top row is kept at first events.
 
@@ -159,7 +159,7 @@ def flip(tables, state, instances, key):
         state.bound[key, tables.final] = max(state.bound[key, tables.final], state.bound[key, tables.final - 1])
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def stands(tables, state, key, component, tick):
     """Whether what an event completes stands: not where a negated start held all first events of its time back."""
     return (
@@ -169,7 +169,7 @@ def stands(tables, state, key, component, tick):
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _add_to_bound(tables, bound, words, times):
     """Prefixes from all first events, held back or not: no count of the window is larger, whatever is let through."""
     columns = tables.columns

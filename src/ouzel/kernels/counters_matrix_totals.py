@@ -8,7 +8,6 @@ tree is high.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import add_rows, add_wide, clear_reading
@@ -24,6 +23,7 @@ from ouzel.kernels.counters_tables import (
     words_per_column,
 )
 from ouzel.kernels.counters_tree import climb
+from ouzel.kernels.jit import helper, kernel
 
 _MEASURE_KIND = int(ByMeasure.KIND)
 _WIDE = int(Counter.WIDE)
@@ -40,7 +40,7 @@ _PER_KEY = (
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def is_held(tables, state, key):
     """Whether a negated start holds back all that the first events of a key lead to, and those to come."""
     if not tables.has_negated_start or state.oldest_negative[key] < 0:
@@ -48,7 +48,7 @@ def is_held(tables, state, key):
     return state.oldest_start[key] < 0 or state.oldest_start[key] > state.oldest_negative[key]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def add_key(tables, state, key, reading_words, reading_reals):
     """Add the matches of a key to a reading."""
     if is_held(tables, state, key):
@@ -67,18 +67,18 @@ def add_key(tables, state, key, reading_words, reading_reals):
     add_rows(tables, state.words, state.reals, wide, key * rows, rows, 0, 1, reading_words, reading_reals)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def keeps_totals(tables, state):
     return state.counters[_WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _has_tree(tables, state, group):
     # Where totals are kept, no trees are laid out at all.
     return not keeps_totals(tables, state) and state.tree_leaves[group] > 0
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
     clear_reading(tables, reading_words, reading_reals)
     key = state.groups.first_cell[group]
@@ -96,7 +96,7 @@ def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
         add_key(tables, state, key, reading_words, reading_reals)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def touch_group(tables, state, group):
     """Before a group changes."""
     place = touch(tables, state.groups, state.counters, group)
@@ -104,7 +104,7 @@ def touch_group(tables, state, group):
         read_group_of_matrix(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def add_to_total(tables, state, key, sign):
     """Take a key's matches out of its group's total before they change, and put them back in afterwards."""
     group = state.key_group[key]
@@ -122,7 +122,7 @@ def add_to_total(tables, state, key, sign):
         )
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def recount_totals(tables, state):
     for key in range(state.is_open.size):
         group = state.key_group[key]
@@ -134,7 +134,7 @@ def recount_totals(tables, state):
             add_to_total(tables, state, key, 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def put_in_tree(tables, state, key):
     """The matches of a key have changed: its leaf, and all that is above it."""
     group = state.key_group[key]
@@ -150,7 +150,7 @@ def put_in_tree(tables, state, key):
     climb(tables.by_measure[:, _MEASURE_KIND], words, reals, node)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def fill_trees(tables, state):
     """After the trees were laid out anew."""
     for key in range(state.is_open.size):

@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_tables import NOTHING, MeasureKind
 from ouzel.kernels.counters_tree import climb
+from ouzel.kernels.jit import helper, kernel
 
 
 class Told(IntEnum):
@@ -84,7 +84,7 @@ _LEAST = int(MeasureKind.LEAST)
 _NOTHING = np.uint64(NOTHING)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
     written = 0
     row = 0
@@ -113,7 +113,7 @@ def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
     return written
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _clear(kinds, tree_words, tree_reals):
     tree_words[:] = np.uint64(0)
     tree_reals[:] = 0.0
@@ -122,7 +122,7 @@ def _clear(kinds, tree_words, tree_reals):
             tree_words[:, 2 + 2 * measure] = _NOTHING
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _copy(words, reals, to_words, to_reals):
     for place in range(words.size):
         to_words[place] = words[place]

@@ -7,7 +7,6 @@ measures, no EMIT ON CHANGE. When 64 bits may no longer be enough, the moment un
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_tables import (
     NARROW_MAX,
@@ -20,6 +19,7 @@ from ouzel.kernels.counters_tables import (
     Status,
     Way,
 )
+from ouzel.kernels.jit import helper, kernel
 
 _KIND = int(ByComponent.KIND)
 _OWN = int(ByComponent.OWN)
@@ -57,7 +57,7 @@ def is_plain(tables: CounterTables) -> bool:
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def scan_plain(tables, state, instances, first, last, until, summed, output):
     """(status, position), as the scan of `counters_matrix`. `summed`: some group has several keys."""
     tick = instances.tick
@@ -214,7 +214,7 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
     return status, position
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _row_of_group(out_group, began, written, group):
     for row in range(written - 1, began - 1, -1):
         if out_group[row] == group:
@@ -222,7 +222,7 @@ def _row_of_group(out_group, began, written, group):
     return written
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _chain(state, key, slot, starts):
     """Link an event behind the one before it of its key, and a first event behind the one before it."""
     state.below[slot] = state.newest[key]
@@ -238,7 +238,7 @@ def _chain(state, key, slot, starts):
         state.newest_start[key] = slot
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _measured_reach(tables, state, key, own):
     """The bound as counters really stand, with one more event."""
     columns = tables.columns
@@ -261,7 +261,7 @@ def _measured_reach(tables, state, key, own):
     return bound[key, own] + bound[key, own - 1]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def value_of_key(tables, state, key):
     """How many matches a key has."""
     columns = tables.columns
@@ -275,7 +275,7 @@ def value_of_key(tables, state, key):
     return value
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _leave(tables, state, instances, slot, summed):
     """A first event leaves two stacks. False if that needs more room, then nothing has happened."""
     key = np.int64(instances.key[slot])
@@ -302,7 +302,7 @@ def _leave(tables, state, instances, slot, summed):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _flip(
     columns, by_component, component_of, below, slot, oldest, words, product, older_row, older_words, free_rows,
     free_count,

@@ -7,10 +7,10 @@ events multiply on the right (`counters_columns.extend`). Row r, column c counts
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_columns import add_wide, multiply_wide, sign_extension
 from ouzel.kernels.counters_tables import NOTHING, ByComponent, ByMeasure, MeasureKind
+from ouzel.kernels.jit import helper
 
 _FROM = int(ByComponent.FROM)
 _OWN = int(ByComponent.OWN)
@@ -27,7 +27,7 @@ _ZERO = np.uint64(0)
 _NOTHING = np.uint64(NOTHING)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def remove(tables, words, base, instances, slot):
     """The oldest event leaves a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
     columns = tables.columns
@@ -50,7 +50,7 @@ def remove(tables, words, base, instances, slot):
         words[place + from_row] -= words[place + own]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def identity(tables, words, reals, wide, base, rows):
     """The matrix of no event at all."""
     columns = tables.columns
@@ -73,7 +73,7 @@ def identity(tables, words, reals, wide, base, rows):
             reals[real + tables.real_fields * columns * rows + row * rows + row] = 1.0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def prepend(tables, words, reals, wide, component, times, scratch, opens):
     """Put simultaneous events of one component, whose weights are in scratch, before a whole matrix. `opens`: whether
     they reach the gate, if there is one."""
@@ -142,7 +142,7 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
                 reals[sizes + here + own] += size
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _add_at(words, wide, low_place, high_place, low, high):
     total = words[low_place] + low
     if wide:
@@ -150,7 +150,7 @@ def _add_at(words, wide, low_place, high_place, low, high):
     words[low_place] = total
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def close_row(tables, words, reals, wide, row):
     """A negative event before a whole matrix: from a prefix that it ends nothing goes on."""
     columns = tables.columns
@@ -165,7 +165,7 @@ def close_row(tables, words, reals, wide, row):
                 words[(field + column) * columns + row] = _NOTHING
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def copy_row(tables, words, reals, wide, row_words, row_reals):
     """Row 0 of a whole matrix."""
     columns = tables.columns
@@ -175,7 +175,7 @@ def copy_row(tables, words, reals, wide, row_words, row_reals):
         row_reals[place] = reals[place * columns]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def clear_final(tables, wide, row_words, row_reals):
     """No complete match stands in a row."""
     columns = tables.columns
@@ -188,7 +188,7 @@ def clear_final(tables, wide, row_words, row_reals):
             row_words[tables.by_measure[measure, _FIELD] * columns + tables.final] = _NOTHING
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def reaches(tables, row_words, row_reals, words, reals, wide, base, column):
     """The float count of a row times one column of a matrix."""
     columns = tables.columns
@@ -208,7 +208,7 @@ def reaches(tables, row_words, row_reals, words, reals, wide, base, column):
     return total
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def add_product(tables, row_words, row_reals, words, reals, wide, base, reading_words, reading_reals):
     """Add the final entry of a row times a matrix to a reading."""
     columns = tables.columns

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_tables import NO_WINDOW, ByMeasure, Counter, MeasureKind
+from ouzel.kernels.jit import helper
 
 _TOUCHED = int(Counter.TOUCHED)
 _EMITTED = int(Counter.EMITTED)
@@ -20,7 +20,7 @@ NOTHING_LEFT = -1
 FULL = -2
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
     """(whether there is one, the next moment at which something may be told).
 
@@ -33,7 +33,7 @@ def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
     return comes, event_tick
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def touch(tables, groups, counters, group):
     """Note that a moment may change a group: the place where its values before the moment belong, or -1 if nobody
     will ask for them."""
@@ -46,13 +46,13 @@ def touch(tables, groups, counters, group):
     return place if tables.on_change else -1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def complete(groups, group):
     """A match completes in a group that was touched."""
     groups.mark[group] = 2
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def emit(tables, groups, counters, scratch, output):
     """The next group whose values are to be read into scratch, NOTHING_LEFT, or FULL if the output has no room.
 
@@ -96,7 +96,7 @@ def emit(tables, groups, counters, scratch, output):
     return NOTHING_LEFT
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _differs(tables, words, reals, scratch):
     """Whether any value has changed. Two NaN are the same."""
     for place in range(words.size):

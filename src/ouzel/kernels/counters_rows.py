@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_columns import (
     add_rows,
@@ -40,6 +39,8 @@ from ouzel.kernels.counters_tables import (
     Status,
     larger_counter_output,
 )
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 
 
 class RowProgress(NamedTuple):
@@ -72,11 +73,15 @@ def scan_rows(
     ([2], [1, 0])
     """
     position = first
+    pieces = Pieces(last, instances.tick)
     while True:
-        status, position = _scan(tables, state, instances, position, last, until, largest_weight, output)
+        end = pieces.end(position)
+        reached = until if end == last else instances.tick[end - 1]
+        status, position = _scan(tables, state, instances, position, end, reached, largest_weight, output)
         if status == Status.DONE:
-            return RowProgress(state, output)
-        if status == Status.OUTPUT_FULL:
+            if end == last:
+                return RowProgress(state, output)
+        elif status == Status.OUTPUT_FULL:
             output = larger_counter_output(output)
         elif status == Status.WIDEN:
             state = widened(tables, state)
@@ -118,7 +123,7 @@ _EXPIRED = int(Counter.EXPIRED)
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def read_group_of_rows(tables, state, group, reading_words, reading_reals):
     clear_reading(tables, reading_words, reading_reals)
     cell = state.groups.first_cell[group]
@@ -131,7 +136,7 @@ def read_group_of_rows(tables, state, group, reading_words, reading_reals):
         cell = row[_NEXT_OF_GROUP]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _touch(tables, state, group):
     """Before a group changes."""
     place = touch(tables, state.groups, state.counters, group)
@@ -139,7 +144,7 @@ def _touch(tables, state, group):
         read_group_of_rows(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, first, last, until, largest_weight, output):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counters = state.counters
@@ -179,7 +184,7 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     return _DONE, position
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _expire(tables, state, moment, tell):
     """Let go of the rows whose first event has left the window."""
     counters = state.counters
@@ -199,7 +204,7 @@ def _expire(tables, state, moment, tell):
             cell = cells[cell, _NEXT_OF_KEY] if in_step else -1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _apply(tables, state, instances, slot, last, moment, largest_weight):
     """(status, the slot behind) for the simultaneous instances of one component and key that begin at a slot."""
     component = instances.component[slot]
@@ -230,7 +235,7 @@ def _apply(tables, state, instances, slot, last, moment, largest_weight):
     return _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight), behind
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _close_key(tables, state, key, column):
     cell = state.first_cell[key]
     is_first = True
@@ -246,7 +251,7 @@ def _close_key(tables, state, key, column):
         is_first = False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _may_count(tables, state, cell, component, times, largest_weight):
     """Whether narrow counters of a cell can take some events."""
     if state.counters[_WIDE]:
@@ -260,7 +265,7 @@ def _may_count(tables, state, cell, component, times, largest_weight):
     return not needs_widening(raise_bound(tables, bound, component, times), largest_weight)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _released(tables, state, cell, moment):
     """How many of the oldest rows may complete matches."""
     row = state.cells[cell]
@@ -274,7 +279,7 @@ def _released(tables, state, cell, moment):
     return released
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _extend_cell(tables, state, source, cell, component, times, takes, moment):
     """Lengthen what a cell counts from the prefixes of another, or of its own; tell its group of matches."""
     from_row = state.cells[source]
@@ -295,7 +300,7 @@ def _extend_cell(tables, state, source, cell, component, times, takes, moment):
         complete(state.groups, row[_GROUP])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight):
     """Instances of a component that is not the first."""
     component = instances.component[slot]
@@ -333,7 +338,7 @@ def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weigh
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
     """Instances of the first component: each begins a row, those of one moment share it."""
     component = instances.component[slot]
@@ -376,7 +381,7 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _push(tables, state, cell, component, times, key, moment):
     """Put first events of one moment into a row."""
     counters = state.counters

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_columns import close
 from ouzel.kernels.counters_rows_state import Cell
 from ouzel.kernels.counters_tables import NEVER, ByComponent, ByMeasure, Counter, MeasureKind
+from ouzel.kernels.jit import helper
 
 _BASE = int(Cell.BASE)
 _STRIDE = int(Cell.STRIDE)
@@ -30,7 +30,7 @@ _MOMENT = int(Counter.MOMENT)
 _USED = int(Counter.USED)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def cell_of_group(state, cell, group):
     """The cell of a group among those of a key, from one of them on; -1 if there is none."""
     while cell >= 0 and state.cells[cell, _GROUP] != group:
@@ -38,7 +38,7 @@ def cell_of_group(state, cell, group):
     return cell
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def new_cell(tables, state, key, group, rows):
     """A cell of a key with empty rows, or -1 if there is no room."""
     stride = max(4, 2 * rows)
@@ -79,7 +79,7 @@ def new_cell(tables, state, key, group, rows):
     return cell
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def has_row(tables, state, cell):
     """Whether there is room for one more row, after making it within the arena if need be."""
     row = state.cells[cell]
@@ -98,7 +98,7 @@ def has_row(tables, state, cell):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _move(tables, state, row, base, stride):
     """Put the live rows of a cell to the front of a block, perhaps its own."""
     columns = tables.columns
@@ -126,7 +126,7 @@ def _move(tables, state, row, base, stride):
     row[_LAST] = live
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def add_row(tables, state, cell, key, moment):
     """An empty row for a first event, for which there is room."""
     row = state.cells[cell]
@@ -143,7 +143,7 @@ def add_row(tables, state, cell, key, moment):
         close(tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], newest, 1, column)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def fill_row(tables, state, row, newest, column, times):
     """Add first events, whose weights are in scratch, to a column of a row."""
     columns = tables.columns

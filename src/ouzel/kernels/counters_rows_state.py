@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_columns import sign_extension
@@ -30,6 +29,7 @@ from ouzel.kernels.counters_tables import (
     reserve_groups,
     words_per_column,
 )
+from ouzel.kernels.jit import kernel
 
 
 class Cell(IntEnum):
@@ -242,7 +242,7 @@ _HIGH = int(ByMeasure.HIGH_FIELD)
 _INTEGER = int(MeasureKind.INTEGER)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release):
     columns = tables.columns
     word_fields = tables.word_fields
@@ -282,7 +282,7 @@ def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, ro
                             words[count + high + row] = sign_extension(words[count + low + row])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _link_cells(cells, count, first_cell, group_cell, number, old_first):
     """Lists of cells by key and by group. The first cell of a key stays its first."""
     for key in range(old_first.size):

@@ -7,10 +7,10 @@ and the third lie column by column, the inverses row by row; each column and row
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_shared_tables import LANES, ByElement, ByJoint, BySegment
 from ouzel.kernels.counters_tables import NARROW_MAX
+from ouzel.kernels.jit import helper
 
 _COORDINATE = int(ByElement.COORDINATE)
 _LEVEL = int(ByElement.LEVEL)
@@ -44,7 +44,7 @@ _LANES = np.uint64(LANES)
 # Segments are short: two lanes are written out, which spares the checks that a compiled loop begins with.
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _add_lane(words, target, source, factor):
     # Read before anything is written, since nothing tells the compiler that they lie apart.
     first = words[target] + factor * words[source]
@@ -57,7 +57,7 @@ def _add_lane(words, target, source, factor):
     words[target + _THREE] = fourth
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def add_times(words, target, source, width, factor):
     """words[target:] += factor * words[source:], over whole lanes."""
     _add_lane(words, target, source, factor)
@@ -67,13 +67,13 @@ def add_times(words, target, source, width, factor):
             _add_more(words, target, source, width, factor)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _add_more(words, target, source, width, factor):
     for at in range(_TWO * _LANES, width):
         words[target + at] += factor * words[source + at]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _lane_product(words, left, right):
     return (
         words[left] * words[right]
@@ -83,7 +83,7 @@ def _lane_product(words, left, right):
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _product(words, left, right, width):
     """The sum of words[left:] * words[right:], over whole lanes."""
     found = _lane_product(words, left, right)
@@ -94,7 +94,7 @@ def _product(words, left, right, width):
     return found
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _product_of_more(words, left, right, width):
     found = _ZERO
     for at in range(_TWO * _LANES, width):
@@ -105,7 +105,7 @@ def _product_of_more(words, left, right, width):
 # ── Segments ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _matrix(segments, base, segment, number):
     """Where one of a segment's four matrices begins, and how long its columns, or rows, are."""
     width = np.uint64(segments[segment, _WIDTH])
@@ -113,14 +113,14 @@ def _matrix(segments, base, segment, number):
     return np.uint64(base + segments[segment, _WORDS]) + number * size, width
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _last_column(segments, base, segment, number):
     """Where the last column of such a matrix begins, and how long it is."""
     start, width = _matrix(segments, base, segment, number)
     return start + np.uint64(segments[segment, _LENGTH]) * width, width
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def open_segments(segments, words, bound):
     """The segments of a key before its first event."""
     for segment in range(segments.shape[0]):
@@ -133,7 +133,7 @@ def open_segments(segments, words, bound):
             bound[segments[segment, _BOUND] + place] = 0.0
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def enter_segment(by_element, segments, words, bound, key, base, element):
     """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
     segment = by_element[element, _SEGMENT]
@@ -154,7 +154,7 @@ def enter_segment(by_element, segments, words, bound, key, base, element):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def leave_segment(by_element, segments, words, base, element):
     """The oldest event leaves, of a segment."""
     segment = by_element[element, _SEGMENT]
@@ -163,7 +163,7 @@ def leave_segment(by_element, segments, words, base, element):
     _multiply(words, start, side, width, np.uint64(by_element[element, _PLACE]))
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _multiply(words, start, side, width, place):
     """A matrix, column by column, times I + N; and its inverse behind it, row by row."""
     column = start + place * width
@@ -173,7 +173,7 @@ def _multiply(words, start, side, width, place):
     add_times(words, inverse - width, inverse, width, _ZERO - _ONE)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _ways(words, start, side, width, place):
     """How many ways in the window lead from the entry of a segment to a place in it."""
     return _product(words, np.uint64(start + 3 * side * width), np.uint64(start + place * width), np.uint64(width))
@@ -184,7 +184,7 @@ def _ways(words, start, side, width, place):
 # Entries and exits are what nearly all of them are; others may have segments on both sides, or other nodes below them.
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, base, element, snapshot):
     """What a column may have reached, with an event of its node. False if 64 bits may no longer be enough."""
     coordinate = by_element[element, _COORDINATE]
@@ -208,7 +208,7 @@ def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, b
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def enter(by_element, joints, segments, words, base, element, column, before):
     """An event of an entry comes: what each row gains is kept as the segment stands."""
     joint = by_element[element, _FIRST_JOINT]
@@ -221,7 +221,7 @@ def enter(by_element, joints, segments, words, base, element, column, before):
         held += width
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def exit_segment(joints, segments, words, base, snapshot, column):
     """An event behind a segment comes; gives how many ways from the root it adds."""
     last_column, width = _last_column(segments, base, joints[snapshot, _JOINT_SEGMENT], _ZERO)
@@ -238,7 +238,7 @@ def exit_segment(joints, segments, words, base, snapshot, column):
     return first
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def pass_joint(by_element, joints, segments, levels, words, scratch, base, element):
     """An event of any node beside segments comes; gives how many ways from the root it adds."""
     column = np.uint64(base + by_element[element, _COORDINATE] * levels)
@@ -277,7 +277,7 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def leave_plain(by_element, joints, segments, words, base, element, weight):
     """The oldest event leaves, of a node behind a node: what it did to the snapshots below it."""
     for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
@@ -286,7 +286,7 @@ def leave_plain(by_element, joints, segments, words, base, element, weight):
         add_times(words, row - width, row, width, _ZERO - weight)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def leave_entry(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an entry: below the segment its row is that of the segment's entry."""
     joint = by_element[element, _FIRST_JOINT]
@@ -300,7 +300,7 @@ def leave_entry(by_element, joints, segments, levels, words, base, element):
         words[column + row] -= _product(words, left, column + entry, width)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def leave_exit(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an exit: each row of the segment loses its share."""
     snapshot = by_element[element, _SNAPSHOT]
@@ -309,7 +309,7 @@ def leave_exit(by_element, joints, segments, levels, words, base, element):
     add_times(words, column + np.uint64(joints[snapshot, _JOINT_LEVEL]), shares, width, _ZERO - _ONE)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def leave_joint(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of a node before or behind a segment."""
     level = np.uint64(by_element[element, _LEVEL])
@@ -360,7 +360,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
         joint = joints[joint, _JOINT_NEXT]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _take_away(words, place, wide, shares, ways):
     """So many ways went through the event that leaves: those rows of a column that had them lose them."""
     if wide == _ZERO:
@@ -369,7 +369,7 @@ def _take_away(words, place, wide, shares, ways):
         add_times(words, place, shares, wide, _ZERO - ways)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _take_rows_away(words, place, width, rows, shares, ways):
     """The same of a snapshot, whose rows lie one behind the other."""
     if rows == _ZERO:

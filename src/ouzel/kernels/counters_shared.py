@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.counters_segments import (
@@ -46,6 +45,8 @@ from ouzel.kernels.counters_shared_tables import (
     larger_shared_output,
 )
 from ouzel.kernels.counters_tables import NARROW_MAX, NO_WINDOW, Counter, Status
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 
 _KIND = int(ByElement.KIND)
 _COORDINATE = int(ByElement.COORDINATE)
@@ -122,7 +123,7 @@ def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
     return Expanded(made, rows)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _expand(by_element, first, width, elements, symbols, made):
     weighted = symbols.weight.size > 0
     written = 0
@@ -171,16 +172,20 @@ def scan_shared(
     scratch = np.zeros(tables.levels, np.uint64)
     most = np.ones(len(tables.summed)) if heaviest is None else heaviest
     position = first
+    pieces = Pieces(last, instances.tick)
     while True:
-        status, position = _scan(tables, state, instances, first, position, last, until, output, most, scratch)
-        if status == Status.DONE:
-            return SharedProgress(output, -1)
+        end = pieces.end(position)
+        reached = until if end == last else instances.tick[end - 1]
+        status, position = _scan(tables, state, instances, first, position, end, reached, output, most, scratch)
         if status == Status.WIDEN:
             return SharedProgress(output, position)
-        output = larger_shared_output(output)
+        if status != Status.DONE:
+            output = larger_shared_output(output)
+        elif end == last:
+            return SharedProgress(output, -1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _open(tables, state, keys):
     """Give each new key the matrix of no event at all."""
     for key in range(state.opened[0], keys):
@@ -198,7 +203,7 @@ def _open(tables, state, keys):
     state.opened[0] = max(state.opened[0], keys)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, begin, first, last, until, output, heaviest, scratch):
     """(status, position). Everything about the instance at `position` is still to be done; `begin` is the first one of
     the call, which no moment comes before."""
@@ -389,7 +394,7 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
 # ── Expiry ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _tell_of_expiry(
     by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written, key, element,
     moment, leaving,
@@ -420,7 +425,7 @@ def _tell_of_expiry(
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _leave(
     by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total, key, base, element,
     weight,

@@ -223,6 +223,9 @@ def reals_per_column(tables: CounterTables, wide: int) -> int:
     return tables.real_fields + wide
 
 
+ROWS_UNLIMITED = 2**62
+
+
 class CounterOutput(NamedTuple):
     """Rows: a moment, a group and what was counted. Take what is there, set written[0] to 0, use it again."""
 
@@ -234,7 +237,7 @@ class CounterOutput(NamedTuple):
     completed: NDArray[np.uint8]  # [row]: 0 if the row tells of expiry only
     before_words: NDArray[np.uint64]  # [row, word]: as things stood before the moment; only for EMIT ON CHANGE
     before_reals: NDArray[np.float64]
-    written: NDArray[np.int64]  # of length 1: how many rows
+    written: NDArray[np.int64]  # how many rows, and how many there may be
 
 
 def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOutput:
@@ -248,12 +251,18 @@ def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOu
         np.zeros(capacity, np.uint8),
         np.zeros((kept, 2 + 2 * measures), np.uint64),
         np.zeros((kept, 1 + measures), np.float64),
-        np.zeros(1, np.int64),
+        np.array([0, ROWS_UNLIMITED]),
     )
+
+
+class TooManyRowsError(Exception):
+    """There are more rows than `CounterOutput.written[1]`."""
 
 
 def larger_counter_output(output: CounterOutput) -> CounterOutput:
     """Twice the room, with the rows that are there."""
+    if output.written[0] > output.written[1]:
+        raise TooManyRowsError
     count, room = int(output.written[0]), 2 * max(len(output.tick), 512)
     grown: list[NDArray] = []  # type: ignore[type-arg]
     for array in output[:-1]:

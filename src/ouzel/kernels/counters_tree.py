@@ -7,15 +7,15 @@ the children of n are 2n and 2n + 1, and row 0 is not used.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.counters_columns import add_wide
 from ouzel.kernels.counters_tables import MeasureKind
+from ouzel.kernels.jit import kernel
 
 _LEAST = int(MeasureKind.LEAST)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def climb(kinds, words, reals, node):
     """A leaf has changed: make all nodes above it anew. `kinds` has the MeasureKind of each measure.
 

@@ -10,46 +10,47 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.graph_edges import bind_all, compares, earliest_end, edge_holds, is_tested, may_follow
+from ouzel.kernels.graph_forms import settle_graph
 from ouzel.kernels.graph_state import (
     STARTS,
     GraphCounter,
     GraphOutput,
     GraphState,
+    cells_per_event,
     larger_graph_output,
     reserve_cells,
 )
-from ouzel.kernels.predicates import holds
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.run_state import Status
-from ouzel.kernels.run_tables import ByEdge, ByLoad, ByPlace, RunEvents, RunTables
-from ouzel.kernels.stack_checks import NEVER, oldest_alive
+from ouzel.kernels.run_tables import ByPlace, Form, RunEvents, RunTables
+from ouzel.kernels.stack_checks import NEVER, oldest_alive, push_negative
 
 _STARTS = np.int32(STARTS)
 _KLEENE = int(ByPlace.KLEENE)
 _PLACE_FIRST = int(ByPlace.FIRST)
-_PLACE_CURRENT = int(ByPlace.CURRENT)
 _BEGIN = int(ByPlace.BEGIN)
-_TAKE = int(ByPlace.TAKE)
 _PROCEED = int(ByPlace.PROCEED)
-_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
-_EDGE_TESTS = int(ByEdge.FIRST_TEST)
-_TARGET = int(ByLoad.TARGET)
+_MOST = int(ByPlace.MOST)
+_LAYER = int(ByPlace.LAYER)
+_FORM_ALL = int(Form.ALL)
+_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
+_FORM_FIRST = int(Form.FIRST)
 
 _CELLS = int(GraphCounter.CELLS)
 _MOMENT = int(GraphCounter.MOMENT)
 _AT_MOMENT = int(GraphCounter.AT_MOMENT)
 _EVENTS = int(GraphCounter.EVENTS)
-_TESTS = int(GraphCounter.TESTS)
 _ROOTS = int(GraphCounter.ROOTS)
 _MATCHES = int(GraphCounter.MATCHES)
+_COMPLETED = int(GraphCounter.COMPLETED)
 _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _MATCH_LIMIT = int(Status.MATCH_LIMIT)
 _LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
-# So many events may the matches of one event have together: four gigabytes, before anything is made of them.
-EVENTS_MAX = 1 << 30
 
 # What a step of the listing does next with the cell at its depth.
 _OPEN = np.uint8(0)
@@ -91,73 +92,159 @@ def scan_graph(
     ([[1, 1], [2, 1], [1, 1]], [2, 3, 1, 2, 3, 1, 3])
     """
     position = first
+    points = events.start is events.end
+    # A form of output chooses among all matches of a timestamp.
+    pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
     while True:
-        status, position = _scan(tables, state, events, position, last, output, listed, cut)
+        end = pieces.end(position)
+        status, position = _scan(tables, state, events, position, end, output, listed, cut, points)
         if status == Status.NODES_FULL:
-            state = reserve_cells(state, 2 * state.cells.event.size + tables.length)
+            state = reserve_cells(tables, state, 2 * state.cells.event.size + cells_per_event(tables))
         elif status == Status.OUTPUT_FULL:
             output = larger_graph_output(output)
-        else:
+        elif status != Status.DONE or position == last:
             return GraphProgress(Status(status), position, state, output)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def _scan(tables, state, events, first, last, output, listed, cut):
+@kernel
+def _scan(tables, state, events, first, last, output, listed, cut, points):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     length = tables.length
+    stages = tables.stage_place.size
     one = np.uint64(1)
-    for slot in range(first, last):
-        if counters[_CELLS] + length > state.cells.event.size:
+    for slot in range(first, last + 1):
+        if counters[_COMPLETED] > 0 and (slot == last or events.end[slot] != counters[_MOMENT]):
+            # A moment is over: the form of output chooses among its matches.
+            status = settle_graph(tables, state, events, output, points)
+            if status != _DONE:
+                return status, slot
+        if slot == last:
+            break
+        if counters[_CELLS] + 2 * stages > state.cells.event.size:
             return _NODES_FULL, slot
         if events.end[slot] != counters[_MOMENT]:
             counters[_MOMENT] = events.end[slot]
             counters[_AT_MOMENT] = 0
         roles = events.roles[slot]
+        key = np.int64(events.key[slot])
         measure = events.position[slot] if tables.in_events else events.end[slot]
         oldest = oldest_alive(measure, tables.window)
-        root = np.int32(-1)
+        if tables.form == _NON_OVERLAPPING or tables.form == _FORM_FIRST:
+            # What may not start a match any more makes no cells.
+            oldest = max(oldest, state.key_mark[key] + 1)
         cells_before = counters[_CELLS]
         for place in range(length):
             begins = (roles >> np.uint64(2 * place)) & one != 0
             takes = (roles >> np.uint64(2 * place + 1)) & one != 0
             if begins or takes:
-                made = _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure)
-                if place == length - 1 and made >= 0 and state.cells.proceeds[made]:
-                    root = made
-        if root >= 0:
-            status = _give_out(tables, state, events, root, slot, oldest, output, listed, cut)
+                if tables.by_place[place, _LAYER] < 0:
+                    _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure)
+                else:
+                    _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure)
+        if roles >> np.uint64(2 * length - 2) != 0:
+            status = _complete(tables, state, events, cells_before, slot, oldest, output, listed, cut)
             if status != _DONE:
                 # The event is read again: its cells are on top of their chains.
                 while counters[_CELLS] > cells_before:
                     counters[_CELLS] -= 1
                     cell = counters[_CELLS]
-                    chain = np.int64(events.key[slot]) * length + state.cells.place[cell]
-                    state.head[chain] = state.cells.below[cell]
+                    state.head[key * stages + state.cells.stage[cell]] = state.cells.below[cell]
                 return status, slot
-            counters[_ROOTS] += 1
+        for negative in range(tables.negatives):
+            if (roles >> np.uint64(2 * length + negative)) & one:
+                stack = key * tables.negatives + negative
+                push_negative(
+                    events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
+                )
         counters[_EVENTS] += 1
     return _DONE, last
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
+def _complete(tables, state, events, first, slot, oldest, output, listed, cut):
+    """Give out what the cells of an event complete. Where the status is not DONE, nothing was appended."""
+    counters = state.counters
+    rows = output.found[0]
+    slots = output.found[1]
+    at_moment = counters[_AT_MOMENT]
+    matches = counters[_MATCHES]
+    roots = 0
+    for cell in range(first, counters[_CELLS]):
+        if state.cells.stage[cell] != tables.length - 1 or not state.cells.proceeds[cell]:
+            continue
+        roots += 1
+        if tables.form != _FORM_ALL:
+            key = events.key[slot]
+            if not state.is_completed[key]:
+                state.is_completed[key] = 1
+                state.completed[counters[_COMPLETED]] = key
+                counters[_COMPLETED] += 1
+            continue
+        status = _give_out(tables, state, events, cell, slot, oldest, output, listed, cut)
+        if status != _DONE:
+            counters[_AT_MOMENT] = at_moment
+            counters[_MATCHES] = matches
+            output.found[0] = rows
+            output.found[1] = slots
+            return status
+    counters[_ROOTS] += roots
+    return _DONE
+
+
+@helper
+def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure):
+    """Cells for an event at a place that has a stage for each number of events."""
+    layer = tables.by_place[place, _LAYER]
+    base = np.int64(events.key[slot]) * tables.stage_place.size
+    most = tables.by_place[place, _MOST]
+    edge = tables.by_place[place, _PROCEED]
+    for count in range(1, most + 1):
+        begin = np.int32(-1)
+        take = np.int32(-1)
+        newest = NEVER
+        if count == 1:
+            if begins:
+                begin, newest = _begun_from(tables, state, events, slot, place, oldest, measure)
+        elif takes:
+            take = _before(state.cells, events, state.head[base + layer + count - 2], slot)
+            newest = _newest_of(tables, state, events, take, slot, place, False, oldest)
+        if newest < oldest:
+            continue
+        bind_all(tables, state, events, edge, slot, count)
+        if edge_holds(tables, state, events, edge):
+            _push_cell(state, events, base, place, slot, begin, take, newest, True)
+        if count < most:
+            _push_cell(state, events, base, layer + count - 1, slot, begin, take, newest, False)
+
+
+@helper(inline=True)
+def _begun_from(tables, state, events, slot, place, oldest, measure):
+    """(begin, newest): the newest cell that an event may follow when it begins a place, or STARTS, and the youngest run
+    that ends with the event then."""
+    edges = tables.by_place
+    if place == 0:
+        since = measure if tables.in_events else events.start[slot]
+        state.bound[edges[0, _PLACE_FIRST]] = slot
+        if since >= oldest and edge_holds(tables, state, events, edges[0, _BEGIN]):
+            return _STARTS, since
+        return np.int32(-1), NEVER
+    base = np.int64(events.key[slot]) * tables.stage_place.size
+    top = _before(state.cells, events, state.head[base + place - 1], slot)
+    return top, _newest_of(tables, state, events, top, slot, place, True, oldest)
+
+
+@helper(inline=True)
 def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure):
-    """A cell for an event at a place, if some run within the window ends with it; else -1."""
+    """A cell for an event at a place that has one stage."""
     cells = state.cells
-    base = np.int64(events.key[slot]) * tables.length
+    base = np.int64(events.key[slot]) * tables.stage_place.size
     edges = tables.by_place
     begin = np.int32(-1)
     take = np.int32(-1)
     newest = NEVER
-    if begins and place == 0:
-        since = measure if tables.in_events else events.start[slot]
-        state.bound[edges[0, _PLACE_FIRST]] = slot
-        if since >= oldest and _edge_holds(tables, state, events, edges[0, _BEGIN]):
-            begin = _STARTS
-            newest = since
-    elif begins:
-        top = _before(cells, events, state.head[base + place - 1], slot)
-        found = _newest_of(tables, state, events, top, slot, place, True, oldest)
+    if begins:
+        top, found = _begun_from(tables, state, events, slot, place, oldest, measure)
         if found >= oldest:
             begin = top
             newest = found
@@ -168,35 +255,45 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
             take = top
             newest = max(newest, found)
     if begin == -1 and take == -1:
-        return np.int32(-1)
+        return
+    proceeds = True
+    if edges[place, _KLEENE]:
+        edge = edges[place, _PROCEED]
+        bind_all(tables, state, events, edge, slot, 0)
+        proceeds = edge_holds(tables, state, events, edge)
+    _push_cell(state, events, base, place, slot, begin, take, newest, proceeds)
+
+
+@helper(inline=True)
+def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
+    """Put a cell on top of the chain of its stage; there must be room."""
+    cells = state.cells
     made = np.int32(state.counters[_CELLS])
     state.counters[_CELLS] += 1
-    below = state.head[base + place]
+    below = state.head[base + stage]
     cells.event[made] = slot
-    cells.place[made] = place
+    cells.stage[made] = stage
     cells.begin[made] = begin
     cells.take[made] = take
     cells.below[made] = below
+    cells.earlier[made] = below
+    if below >= 0 and events.end[cells.event[below]] == events.end[slot]:
+        cells.earlier[made] = cells.earlier[below]
     cells.newest[made] = newest
     cells.reach[made] = max(newest, cells.reach[below]) if below >= 0 else newest
-    state.head[base + place] = made
-    cells.proceeds[made] = 1
-    if edges[place, _KLEENE]:
-        edge = edges[place, _PROCEED]
-        _bind_all(tables, state, edge, slot)
-        cells.proceeds[made] = _edge_holds(tables, state, events, edge)
-    return made
+    cells.proceeds[made] = proceeds
+    state.head[base + stage] = made
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _before(cells, events, cell, slot):
     """The newest cell from one down whose event ends before an event starts."""
     while cell >= 0 and events.end[cells.event[cell]] >= events.start[slot]:
-        cell = cells.below[cell]
+        cell = cells.earlier[cell]
     return cell
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _newest_of(tables, state, events, top, slot, place, begins, oldest):
     """The youngest run that an event may follow, from a cell down its chain.
 
@@ -206,79 +303,41 @@ def _newest_of(tables, state, events, top, slot, place, begins, oldest):
         return NEVER
     if not is_tested(tables, place, begins):
         return state.cells.reach[top]
-    return _newest_tested(tables, state, events, top, slot, place, begins, oldest)
+    if compares(tables, place, begins):
+        return _newest_tested(tables, state, events, top, slot, place, begins, oldest)
+    cells = state.cells
+    newest = NEVER
+    floor = earliest_end(tables, state, events, slot, place, begins)
+    while newest < cells.reach[top] and _is_in_reach(cells, events, top, oldest, floor):
+        newest = max(newest, cells.newest[top])
+        top = cells.below[top]
+        if top < 0:
+            break
+    return newest
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
     """The same where each event before must pass a test."""
     cells = state.cells
     newest = NEVER
-    while top >= 0 and cells.reach[top] >= oldest and newest < cells.reach[top]:
+    floor = earliest_end(tables, state, events, slot, place, begins)
+    while (
+        top >= 0 and cells.reach[top] >= oldest and newest < cells.reach[top] and events.end[cells.event[top]] >= floor
+    ):
         if cells.newest[top] > newest and may_follow(tables, state, events, top, slot, place, begins):
             newest = cells.newest[top]
         top = cells.below[top]
     return newest
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def is_tested(tables, place, begins):
-    """Whether an edge into a place asks anything of the event before."""
-    by_edge = tables.by_edge
-    edge = tables.by_place[place, _BEGIN] if begins else tables.by_place[place, _TAKE]
-    if by_edge[edge, _EDGE_TESTS] < by_edge[edge + 1, _EDGE_TESTS]:
-        return True
-    if not begins or place == 0 or tables.by_place[place - 1, _KLEENE] == 0:
-        return False
-    proceed = tables.by_place[place - 1, _PROCEED]
-    return by_edge[proceed, _EDGE_TESTS] < by_edge[proceed + 1, _EDGE_TESTS]
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def may_follow(tables, state, events, cell, slot, place, begins):
-    """Whether an event may come next after a cell."""
-    if begins and not state.cells.proceeds[cell]:
-        return False
-    edges = tables.by_place
-    edge = edges[place, _BEGIN] if begins else edges[place, _TAKE]
-    state.counters[_TESTS] += 1
-    # All that a test may name beside this event is the event before it.
-    _bind_all(tables, state, edge, state.cells.event[cell])
-    state.bound[edges[place, _PLACE_FIRST] if begins else edges[place, _PLACE_CURRENT]] = slot
-    return _tests_hold(tables, state, events, edge)
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _bind_all(tables, state, edge, slot):
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        state.bound[tables.loads[load, _TARGET]] = slot
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _edge_holds(tables, state, events, edge):
-    if tables.by_edge[edge, _EDGE_TESTS] == tables.by_edge[edge + 1, _EDGE_TESTS]:
-        return True
-    return _tests_hold(tables, state, events, edge)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _tests_hold(tables, state, events, edge):
-    for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
-        if not holds(tables.predicates, events, state.bound, state.values, conjunct):
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
-    """Append a root, or all matches that it completes. The status; where it is not DONE, nothing was appended."""
+    """Append a root, or all matches that it completes. The status; where it is not DONE, they are not all there."""
     rows = output.found[0]
-    slots = output.found[1]
     if listed:
         status = _list(tables, state, events, root, oldest, output, cut)
         if status != _DONE:
-            output.found[0] = rows
-            output.found[1] = slots
             return status
     elif rows == output.end.size:
         return _OUTPUT_FULL
@@ -294,7 +353,7 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _list(tables, state, events, root, oldest, output, cut):
     """Write out every path from a cell back to a start within the window. No step leads into a dead end.
 
@@ -308,7 +367,7 @@ def _list(tables, state, events, root, oldest, output, cut):
     rows = output.found[0]
     slots = output.found[1]
     rows_max = rows + tables.max_matches_per_moment - state.counters[_AT_MOMENT]
-    slots_max = slots + EVENTS_MAX
+    slots_max = tables.max_events
     has_room = True
     depth = 0
     path[0] = root
@@ -325,25 +384,21 @@ def _list(tables, state, events, root, oldest, output, cut):
                 slots += depth + 1
                 has_room = has_room and rows <= output.end.size and slots <= output.slots.size
                 if has_room:
-                    _write(cells, path, depth, output)
+                    _write(tables.stage_place, cells, path, depth, output)
             phase[depth] = _TAKEN_FROM
             cursor[depth] = cells.take[cell]
+            state.floor[depth] = NEVER
         begins = phase[depth] == _BEGUN_FROM
-        tested = is_tested(tables, cells.place[cell], begins)
+        place = tables.stage_place[cells.stage[cell]]
+        asked = compares(tables, place, begins)
+        floor = state.floor[depth]
         candidate = cursor[depth]
-        while (
-            candidate >= 0
-            and cells.reach[candidate] >= oldest
-            and (
-                cells.newest[candidate] < oldest
-                or (
-                    tested
-                    and not may_follow(tables, state, events, candidate, cells.event[cell], cells.place[cell], begins)
-                )
-            )
+        while _is_in_reach(cells, events, candidate, oldest, floor) and (
+            cells.newest[candidate] < oldest
+            or (asked and not may_follow(tables, state, events, candidate, cells.event[cell], place, begins))
         ):
             candidate = cells.below[candidate]
-        if candidate >= 0 and cells.reach[candidate] >= oldest:
+        if _is_in_reach(cells, events, candidate, oldest, floor):
             cursor[depth] = cells.below[candidate]
             depth += 1
             path[depth] = candidate
@@ -353,25 +408,32 @@ def _list(tables, state, events, root, oldest, output, cut):
         else:
             phase[depth] = _BEGUN_FROM
             cursor[depth] = max(cells.begin[cell], -1)
+            if cursor[depth] >= 0:
+                state.floor[depth] = earliest_end(tables, state, events, cells.event[cell], place, True)
     output.found[2] = rows
     output.found[3] = slots
     return _DONE if has_room else _OUTPUT_FULL
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper(inline=True)
+def _is_in_reach(cells, events, cell, oldest, floor):
+    return cell >= 0 and cells.reach[cell] >= oldest and events.end[cells.event[cell]] >= floor
+
+
+@helper
 def _since(tables, events, slot):
     return events.position[slot] if tables.in_events else events.start[slot]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def _write(cells, path, depth, output):
+@helper
+def _write(stage_place, cells, path, depth, output):
     row = output.found[0]
     entry = output.found[1]
     for place in range(output.lengths.shape[1]):
         output.lengths[row, place] = 0
     for back in range(depth, -1, -1):
         output.slots[entry] = cells.event[path[back]]
-        output.lengths[row, cells.place[path[back]]] += 1
+        output.lengths[row, stage_place[cells.stage[path[back]]]] += 1
         entry += 1
     output.found[0] = row + 1
     output.found[1] = entry

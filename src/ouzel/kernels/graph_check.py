@@ -4,16 +4,16 @@ nothing may walk them before this was asked."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.graph_paths import Row
 from ouzel.kernels.graph_state import STARTS
+from ouzel.kernels.jit import helper, kernel
 
 _STARTS = np.int32(STARTS)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
     """Whether a row of so many events is a graph of matches of a pattern, whose places are Kleene components or not:
     every number names something, and every way from a root back leads from place to place to a start.
@@ -55,7 +55,7 @@ def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
     return roots_that_fit == row.root_cell.size
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _largest_cells(row):
     """For each link the largest cell of the list from it on; nothing where a list has no end."""
     links = row.link_cell.size

@@ -7,14 +7,15 @@ it may follow at the place before or at its own; STARTS says that it begins the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.graph import is_tested, may_follow
+from ouzel.kernels.graph_edges import earliest_end, is_tested, may_follow
 from ouzel.kernels.graph_state import STARTS, GraphCounter, GraphState
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.run_state import Counter, RunState
 from ouzel.kernels.run_tables import RunEvents, RunTables
 
@@ -46,12 +47,13 @@ def compress_graph(
     row_bounds: NDArray[np.int64],
     roots: NDArray[np.int32],
     oldest: NDArray[np.int64],
-) -> Compressed:
-    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root."""
+) -> Compressed | None:
+    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root. None where the
+    rows have more cells and links together than their matches may have events."""
     cells = state.cells.event[: state.counters[GraphCounter.CELLS]]
     parts = _parts(tables, events, row_bounds, oldest, cells)
-    found = [_graph_row(tables, state, events, roots[p.first : p.last], p.oldest, p.lowest) for p in parts]
-    return _joined(_rows_of_parts(parts, found))
+    rows = (_graph_row(tables, state, events, roots[p.first : p.last], p.oldest, p.lowest) for p in parts)
+    return _within(tables, parts, rows)
 
 
 def compress_runs(
@@ -61,13 +63,13 @@ def compress_runs(
     row_bounds: NDArray[np.int64],
     nodes: NDArray[np.int32],
     oldest: NDArray[np.int64],
-) -> Compressed:
+) -> Compressed | None:
     """The same for matches that runs have found, one by one or combined."""
     nodes_used = state.arena.event[: state.counters[Counter.NODES]]
     parts = _parts(tables, events, row_bounds, oldest, nodes_used)
     merge = bool(tables.merge)
-    found = [_runs_row(merge, state.arena, nodes[p.first : p.last], p.oldest, p.lowest) for p in parts]
-    return _joined(_rows_of_parts(parts, found))
+    rows = (_runs_row(merge, state.arena, nodes[p.first : p.last], p.oldest, p.lowest) for p in parts)
+    return _within(tables, parts, rows)
 
 
 class _Part(NamedTuple):
@@ -83,6 +85,18 @@ class _Part(NamedTuple):
 
 # (event slots; cells' events, places, begins, takes; links' cells, nexts; roots)
 _Row: TypeAlias = tuple[NDArray[np.int32], ...]
+
+
+def _within(tables: RunTables, parts: list[_Part], rows: Iterable[_Row]) -> Compressed | None:
+    """The graphs of all parts, unless they are too large together."""
+    found: list[_Row] = []
+    size = 0
+    for row in rows:
+        found.append(row)
+        size += len(row[1]) + len(row[5])
+        if size > tables.max_events:
+            return None
+    return _joined(_rows_of_parts(parts, found))
 
 
 def _parts(
@@ -139,7 +153,7 @@ def _joined(rows: list[_Row]) -> Compressed:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _graph_row(tables, state, events, roots, oldest, low):
     cells = state.cells
     reachable = _reachable(tables, state, events, roots, oldest, low)
@@ -164,7 +178,8 @@ def _graph_row(tables, state, events, roots, oldest, low):
             event_slot[slots] = slot
             slots += 1
         cell_event[place] = slots - 1
-        cell_place[place] = cells.place[cell]
+        at_place = tables.stage_place[cells.stage[cell]]
+        cell_place[place] = at_place
         # The link of the same number leads to this cell and on to the next one of its chain.
         link_cell[place] = place
         link_next[place] = _next_live(cells, number, lowest, cells.below[cell], oldest)
@@ -174,14 +189,16 @@ def _graph_row(tables, state, events, roots, oldest, low):
             first = np.int32(-1)
             if top == _STARTS:
                 first = _STARTS if since >= oldest else np.int32(-1)
-            elif top >= 0 and not is_tested(tables, cells.place[cell], begins):
+            elif top >= 0 and not is_tested(tables, at_place, begins):
                 first = _next_live(cells, number, lowest, top, oldest)
             elif top >= 0:
                 # Not all of the chain may precede this cell: a list of its own.
-                while top >= 0 and cells.reach[top] >= oldest:
-                    if cells.newest[top] >= oldest and may_follow(
-                        tables, state, events, top, slot, cells.place[cell], begins
-                    ):
+                floor = earliest_end(tables, state, events, slot, at_place, begins)
+                while top >= 0 and cells.reach[top] >= oldest and events.end[cells.event[top]] >= floor:
+                    if cells.newest[top] >= oldest and may_follow(tables, state, events, top, slot, at_place, begins):
+                        # The caller sees that there are too many and gives all of them up.
+                        if links > tables.max_events:
+                            break
                         if links == link_cell.size:
                             link_cell = np.append(link_cell, np.empty(links, np.int32))
                             link_next = np.append(link_next, np.empty(links, np.int32))
@@ -212,7 +229,7 @@ def _graph_row(tables, state, events, roots, oldest, low):
     )
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _reachable(tables, state, events, roots, oldest, low):
     """The cells on some path from a root to a start within the window, in stream order; none comes before `low`."""
     cells = state.cells
@@ -231,32 +248,42 @@ def _reachable(tables, state, events, roots, oldest, low):
         done += 1
         for begins in (False, True):
             link = cells.begin[cell] if begins else cells.take[cell]
-            tested = is_tested(tables, cells.place[cell], begins)
-            while link >= low and cells.reach[link] >= oldest and (tested or not is_linked[link - low]):
+            place = tables.stage_place[cells.stage[cell]]
+            tested = is_tested(tables, place, begins)
+            floor = earliest_end(tables, state, events, cells.event[cell], place, begins)
+            while (
+                link >= low
+                and cells.reach[link] >= oldest
+                and events.end[cells.event[link]] >= floor
+                and (tested or not is_linked[link - low])
+            ):
                 if not tested:
                     is_linked[link - low] = True
                 if (
                     cells.newest[link] >= oldest
                     and not is_in[link - low]
-                    and (
-                        not tested
-                        or may_follow(tables, state, events, link, cells.event[cell], cells.place[cell], begins)
-                    )
+                    and (not tested or may_follow(tables, state, events, link, cells.event[cell], place, begins))
                 ):
                     is_in[link - low] = True
                     waiting[count] = link
                     count += 1
                 link = cells.below[link]
     # In stream order, which is the order of their numbers.
+    return _marked(is_in, low, waiting)
+
+
+@helper(allocates=True)
+def _marked(is_in, low, numbers):
+    """The numbers from `low` on that are marked, written to `numbers`."""
     count = 0
     for mark in range(is_in.size):
         if is_in[mark]:
-            waiting[count] = low + mark
+            numbers[count] = low + mark
             count += 1
-    return waiting[:count]
+    return numbers[:count]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@helper(inline=True, allocates=True)
 def _next_live(cells, number, lowest, link, oldest):
     """The first cell from one down its chain that is in the row, by its number there; -1 if there is none."""
     while link >= lowest and cells.reach[link] >= oldest:
@@ -266,7 +293,7 @@ def _next_live(cells, number, lowest, link, oldest):
     return np.int32(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _runs_row(merged, arena, matches, oldest, low):
     reachable = _reachable_nodes(merged, arena, matches, oldest, low)
     count = reachable.size
@@ -323,7 +350,7 @@ def _runs_row(merged, arena, matches, oldest, low):
     )
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _reachable_nodes(merged, arena, matches, oldest, low):
     """The nodes on some way from a match to a start within the window, in stream order; none comes before `low`."""
     highest = matches.max()
@@ -345,4 +372,5 @@ def _reachable_nodes(merged, arena, matches, oldest, low):
                 waiting[count] = parent
                 count += 1
             entry = arena.others[entry]
-    return np.sort(waiting[:count])
+    # In stream order, which is the order of their numbers. Sorting them would cost more than all else.
+    return _marked(is_in, low, waiting)

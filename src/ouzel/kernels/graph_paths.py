@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ouzel.kernels.graph_extract import Compressed
 from ouzel.kernels.graph_state import STARTS
+from ouzel.kernels.jit import helper, kernel
 
 _STARTS = np.int32(STARTS)
 _LARGEST = np.uint64(2**64 - 1)
@@ -86,7 +86,7 @@ def count_matches(row: Row) -> int:
     return sum(counts[root] for root in row.root_cell.tolist())
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _count(row):
     """(counts by cell, whether they and their sums fit 64 bits)."""
     cells = row.cell_begin.size
@@ -176,7 +176,7 @@ def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
     return ListedEvents(bounds, [event_of[place_of == place] for place in range(places)])
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _list(row, begins, limit, capacity, firsts, base):
     """(bounds, rows, whether the room was enough): a walk forward, along which every step leads to a root. The events
     of a place lie between two of `firsts`.
@@ -242,7 +242,7 @@ def _list(row, begins, limit, capacity, firsts, base):
     return bounds[:, : found + 1], rows, True
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _followers(row):
     """The cells that may come next after each cell, in order."""
     count = row.cell_begin.size

@@ -3,10 +3,15 @@
 A *cell* is an event at a place. All cells of a place and partition are a chain, newest first, so a cell needs no list
 of its predecessors: they are the chain from some cell down. (CORE's enumerable compact sets have union nodes for that;
 here the chain is the union.) A query is described by the run kernel's tables.
+
+More exactly, a cell belongs to a *stage*. A place has one stage, under its own number. A place that may have m events
+at most has a stage for each number of events from 1 to m - 1 as well: there a cell may be taken further, and at the
+place's own stage stand the cells from which a run may leave the place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -14,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.kernels.predicate_tables import Values, new_values
-from ouzel.kernels.run_tables import RunTables
+from ouzel.kernels.run_state import widened
+from ouzel.kernels.run_tables import Form, RunTables
+from ouzel.kernels.stack_tables import Link, Mark
 
 # In place of a chain: the cell begins the match.
 STARTS = -2
@@ -30,68 +37,120 @@ class GraphCounter(IntEnum):
     TESTS = 4  # predicates between neighbours
     ROOTS = 5  # cells that complete matches
     MATCHES = 6  # listed
+    COMPLETED = 7  # keys whose matches of the moment the form of output has not chosen among yet
 
 
 class Cells(NamedTuple):
     """Cells in stream order."""
 
     event: NDArray[np.int32]  # slot
-    place: NDArray[np.uint8]
+    stage: NDArray[np.uint16]
     proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
     begin: NDArray[np.int32]  # the newest cell of the place before that it may follow; STARTS; or -1
     take: NDArray[np.int32]  # the newest cell of its own place that it may follow, or -1
     below: NDArray[np.int32]  # the next older cell of its chain
     newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
     reach: NDArray[np.int64]  # the largest `newest` from here down the chain
+    earlier: NDArray[np.int32]  # the next older cell of its chain whose event ends earlier
 
 
 class GraphState(NamedTuple):
     """What is remembered between calls: plain arrays."""
 
     cells: Cells
-    head: NDArray[np.int32]  # [key * length + place]: the newest cell of that chain
+    head: NDArray[np.int32]  # [key * stages + stage]: the newest cell of that chain
     counters: NDArray[np.int64]  # by GraphCounter
+    # As in `RunState`; for OUTPUT FIRST a mark says up to which start all events have been started with.
+    key_mark: NDArray[np.int64]
+    started: NDArray[np.uint8]
+    negative_head: NDArray[np.int32]
+    links: NDArray[np.int32]
+    marks: NDArray[np.int64]
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     path: NDArray[np.int32]  # per depth: the cell
     cursor: NDArray[np.int32]  # per depth: the next candidate
     phase: NDArray[np.uint8]  # per depth
+    floor: NDArray[np.int64]  # per depth: the earliest end of a candidate
     values: Values
+    # For the forms of output.
+    completed: NDArray[np.int32]  # keys
+    is_completed: NDArray[np.uint8]  # per key
+    best: NDArray[np.int32]  # per cell: the next one of the first match that goes on from it
+    follower: NDArray[np.int32]  # [take or begin, stage]: the oldest cell that may follow one of that stage
+    newer: NDArray[np.int32]  # [take or begin, cell]: the next newer one of these
+    starts: NDArray[np.int32]  # cells that begin matches
+    top: NDArray[np.int32]  # per stage: the next cell
 
 
-def new_graph_state(tables: RunTables, references: int, key_capacity: int = 1) -> GraphState:
-    """The state before the first event."""
+def new_graph_state(
+    tables: RunTables, references: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
+) -> GraphState:
+    """The state before the first event. `number_slots` as in `new_run_state`."""
     empty = np.empty(0, np.int32)
+    stages = len(tables.stage_place)
+    bound = np.zeros(max(references, 1), np.int32)
+    for reference, slot in enumerate(number_slots):
+        bound[reference] = max(slot, 0)
     counters = np.zeros(len(GraphCounter), np.int64)
     counters[GraphCounter.MOMENT] = -(2**63)
     state = GraphState(
         cells=Cells(
             empty,
-            np.empty(0, np.uint8),
+            np.empty(0, np.uint16),
             np.empty(0, np.uint8),
             empty,
             empty,
             empty,
             np.empty(0, np.int64),
             np.empty(0, np.int64),
+            empty,
         ),
         head=empty,
         counters=counters,
-        bound=np.zeros(max(references, 1), np.int32),
+        key_mark=np.empty(0, np.int64),
+        started=np.empty(0, np.uint8),
+        negative_head=empty,
+        links=np.empty((tables.negatives, len(Link), 0), np.int32),
+        marks=np.empty((tables.negatives, len(Mark), 0), np.int64),
+        bound=bound,
         path=empty,
         cursor=empty,
         phase=np.empty(0, np.uint8),
+        floor=np.empty(0, np.int64),
         values=new_values(tables.predicates),
+        completed=empty,
+        is_completed=np.empty(0, np.uint8),
+        best=empty,
+        follower=np.empty((2, stages), np.int32),
+        newer=np.empty((2, 0), np.int32),
+        starts=empty,
+        top=np.empty(stages, np.int32),
     )
-    return reserve_heads(tables, reserve_cells(state, 256), key_capacity)
+    return reserve_graph(tables, reserve_cells(tables, state, 256), 0, key_capacity)
 
 
-def reserve_heads(tables: RunTables, state: GraphState, keys: int) -> GraphState:
-    """A state with room for so many keys at least."""
-    return state._replace(head=_enlarged(state.head, keys * tables.length, -1))
+def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -> GraphState:
+    """A state with room for so many slots and keys at least."""
+    in_form = tables.form != Form.ALL
+    return state._replace(
+        head=_enlarged(state.head, keys * len(tables.stage_place), -1),
+        key_mark=_enlarged(state.key_mark, keys if in_form else 0, -(2**63)),
+        started=_enlarged(state.started, slots if tables.form == Form.FIRST else 0, 0),
+        completed=_enlarged(state.completed, keys if in_form else 0, 0),
+        is_completed=_enlarged(state.is_completed, keys if in_form else 0, 0),
+        negative_head=_enlarged(state.negative_head, keys * tables.negatives, -1),
+        links=widened(state.links, slots, -1),
+        marks=widened(state.marks, slots, 0),
+    )
 
 
-def reserve_cells(state: GraphState, count: int) -> GraphState:
+def cells_per_event(tables: RunTables) -> int:
+    """How many cells an event makes at most: at each stage one, at the last one of a place one for each length."""
+    return 2 * len(tables.stage_place)
+
+
+def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphState:
     """A state with room for so many cells at least."""
     if len(state.cells.event) >= count:
         return state
@@ -100,6 +159,10 @@ def reserve_cells(state: GraphState, count: int) -> GraphState:
         path=np.empty(count + 1, np.int32),
         cursor=np.empty(count + 1, np.int32),
         phase=np.empty(count + 1, np.uint8),
+        floor=np.empty(count + 1, np.int64),
+        best=np.empty(count if tables.form != Form.ALL else 0, np.int32),
+        newer=np.empty((2, count if tables.form != Form.ALL else 0), np.int32),
+        starts=np.empty(count if tables.form != Form.ALL else 0, np.int32),
     )
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ouzel.kernels.graph_state import GraphCounter
-from ouzel.kernels.stack_checks import oldest_alive
+from ouzel.kernels.jit import kernel
+from ouzel.kernels.run_upkeep import rebase_marks, rebase_negatives
+from ouzel.kernels.stack_checks import NEVER, oldest_alive
 
 _CELLS = int(GraphCounter.CELLS)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def drop_expired(tables, state, events, position_counts, needed):
     """For windows in events: forget the cells from which no match to come may start, within the window of the next
     event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
@@ -30,11 +31,12 @@ def drop_expired(tables, state, events, position_counts, needed):
         take = cells.take[cell]
         needed[slot] = True
         cells.event[live] = slot
-        cells.place[live] = cells.place[cell]
+        cells.stage[live] = cells.stage[cell]
         cells.proceeds[live] = cells.proceeds[cell]
         cells.begin[live] = renamed[begin] if begin >= 0 else begin
         cells.take[live] = renamed[take] if take >= 0 else take
         cells.below[live] = below
+        cells.earlier[live] = renamed[cells.earlier[cell]] if cells.earlier[cell] >= 0 else np.int32(-1)
         cells.newest[live] = cells.newest[cell]
         cells.reach[live] = cells.reach[cell]
         renamed[cell] = live
@@ -45,16 +47,17 @@ def drop_expired(tables, state, events, position_counts, needed):
             state.head[chain] = renamed[state.head[chain]]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def renumber_cells(state, renamed):
     """Slots have new numbers."""
     for cell in range(state.counters[_CELLS]):
         state.cells.event[cell] = renamed[state.cells.event[cell]]
 
 
-@njit(cache=True, nogil=True)
-def drop_cells(tables, state, dead):
-    """Forget the cells of the `dead` oldest slots behind the kernel's own; all others have moved down by so many."""
+@kernel
+def drop_cells(tables, state, dead, used):
+    """Forget the cells of the `dead` oldest slots behind the kernel's own; the rest of the `used` ones have moved down
+    by so many."""
     cells = state.cells
     count = state.counters[_CELLS]
     first = 0
@@ -62,27 +65,40 @@ def drop_cells(tables, state, dead):
         first += 1
     for cell in range(count - first):
         cells.event[cell] = cells.event[cell + first] - dead
-        cells.place[cell] = cells.place[cell + first]
+        cells.stage[cell] = cells.stage[cell + first]
         cells.proceeds[cell] = cells.proceeds[cell + first]
         begin = cells.begin[cell + first]
         cells.begin[cell] = max(begin - first, -1) if begin >= 0 else begin
         cells.take[cell] = max(cells.take[cell + first] - first, -1)
         cells.below[cell] = max(cells.below[cell + first] - first, -1)
+        cells.earlier[cell] = max(cells.earlier[cell + first] - first, -1)
         cells.newest[cell] = cells.newest[cell + first]
         cells.reach[cell] = cells.reach[cell + first]
     state.counters[_CELLS] = count - first
     for chain in range(state.head.size):
         state.head[chain] = max(state.head[chain] - first, -1)
+    rebase_marks(tables, state.key_mark, state.started, dead, used)
+    rebase_negatives(tables, state.negative_head, state.links, state.marks, dead, used)
 
 
-@njit(cache=True, nogil=True)
-def rekey_chains(head, length, renamed):
-    """Move chains to new keys: `renamed[key]`, never a larger one, -1: gone."""
-    for key in range(min(head.size // length, renamed.size)):
+@kernel
+def rekey_chains(tables, state, renamed):
+    """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: gone."""
+    stages = tables.stage_place.size
+    negatives = tables.negatives
+    for key in range(min(state.head.size // stages, renamed.size)):
         target = np.int64(renamed[key])
-        if target != key:
-            for place in range(length):
-                newest = head[key * length + place]
-                head[key * length + place] = -1
-                if target >= 0:
-                    head[target * length + place] = newest
+        if target == key:
+            continue
+        for stage in range(stages):
+            if target >= 0:
+                state.head[target * stages + stage] = state.head[key * stages + stage]
+            state.head[key * stages + stage] = -1
+        for negative in range(negatives):
+            if target >= 0:
+                state.negative_head[target * negatives + negative] = state.negative_head[key * negatives + negative]
+            state.negative_head[key * negatives + negative] = -1
+        if state.key_mark.size > 0:
+            if target >= 0:
+                state.key_mark[target] = state.key_mark[key]
+            state.key_mark[key] = NEVER

@@ -8,11 +8,11 @@ encode the remembered values into a fresh table.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from .columns import NO_NULLS, Numbers, Text, frozen
-from .words import (
+from ouzel.kernels.columns import NO_NULLS, Numbers, Text, frozen
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.words import (
     EIGHT,
     EXACT_LENGTH_MAX,
     ONE,
@@ -144,7 +144,7 @@ def _widened(table: NumberKeys, rows_left: int) -> NumberKeys:
     return wider
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _key_value(value: Any, reading: Any) -> Any:
     if reading == AS_FLOAT:
         if (value & FLOAT_MAGNITUDE) > FLOAT_INFINITY:
@@ -154,7 +154,7 @@ def _key_value(value: Any, reading: Any) -> Any:
     return value
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _codes_by_directory(
     values: Any,
     directory: Any,
@@ -187,7 +187,7 @@ def _codes_by_directory(
     return codes.size, count
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _number_codes(
     table: Any,
     column: Any,
@@ -311,7 +311,7 @@ def _enlarged(table: TextKeys, length: int) -> TextKeys:
     return larger
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _text_codes(
     table: Any, offsets: Any, data: Any, validity: Any, validity_offset: Any, rows: Any, begin: Any, codes: Any
 ) -> Any:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import NO_NULLS, Numbers, Text, frozen
-from .key_tables import (
+from ouzel.kernels.columns import NO_NULLS, Numbers, Text, frozen
+from ouzel.kernels.key_tables import (
     AS_FLOAT,
     AS_INTEGER,
     COUNT,

@@ -6,10 +6,10 @@ Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 e
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from .columns import frozen
+from ouzel.kernels.columns import frozen
+from ouzel.kernels.jit import kernel
 
 Positions = NDArray[np.int32]
 
@@ -116,7 +116,7 @@ def gather(values: NDArray[Any], rows: Positions) -> NDArray[Any]:
     return gathered.view(values.dtype)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _first_disorder(times: Any) -> Any:
     for start in range(0, times.size - 1, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, times.size - 1)
@@ -161,7 +161,7 @@ def _radix_order(times: NDArray[np.int64]) -> Positions:
     return order
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _radix_pass(keys: Any, order: Any, shift: Any, digit_bits: Any, sorted_keys: Any, sorted_order: Any) -> None:
     digit_shift = np.uint64(shift)
     digit_mask = np.uint64((1 << digit_bits) - 1)
@@ -178,7 +178,7 @@ def _radix_pass(keys: Any, order: Any, shift: Any, digit_bits: Any, sorted_keys:
         sorted_order[place] = order[position]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _merge(left: Any, right: Any, order: Any) -> None:
     left_count = left.size
     right_count = right.size
@@ -196,7 +196,7 @@ def _merge(left: Any, right: Any, order: Any) -> None:
         order[left_count + position] = left_count + position
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _count_ties(times: Any) -> Any:
     if times.size < 2:
         return 0
@@ -215,7 +215,7 @@ def _count_ties(times: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _write_ties(times: Any, positions: Any, groups: Any) -> None:
     written = 0
     group = -1
@@ -232,7 +232,7 @@ def _write_ties(times: Any, positions: Any, groups: Any) -> None:
         written += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _count_roles(roles: Any) -> Any:
     """How many roles there are in all, how many components they speak of, and whether every event has just one."""
     together = np.uint64(0)
@@ -257,7 +257,7 @@ def _count_roles(roles: Any) -> Any:
     return np.int64(counted), component_count, other_counts == 0
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _single_components(roles: Any, component_count: Any, components: Any) -> None:
     for component in range(1, component_count):
         smallest = np.uint64(1) << np.uint64(component)
@@ -265,7 +265,7 @@ def _single_components(roles: Any, component_count: Any, components: Any) -> Non
             components[position] += roles[position] >= smallest
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _expand(roles: Any, component_count: Any, events: Any, components: Any) -> None:
     written = np.int64(0)
     for position in range(roles.size):
@@ -276,7 +276,7 @@ def _expand(roles: Any, component_count: Any, events: Any, components: Any) -> N
             written += np.int64((bits >> np.uint64(component)) & np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _gather(values: Any, rows: Any, gathered: Any) -> None:
     for position in range(rows.size):
         gathered[position] = values[np.uint32(rows[position])]

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode
 
 _INT_MAX = np.int64(2**63 - 1)
@@ -74,7 +74,7 @@ _COALESCE = int(Opcode.COALESCE)
 _CASE = int(Opcode.CASE)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _compare(order, comparison):
     """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
     if comparison == _EQUAL:
@@ -90,7 +90,7 @@ def _compare(order, comparison):
     return order >= 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _order_of_floats(left, right):
     if left < right:
         return -1
@@ -102,7 +102,7 @@ def _order_of_floats(left, right):
     return int(left != left) - int(right != right)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@kernel(inline=True)
 def holds(predicates, instances, bound, values, conjunct):
     """Whether one alternative of a conjunct is true for the bound events.
 
@@ -162,7 +162,7 @@ def holds(predicates, instances, bound, values, conjunct):
     return found
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _run(predicates, instances, bound, values, first, last):
     """Whether a program gives true; true at once if it reads an absent attribute."""
     code = predicates.instructions
@@ -215,7 +215,7 @@ def _run(predicates, instances, bound, values, first, last):
     return nulls[0] == 0 and ints[0] != 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _decide(ints, floats, nulls, top, opcode):
     """The operators that look at null themselves."""
     if opcode == _NOT:
@@ -246,7 +246,7 @@ def _decide(ints, floats, nulls, top, opcode):
     return top
 
 
-@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+@helper(error_model="numpy")
 def _calculate(ints, floats, nulls, top, opcode):
     """Arithmetic. A null operand gives null, save for LEAST and GREATEST."""
     if opcode == _TO_FLOAT:
@@ -321,7 +321,7 @@ def _calculate(ints, floats, nulls, top, opcode):
     return top
 
 
-@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+@helper(error_model="numpy")
 def _integer(left, right, opcode):
     """(value, whether it exists). Overflow is found before it happens."""
     zero = left - left
@@ -357,7 +357,7 @@ def _integer(left, right, opcode):
     return (quotient, True) if opcode == _DIVIDE_INT else (remainder, True)
 
 
-@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+@helper(error_model="numpy")
 def _product_fits(left, right):
     """Whether left * right, neither of them zero, is an int64."""
     if left == -1:

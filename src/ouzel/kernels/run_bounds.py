@@ -7,8 +7,8 @@ run, so that an edge is one comparison however long the run is.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.predicates import _order_of_floats
 from ouzel.kernels.run_tables import EDGE_COLUMNS, Bound, ByPlain, Guard
@@ -31,7 +31,7 @@ _ABSENT = np.uint8(LaneFlag.ABSENT)
 _IS_BOUND = np.int32(-2)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def edge_of(tables, events, place, number):
     """What the take (0) or begin (1) edge that leaves a node of a place asks: (kind, lane, row of its flags, orders,
     bound, lane of the bound, row of its flags)."""
@@ -44,7 +44,7 @@ def edge_of(tables, events, place, number):
     return kind, lane, lane + before, row[columns + _ORDERS], row[columns + _BOUND], other, other + before
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def read_lane(edge, events, at):
     """(flag, integer, float): what an edge compares of an event."""
     kind, lane, flags, _, _, _, _ = edge
@@ -55,7 +55,7 @@ def read_lane(edge, events, at):
     return events.lane_flags[flags, at], np.int64(0), events.float_lanes[lane, at]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def allows(edge, read, runs, here, number):
     """Whether an edge holds for a run and what was read of an event."""
     kind, _, _, orders, _, _, _ = edge
@@ -74,7 +74,7 @@ def allows(edge, read, runs, here, number):
     return (orders >> (order + 1)) & 1 != 0
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def set_bound(edge, runs, events, before, run, at, begins, number):
     """What an edge compares with from now on."""
     kind, _, _, _, bound, lane, flags = edge
@@ -114,7 +114,7 @@ def set_bound(edge, runs, events, before, run, at, begins, number):
         runs.float_bounds[run, number] = float_was
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def bounds_differ(kind, runs, here, there, number):
     """Whether two runs compare with different values on an edge of a kind."""
     if kind == _NO_TEST:

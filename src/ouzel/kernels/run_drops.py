@@ -7,8 +7,8 @@ there may be more, and then the most recently moved runs of all go.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import kernel
 from ouzel.kernels.run_state import Counter, RunOutput, RunState
 from ouzel.kernels.run_tables import RunTables
 
@@ -57,7 +57,7 @@ def drop_newest_matches(tables: RunTables, state: RunState, output: RunOutput) -
     return dropped
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _drop_runs_of(state, key, slot, excess):
     """Drop runs of a key that an event has moved or begun; how many more are to go."""
     runs = state.runs

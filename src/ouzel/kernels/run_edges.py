@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.predicates import _compare, _order_of_floats, holds
 from ouzel.kernels.run_state import Counter
@@ -74,7 +74,7 @@ _NODES = int(Counter.NODES)
 _MOVES = int(Counter.MOVES)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
     """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
     reference `target`. `state.failed` says which one does not, -1 if it is none of them."""
@@ -100,7 +100,7 @@ ASK = np.uint8(1)  # the tests must say
 YES = np.uint8(2)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def guarded(tables, runs, events, run, begins, slot):
     """What a run's guard says of an event that it would take or begin with."""
     guard = runs.guard[run, begins]
@@ -124,7 +124,7 @@ def guarded(tables, runs, events, run, begins, slot):
     return YES if row[_DECIDES] and tables.codes == 0 else ASK
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def set_guard(tables, state, events, run, begins):
     """Make the test that has just failed the guard of a run, if it can be one. What it compares with is loaded."""
     runs = state.runs
@@ -143,7 +143,7 @@ def set_guard(tables, state, events, run, begins):
         runs.guard[run, begins] = state.failed[0]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def set_anchors(node_parent, node_first, anchor, node, place, lowest):
     """The last nodes of a place and of those before it, down to `lowest`."""
     at = np.int64(place)
@@ -155,14 +155,20 @@ def set_anchors(node_parent, node_first, anchor, node, place, lowest):
         anchor[at] = last
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
+def load_edge(tables, state, events, edge):
+    """Set the references that the tests of an edge need, seen from the anchors."""
+    loads = tables.loads
+    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
+        _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
+
+
+@helper(inline=True)
 def tests_hold(tables, state, events, edge):
     """Whether the tests of an edge hold, seen from the anchors, with the event that is read already bound."""
     by_test = tables.by_test
     bound = state.bound
-    loads = tables.loads
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
+    load_edge(tables, state, events, edge)
     for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
         iterated = by_test[conjunct, _ITERATED]
         node = state.anchor[iterated] if iterated >= 0 else np.int32(-1)
@@ -182,7 +188,7 @@ def tests_hold(tables, state, events, edge):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _load(tables, state, events, loads, load, node):
     """Set a reference, seen from a node."""
     source = loads[load, _SOURCE]
@@ -215,7 +221,7 @@ def _load(tables, state, events, loads, load, node):
     events.lane_flags[row, slot] = flag
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def add_node(tables, state, events, parent, place, slot, begins):
     """A node for an event that begins a place or is taken there, with its registers. There must be room."""
     arena = state.arena
@@ -249,14 +255,14 @@ def add_node(tables, state, events, parent, place, slot, begins):
     return node
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _proceeds(tables, state, events, edge, node, place):
     """Whether a run may leave a Kleene place from a node of it."""
     set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, _LOWEST])
     return tests_hold(tables, state, events, edge)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def future_mark(tables, state, events, node):
     """A number that is the same for runs with the same future, and mostly differs otherwise."""
     arena = state.arena
@@ -282,7 +288,7 @@ def future_mark(tables, state, events, node):
     return mark
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
     """Whether two runs that have come to nodes of one place with one event will do the same from now on."""
     place = arena.place[left]
@@ -304,7 +310,7 @@ def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, righ
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     """Whether two registers hold the same and will go on alike."""
     function = row[_FUNCTION]
@@ -331,7 +337,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     return int_lanes[lane, left_slot] == int_lanes[lane, right_slot]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _update_register(row, events, arena, register, node, before, slot):
     """A register with one event more than at the node before, or with the first event where that is -1."""
     count = np.int64(0)
@@ -374,7 +380,7 @@ def _update_register(row, events, arena, register, node, before, slot):
         arena.totals[node, register] = total
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
     """Whether one event's value is less (LEAST) or greater (GREATEST) than another's."""
     if floating:

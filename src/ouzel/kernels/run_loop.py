@@ -8,9 +8,10 @@ key; only what ends is taken out.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.run_bounds import allows, bounds_differ, edge_of, read_lane, set_bound
+from ouzel.kernels.run_matches import push_negatives
 from ouzel.kernels.run_plain import finish, free_run, join, limit_passed, new_run, set_node
 from ouzel.kernels.run_state import Counter, Status
 from ouzel.kernels.run_tables import Selection
@@ -27,6 +28,7 @@ _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
 _RUNS_FULL = int(Status.RUNS_FULL)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_INDEX_WANTED = int(Status.INDEX_WANTED)
 _NONE = np.int32(-1)
 # As in `runs`: with how many other runs that an event has moved a run is compared.
 _COMPARED_MAX = 32
@@ -38,7 +40,7 @@ _LOOP = np.uint32(0)
 _LAST = np.uint32(1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def scan_loop(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
@@ -59,9 +61,14 @@ def scan_loop(tables, state, events, first, last, output):
         key = np.uint32(events.key[at])
         run = state.key_head[key]
         if roles == 0 or (run < 0 and roles & _STARTS == 0):
+            if tables.negatives:
+                push_negatives(tables, state, events, slot, roles)
             slot += 1
             continue
         count = np.int64(state.key_runs[key])
+        if count > tables.index_min:
+            status = _INDEX_WANTED
+            break
         if nodes + 2 * count + 1 > arena.event.size:
             status = _NODES_FULL
             break
@@ -154,6 +161,8 @@ def scan_loop(tables, state, events, first, last, output):
             counters[_RUNS_MAX] = max(counters[_RUNS_MAX], counters[_RUNS])
         state.key_head[key] = head
         state.key_runs[key] = count
+        if tables.negatives:
+            push_negatives(tables, state, events, slot, roles)
         slot += 1
         if grows:
             status = limit_passed(tables, counters)
@@ -163,7 +172,7 @@ def scan_loop(tables, state, events, first, last, output):
     return status, slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _is_merged(take, begin, state, made, here, kinds):
     """Whether a run that has come to a new node has the same future as one that this event has moved before; then the
     node is joined to that one's."""

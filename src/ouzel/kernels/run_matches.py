@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicates import holds
 from ouzel.kernels.run_edges import set_anchors, tests_hold
 from ouzel.kernels.run_state import Counter, RunOutput, RunState, Status
-from ouzel.kernels.run_tables import ByNegative, Form, RunTables
-from ouzel.kernels.stack_checks import LATEST, NEVER, newest_before
+from ouzel.kernels.run_tables import ByEdge, ByLoad, ByNegative, Form, RunEvents, RunTables, Source
+from ouzel.kernels.stack_checks import LATEST, NEVER, newest_before, push_negative
 from ouzel.kernels.stack_tables import EVERY_KEY, Link, Mark
 
 _EVERY_KEY = EVERY_KEY
@@ -20,11 +21,20 @@ _GUARD = int(Mark.GUARD)
 _AFTER = int(ByNegative.AFTER)
 _REFERENCE = int(ByNegative.REFERENCE)
 _EDGE = int(ByNegative.EDGE)
+_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
+_EDGE_TESTS = int(ByEdge.FIRST_TEST)
+_SOURCE = int(ByLoad.SOURCE)
+_LOAD_PLACE = int(ByLoad.PLACE)
+_TARGET = int(ByLoad.TARGET)
+_SOURCE_FIRST = int(Source.FIRST)
 _WAITING = int(Counter.WAITING)
 _SETTLED = int(Counter.SETTLED)
+_TOO_LONG = int(Counter.TOO_LONG)
 _DONE = int(Status.DONE)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
 _UNSETTLED = int(Status.UNSETTLED)
+_MATCH_LIMIT = int(Status.MATCH_LIMIT)
+_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
 _NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
 _FORM_ALL = int(Form.ALL)
 _FORM_FIRST = int(Form.FIRST)
@@ -34,7 +44,16 @@ _SKIP_TO_FIRST = int(Form.SKIP_TO_FIRST)
 # ── Negation ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
+def push_negatives(tables, state, events, slot, roles):
+    """Put an event on the stacks of the negatives that it is one of."""
+    for negative in range(tables.negatives):
+        if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
+            stack = np.int64(events.key[slot]) * tables.negatives + negative
+            push_negative(events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot)
+
+
+@helper
 def forbidden_inside(tables, state, events, node, key):
     """Whether an event of a negative that stands before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
@@ -45,7 +64,7 @@ def forbidden_inside(tables, state, events, node, key):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _forbids(tables, state, events, node, key, negative):
     """Whether an event of a negative lies in its interval and satisfies every conjunct that names it."""
     node_event = state.arena.event
@@ -81,7 +100,7 @@ def _forbids(tables, state, events, node, key, negative):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _satisfies(tables, state, events, node, negative, candidate):
     """Whether a negative event passes the tests that name it, beside the match that the anchors show."""
     for test in range(tables.codes):
@@ -93,10 +112,77 @@ def _satisfies(tables, state, events, node, negative, candidate):
     return tests_hold(tables, state, events, tables.by_negative[negative, _EDGE])
 
 
+def standing(
+    tables: RunTables, state: RunState, events: RunEvents, expanded: Expanded, output: RunOutput
+) -> NDArray[np.bool_]:
+    """Of each expanded match whether it stands after negation, where `tables.late` has left that open."""
+    stands = np.ones(len(expanded.row), np.bool_)
+    bounds = np.zeros(tables.length + 1, np.int64)
+    _mark_standing(tables, state, events, expanded.lengths, expanded.slots, output.key[expanded.row], bounds, stands)
+    return stands
+
+
+@kernel
+def _mark_standing(tables, state, events, lengths, slots, keys, bounds, stands):
+    used = 0
+    for match in range(stands.size):
+        for place in range(tables.length):
+            bounds[place] = used
+            used += lengths[match, place]
+        bounds[tables.length] = used
+        for negative in range(tables.negatives):
+            if stands[match] and _forbids_slots(tables, state, events, slots, bounds, keys[match], negative):
+                stands[match] = False
+
+
+@helper
+def _forbids_slots(tables, state, events, slots, bounds, key, negative):
+    """As `_forbids`, for a match that is written out: the slots of each place begin at its bound."""
+    after = tables.by_negative[negative, _AFTER]
+    before = events.start[slots[bounds[after]]]
+    if after == 0:
+        last_end = events.end[slots[bounds[tables.length] - 1]]
+        behind = last_end - tables.window if last_end > NEVER + tables.window else NEVER
+    else:
+        behind = events.end[slots[bounds[after] - 1]]
+    links = state.links[negative]
+    marks = state.marks[negative]
+    edge = tables.by_negative[negative, _EDGE]
+    is_loaded = False
+    for everywhere in range(2):
+        if everywhere and key == _EVERY_KEY:
+            break
+        owner = np.int64(_EVERY_KEY) if everywhere else np.int64(key)
+        candidate = newest_before(events.end, links, state.negative_head[owner * tables.negatives + negative], before)
+        while candidate >= 0 and marks[_GUARD, candidate] > behind:
+            if events.start[candidate] > behind:
+                if not is_loaded:
+                    _load_slots(tables, state.bound, slots, bounds, edge)
+                    is_loaded = True
+                state.bound[tables.by_negative[negative, _REFERENCE]] = candidate
+                forbids = True
+                for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
+                    forbids = forbids and holds(tables.predicates, events, state.bound, state.values, conjunct)
+                if forbids:
+                    return True
+            candidate = links[_BELOW, candidate]
+    return False
+
+
+@helper
+def _load_slots(tables, bound, slots, bounds, edge):
+    """Set the references that the tests of an edge need from the slots of a match."""
+    loads = tables.loads
+    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
+        place = loads[load, _LOAD_PLACE]
+        is_first = loads[load, _SOURCE] == _SOURCE_FIRST
+        bound[loads[load, _TARGET]] = slots[bounds[place]] if is_first else slots[bounds[place + 1] - 1]
+
+
 # ── Waiting ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def push_waiting(state, deadline, node, key):
     """Put a match on the heap of those that wait; there must be room."""
     waiting = state.waiting
@@ -113,7 +199,7 @@ def push_waiting(state, deadline, node, key):
     waiting.key[place] = key
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _pop_waiting(state):
     """Take the match with the earliest deadline off the heap."""
     waiting = state.waiting
@@ -138,7 +224,7 @@ def _pop_waiting(state):
     waiting.key[place] = key
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def release_until(tables, state, events, until, output):
     """Append the waiting matches whose deadline has passed and that no negative event forbids. The status."""
     waiting = state.waiting
@@ -165,10 +251,22 @@ def release_until(tables, state, events, until, output):
     return _DONE
 
 
+@kernel(allocates=True)
+def release_in_form(tables, state, events, until, output):
+    """The same, each moment being settled before the next one is released."""
+    status = release_until(tables, state, events, until, output)
+    while status == _UNSETTLED:
+        settle(tables, state, events, output)
+        status = release_until(tables, state, events, until, output)
+    if status == _DONE:
+        settle(tables, state, events, output)
+    return status
+
+
 # ── Forms of output ────────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def settle(tables, state, events, output):
     """Let the form of output choose among the matches of a moment, which stand behind those settled before."""
     first = state.counters[_SETTLED]
@@ -176,43 +274,63 @@ def settle(tables, state, events, output):
     if tables.form == _FORM_ALL or first == last:
         state.counters[_SETTLED] = last
         return
-    bounds, slots, places = _written_out(tables, state, output, first, last)
-    order = _ranked(events, output, first, bounds, slots, places)
+    end = output.end[first]
     kept = first
+    bounds, slots, places = _written_out(tables, state, output, first, last)
+    if bounds[-1] > tables.max_events:
+        state.counters[_TOO_LONG] = 1
+        output.written[0] = first
+        return
+    order = _ranked(events, output, first, bounds, slots, places)
     nodes = output.node[first:last].copy()
     keys = output.key[first:last].copy()
-    key_mark = state.key_mark
     for number in order:
-        key = keys[number]
-        first_slot = slots[bounds[number]]
-        if tables.form == _NON_OVERLAPPING:
-            passes = events.start[first_slot] > key_mark[key]
-        elif tables.form == _FORM_FIRST:
-            passes = state.started[first_slot] == 0
-        else:
-            passes = first_slot >= key_mark[key]
-        if not passes:
-            continue
-        output.node[kept] = nodes[number]
-        output.key[kept] = key
-        kept += 1
-        if tables.form == _NON_OVERLAPPING:
-            key_mark[key] = output.end[first]
-        elif tables.form == _FORM_FIRST:
-            state.started[first_slot] = 1
-        else:
-            for entry in range(bounds[number], bounds[number + 1]):
-                if places[entry] == tables.form_place:
-                    key_mark[key] = max(key_mark[key], slots[entry])
-                    if tables.form == _SKIP_TO_FIRST:
-                        break
+        if _is_chosen(tables, state, events, nodes[number], keys[number], end):
+            output.node[kept] = nodes[number]
+            output.key[kept] = keys[number]
+            kept += 1
     output.written[0] = kept
     state.counters[_SETTLED] = kept
 
 
-@njit(cache=True, nogil=True)
+@helper(inline=True)
+def settle_one(tables, state, events, output):
+    """The same for the only match of a moment, which needs no order."""
+    row = output.written[0] - 1
+    if not _is_chosen(tables, state, events, output.node[row], output.key[row], output.end[row]):
+        output.written[0] = row
+    state.counters[_SETTLED] = output.written[0]
+
+
+@helper(inline=True)
+def _is_chosen(tables, state, events, node, key, end):
+    """Whether the form of output lets a match through, all that come before it having been asked for; if so, it is
+    remembered for those that come after it."""
+    arena = state.arena
+    anchor = state.anchor
+    set_anchors(arena.parent, arena.first, anchor, node, tables.length - 1, 0)
+    first_slot = arena.event[arena.first[anchor[0]]]
+    if tables.form == _FORM_FIRST:
+        passes = state.started[first_slot] == 0
+        state.started[first_slot] = 1
+        return passes
+    key_mark = state.key_mark
+    if tables.form == _NON_OVERLAPPING:
+        passes = events.start[first_slot] > key_mark[key]
+        mark = end
+    else:
+        passes = first_slot >= key_mark[key]
+        target = anchor[tables.form_place]
+        mark = np.int64(arena.event[arena.first[target] if tables.form == _SKIP_TO_FIRST else target])
+    if passes:
+        key_mark[key] = max(key_mark[key], mark)
+    return passes
+
+
+@helper(allocates=True)
 def _written_out(tables, state, output, first, last):
-    """(bounds, slots, places): the events of some matches, one match behind the other."""
+    """(bounds, slots, places): the events of some matches, one match behind the other; none where they are too many,
+    which the last of `bounds` shows."""
     node_event = state.arena.event
     node_parent = state.arena.parent
     node_first = state.arena.first
@@ -224,6 +342,9 @@ def _written_out(tables, state, output, first, last):
             length += 1
             node = node_parent[node]
         bounds[number + 1] = bounds[number] + length
+        if bounds[number + 1] > tables.max_events:
+            bounds[-1] = bounds[number + 1]
+            return bounds, np.empty(0, np.int32), np.empty(0, np.int32)
     slots = np.empty(bounds[-1], np.int32)
     places = np.empty(bounds[-1], np.int32)
     for number in range(last - first):
@@ -240,7 +361,7 @@ def _written_out(tables, state, output, first, last):
     return bounds, slots, places
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _comes_before(events, output, first, bounds, slots, places, left, right):
     """Smaller start, then lexicographically smaller positions, then smaller component numbers; keys apart."""
     left_key = output.key[first + left]
@@ -268,7 +389,7 @@ def _comes_before(events, output, first, bounds, slots, places, left, right):
     return False
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _ranked(events, output, first, bounds, slots, places):
     """Matches of one moment in their order: a merge sort."""
     count = bounds.size - 1
@@ -307,29 +428,30 @@ class Expanded(NamedTuple):
     row: NDArray[np.int32]  # per match: the row of the output that it came from
 
 
-def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | None:
-    """All matches of the output, members of combined runs that have left the window aside; None where a moment has
-    more of them than `max_matches_per_moment`."""
+def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | Status:
+    """All matches of the output, members of combined runs that have left the window aside; or the limit that they
+    pass: how many a moment may have, or how many events they may have together."""
     written = int(output.written[0])
-    lengths, slots, rows, fits = _expand(
+    lengths, slots, rows, status = _expand(
         state.arena,
         int(state.counters[Counter.NODES]),
         tables.length,
         bool(tables.merge),
         tables.max_matches_per_moment,
+        tables.max_events,
         output.node[:written],
         output.end,
         output.oldest,
     )
-    return Expanded(lengths, slots, rows) if fits else None
+    return Expanded(lengths, slots, rows) if status == _DONE else Status(status)
 
 
-@njit(cache=True, nogil=True)
-def _expand(arena, nodes, length, merged, limit, matches, ends, oldest_by_match):
+@kernel(allocates=True)
+def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, oldest_by_match):
     written = matches.size
-    lengths = np.zeros((2 * written + 16, length), np.int32)
-    rows = np.empty(2 * written + 16, np.int32)
-    slots = np.empty(8 * written + 64, np.int32)
+    lengths = np.zeros((written + 16, length), np.int32)
+    rows = np.empty(written + 16, np.int32)
+    slots = np.empty((length + 1) * written + 64, np.int32)
     path = np.empty(nodes + 1, np.int32)
     entry = np.empty(nodes + 1, np.int32)
     found = 0
@@ -358,7 +480,9 @@ def _expand(arena, nodes, length, merged, limit, matches, ends, oldest_by_match)
                 continue
             at_moment += 1
             if at_moment > limit:
-                return lengths, slots, rows, False
+                return lengths, slots, rows, _MATCH_LIMIT
+            if used + depth + 1 > events_max:
+                return lengths, slots, rows, _LENGTH_LIMIT
             if found == rows.size:
                 lengths = np.concatenate((lengths, np.zeros_like(lengths)))
                 rows = np.concatenate((rows, rows))
@@ -370,4 +494,4 @@ def _expand(arena, nodes, length, merged, limit, matches, ends, oldest_by_match)
                 used += 1
             rows[found] = number
             found += 1
-    return lengths[:found], slots[:used], rows[:found], True
+    return lengths[:found], slots[:used], rows[:found], _DONE

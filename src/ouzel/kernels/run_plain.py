@@ -1,4 +1,5 @@
-"""The run kernel for plain queries: no negatives, every match wanted, and each edge asks for one comparison at most.
+"""The run kernel for plain queries: every match wanted, negation checked late, and each edge asks for one comparison at
+most.
 
 It does what `runs.py` does for every query, in a small function. A run keeps what its edges compare with (its *bounds*:
 values of the first or last event of its place, or the least or greatest so far). They are all that decides its future,
@@ -11,9 +12,11 @@ whether they count from the end.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.run_bounds import allows, bounds_differ, edge_of, read_lane, set_bound
+from ouzel.kernels.run_index import find_runs, put_in, take_out
+from ouzel.kernels.run_matches import push_negatives
 from ouzel.kernels.run_state import Counter, Status
 from ouzel.kernels.run_tables import EDGE_COLUMNS, ByPlain, Selection
 from ouzel.kernels.stack_checks import oldest_alive
@@ -40,6 +43,7 @@ _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
 _RUNS_FULL = int(Status.RUNS_FULL)
 _OUTPUT_FULL = int(Status.OUTPUT_FULL)
+_INDEX_WANTED = int(Status.INDEX_WANTED)
 _MATCH_LIMIT = int(Status.MATCH_LIMIT)
 _RUN_LIMIT = int(Status.RUN_LIMIT)
 
@@ -48,12 +52,13 @@ _NONE = np.int32(-1)
 _COMPARED_MAX = 32
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def scan_plain(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     runs = state.runs
     contiguous = tables.selection == _CONTIGUITY
+    indexed = state.trees.on[0] != 0
     in_events = tables.in_events != 0
     last_place = np.uint32(tables.length - 1)
     one = np.uint64(1)
@@ -65,9 +70,17 @@ def scan_plain(tables, state, events, first, last, output):
         key = np.uint32(events.key[at])
         run = state.key_head[key]
         if roles == 0 or (run < 0 and roles & one == 0):
+            if tables.negatives:
+                push_negatives(tables, state, events, slot, roles)
             slot += 1
             continue
-        most = 2 * np.int64(state.key_runs[key]) + 1
+        found = np.int64(state.key_runs[key])
+        if indexed:
+            found = find_runs(tables, state, events, slot, key, roles)
+        elif found > tables.index_min:
+            status = _INDEX_WANTED
+            break
+        most = 2 * found + 1
         if counters[_NODES] + most > state.arena.event.size:
             status = _NODES_FULL
         elif counters[_RUNS] + most > runs.node.size:
@@ -84,13 +97,19 @@ def scan_plain(tables, state, events, first, last, output):
         kept = _NONE
         kept_count = 0
         kinds = 0
-        while run >= 0:
+        turn = 0
+        while turn < found if indexed else run >= 0:
+            if indexed:
+                run = state.trees.found[turn]
+                turn += 1
             here = np.uint32(run)
             following = runs.next[here]
             node = runs.node[here]
             if runs.since[here] < oldest or (
                 contiguous and events.sequence[np.uint32(state.arena.event[np.uint32(node)])] != sequence
             ):
+                if indexed:
+                    take_out(tables, state, run)
                 free_run(state, here)
                 run = following
                 continue
@@ -110,10 +129,13 @@ def scan_plain(tables, state, events, first, last, output):
                     begins = allows(edge, read_lane(edge, events, at), runs, here, 1)
             own = run
             if tables.selection == _ANY_MATCH or (tables.selection == _NEXT_MATCH and not (takes if loops else begins)):
-                runs.next[here] = kept
-                kept = run
-                kept_count += 1
+                if not indexed:
+                    runs.next[here] = kept
+                    kept = run
+                    kept_count += 1
                 own = _NONE
+            elif indexed:
+                take_out(tables, state, run)
             # Beginning comes first, since taking overwrites the run.
             if begins:
                 target = place + np.uint32(1)
@@ -131,7 +153,9 @@ def scan_plain(tables, state, events, first, last, output):
                         free_run(state, np.uint32(added))
                 else:
                     kinds = _remember(tables, state, moved, added, kinds)
-                    if added >= 0:
+                    if added >= 0 and indexed:
+                        put_in(state, key, added, events.end[at])
+                    elif added >= 0:
                         runs.next[np.uint32(added)] = kept
                         kept = added
                         kept_count += 1
@@ -146,9 +170,12 @@ def scan_plain(tables, state, events, first, last, output):
                     free_run(state, np.uint32(added))
                 else:
                     kinds = _remember(tables, state, moved, added, kinds)
-                    runs.next[np.uint32(added)] = kept
-                    kept = added
-                    kept_count += 1
+                    if indexed:
+                        put_in(state, key, added, events.end[at])
+                    else:
+                        runs.next[np.uint32(added)] = kept
+                        kept = added
+                        kept_count += 1
                     if place == last_place:
                         finish(state, events, moved, key, at, oldest, output)
             if own >= 0:
@@ -168,22 +195,27 @@ def scan_plain(tables, state, events, first, last, output):
                 if added >= 0:
                     free_run(state, np.uint32(added))
             else:
-                if added >= 0:
+                if added >= 0 and indexed:
+                    put_in(state, key, added, events.end[at])
+                elif added >= 0:
                     runs.next[np.uint32(added)] = kept
                     kept = added
                     kept_count += 1
                 if last_place == 0:
                     finish(state, events, moved, key, at, oldest, output)
-        state.key_head[key] = kept
-        state.key_runs[key] = kept_count
+        if not indexed:
+            state.key_head[key] = kept
+            state.key_runs[key] = kept_count
         counters[_RUNS_MAX] = max(counters[_RUNS_MAX], counters[_RUNS])
+        if tables.negatives:
+            push_negatives(tables, state, events, slot, roles)
         slot += 1
         status = limit_passed(tables, counters)
     counters[_EVENTS] += slot - first
     return status, slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def limit_passed(tables, counters):
     if counters[_RUNS] > tables.max_runs:
         return _RUN_LIMIT
@@ -192,7 +224,7 @@ def limit_passed(tables, counters):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _add_node(tables, state, events, parent, place, at, begins):
     counters = state.counters
     node = np.int32(counters[_NODES])
@@ -202,7 +234,7 @@ def _add_node(tables, state, events, parent, place, at, begins):
     return node
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def set_node(arena, events, in_events, node, parent, place, at, begins):
     """As `add_node` in `run_edges`, for a query without proceed edges, registers and codes."""
     made = np.uint32(node)
@@ -220,7 +252,7 @@ def set_node(arena, events, in_events, node, parent, place, at, begins):
     arena.newest[made] = newest
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def new_run(state):
     """A free run; there must be one."""
     run = np.int32(state.counters[_FREE])
@@ -229,7 +261,7 @@ def new_run(state):
     return run
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _set_run(tables, runs, events, before, run, node, place, at, begins):
     """Bring a run to a node: that of `before`, which may be the same run, after it has taken or begun with an event."""
     runs.node[run] = node
@@ -242,7 +274,7 @@ def _set_run(tables, runs, events, before, run, node, place, at, begins):
     set_bound(edge_of(tables, events, place, 1), runs, events, before, run, at, begins, 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _remember(tables, state, node, run, kinds):
     """What an event has made so far, to be merged with; the number of it."""
     if not tables.merge:
@@ -252,7 +284,7 @@ def _remember(tables, state, node, run, kinds):
     return kinds + 1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _is_merged(tables, state, node, place, run, kinds):
     """Whether a new node has the same future as one that this event has made before; then it is joined to it.
 
@@ -278,7 +310,7 @@ def _is_merged(tables, state, node, place, run, kinds):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def join(state, made, other, other_run):
     """Put a new node into the list of those that share the future of another one, which a run is at, or none (-1)."""
     arena = state.arena
@@ -291,7 +323,7 @@ def join(state, made, other, other_run):
     state.counters[_MERGED] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def finish(state, events, node, key, at, oldest, output):
     """The last place is bound: a match."""
     counters = state.counters
@@ -309,7 +341,7 @@ def finish(state, events, node, key, at, oldest, output):
     output.written[0] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def free_run(state, run):
     state.runs.next[run] = state.counters[_FREE]
     state.counters[_FREE] = run

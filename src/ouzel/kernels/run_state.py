@@ -33,6 +33,7 @@ class Counter(IntEnum):
     RUNS_MAX = 9  # the most at once
     MERGED = 10  # runs that were joined to one with the same future
     MATCHES = 11  # found, before negated ends and forms of output
+    TOO_LONG = 12  # 1: the matches of a moment have too many events for the form of output to choose among them
 
 
 class Status(IntEnum):
@@ -46,7 +47,9 @@ class Status(IntEnum):
     MATCH_LIMIT = 5
     RUN_LIMIT = 6
     UNSETTLED = 7  # the form of output must choose among the matches of a moment that is over
-    LENGTH_LIMIT = 8  # the matches of one event have too many events to be written out
+    LENGTH_LIMIT = 8  # the matches of the output have too many events to be written out
+    NODE_LIMIT = 9  # the runs have too many events
+    INDEX_WANTED = 10  # a key has so many runs that finding them by their values pays
 
 
 class Arena(NamedTuple):
@@ -90,11 +93,28 @@ class Waiting(NamedTuple):
     key: NDArray[np.int32]
 
 
+class RunIndex(NamedTuple):
+    """Search trees over the runs (`run_index`), which are made when a key has many and can be given up at any time."""
+
+    on: NDArray[np.uint8]  # of length 1: 1 while the rest is true
+    key: NDArray[np.int32]  # per run
+    previous: NDArray[np.int32]  # per run: the one before it in the list of its key
+    tree: NDArray[np.int32]  # [run, take or begin, column]
+    root: NDArray[np.int32]  # [key * length + place, 3 * edge + class]
+    fresh: NDArray[np.int32]  # per key: the first run that is not in the trees yet
+    moment: NDArray[np.int64]  # per key: the tick of the event that made it
+    # Scratch.
+    found: NDArray[np.int32]  # runs that an event may move
+    ahead: NDArray[np.int32]  # runs to be looked at
+    asked: NDArray[np.uint8]  # per run: 1 if it has been found
+
+
 class RunState(NamedTuple):
     """What is remembered between calls: plain arrays."""
 
     arena: Arena
     runs: Runs
+    trees: RunIndex
     waiting: Waiting
     key_head: NDArray[np.int32]  # per key: its newest run
     key_runs: NDArray[np.int32]  # per key: how many
@@ -157,6 +177,18 @@ def new_run_state(
             np.empty((0, 2), np.int64),
             np.empty((0, 2), np.float64),
         ),
+        trees=RunIndex(
+            np.zeros(1, np.uint8),
+            empty,
+            empty,
+            np.empty((0, 2, 6), np.int32),
+            np.empty((0, 6), np.int32),
+            empty,
+            np.empty(0, np.int64),
+            empty,
+            empty,
+            np.empty(0, np.uint8),
+        ),
         waiting=Waiting(np.empty(0, np.int64), empty, empty),
         key_head=empty,
         key_runs=empty,
@@ -176,24 +208,44 @@ def new_run_state(
         ahead=empty,
         values=new_values(tables.predicates),
     )
-    return reserve(tables, reserve_runs(reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
+    return reserve(tables, reserve_runs(tables, reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
 
 
 def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity: int) -> RunState:
     """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
     # An event makes two of each run at most, and starts one.
     kinds = 2 * state.runs.node.size + 1
-    return state._replace(
-        kinds=_enlarged(state.kinds, kinds, 0),
-        futures=_enlarged(state.futures, kinds, 0),
+    state = state._replace(
+        kinds=_with_room(state.kinds, 0, kinds),
+        futures=_with_room(state.futures, 0, kinds),
         key_head=_enlarged(state.key_head, key_capacity, -1),
         key_runs=_enlarged(state.key_runs, key_capacity, 0),
         key_oldest=_enlarged(state.key_oldest, key_capacity, -(2**63)),
         key_mark=_enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, -(2**63)),
         started=_enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
         negative_head=_enlarged(state.negative_head, key_capacity * tables.negatives, -1),
-        links=_widened(state.links, slot_capacity, -1),
-        marks=_widened(state.marks, slot_capacity, 0),
+        links=widened(state.links, slot_capacity, -1),
+        marks=widened(state.marks, slot_capacity, 0),
+    )
+    return reserve_index(tables, state) if state.trees.on[0] else state
+
+
+def reserve_index(tables: RunTables, state: RunState) -> RunState:
+    """Room in the index for all runs and keys that there is room for."""
+    runs, keys, old = state.runs.node.size, state.key_head.size, state.trees
+    return state._replace(
+        trees=RunIndex(
+            old.on,
+            _enlarged(old.key, runs, 0),
+            _enlarged(old.previous, runs, -1),
+            _enlarged(old.tree, runs, -1),
+            _enlarged(old.root, keys * tables.length, -1),
+            _enlarged(old.fresh, keys, -1),
+            _enlarged(old.moment, keys, 0),
+            _enlarged(old.found, runs, 0),
+            _enlarged(old.ahead, runs, 0),
+            _enlarged(old.asked, runs, 0),
+        )
     )
 
 
@@ -207,7 +259,7 @@ def reserve_nodes(state: RunState, nodes: int) -> RunState:
     )
 
 
-def reserve_runs(state: RunState, count: int) -> RunState:
+def reserve_runs(tables: RunTables, state: RunState, count: int) -> RunState:
     old = state.runs.node.size
     if count <= old:
         return state
@@ -216,7 +268,10 @@ def reserve_runs(state: RunState, count: int) -> RunState:
     runs.next[count - 1] = state.counters[Counter.FREE]
     state.counters[Counter.FREE] = old
     kinds = 2 * count + 1
-    return state._replace(runs=runs, kinds=_enlarged(state.kinds, kinds, 0), futures=_enlarged(state.futures, kinds, 0))
+    state = state._replace(
+        runs=runs, kinds=_with_room(state.kinds, 0, kinds), futures=_with_room(state.futures, 0, kinds)
+    )
+    return reserve_index(tables, state) if state.trees.on[0] else state
 
 
 def reserve_waiting(state: RunState, count: int) -> RunState:
@@ -227,7 +282,9 @@ def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignor
     """At least so long; new rows are filled."""
     if len(array) >= length:
         return array
-    larger = np.full((length, *array.shape[1:]), fill, array.dtype)
+    shape = (length, *array.shape[1:])
+    # Zeros take no memory until they are written to.
+    larger = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
     larger[: len(array)] = array
     return larger
 
@@ -241,7 +298,7 @@ def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: igno
     return larger
 
 
-def _widened(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+def widened(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
     """The same along the last axis."""
     if array.shape[0] == 0 or array.shape[2] >= length:
         return array
@@ -272,10 +329,11 @@ def new_run_output(capacity: int = 1024) -> RunOutput:
 
 def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
     """So much room at least, with the matches that are there."""
+    used = int(output.written[0])
     return RunOutput(
-        _enlarged(output.node, capacity, 0),
-        _enlarged(output.end, capacity, 0),
-        _enlarged(output.key, capacity, 0),
-        _enlarged(output.oldest, capacity, 0),
+        _with_room(output.node, used, capacity),
+        _with_room(output.end, used, capacity),
+        _with_room(output.key, used, capacity),
+        _with_room(output.oldest, used, capacity),
         output.written,
     )

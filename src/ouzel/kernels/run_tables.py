@@ -23,8 +23,14 @@ from ouzel.kernels.stack_tables import NO_LIMIT, NO_WINDOW
 
 # The slot of the event whose every attribute is null: what an aggregate over no value refers to.
 NULL_SLOT = 0
+# No bound on the events of a place.
+NO_MOST = 2**31 - 1
+# With a bound of so many at most, the graph has a stage for each number of events of a place.
+LAYERS_MAX = 32
 # Bits of `RunEvents.roles`.
 ROLES_MAX = 64
+# Up to so many runs of a key are shown every event. Of more, those that an event can move are looked up.
+INDEX_MIN = 128
 
 
 class Selection(IntEnum):
@@ -64,6 +70,9 @@ class Register(NamedTuple):
 
     function: Function
     lane: Lane | None = None
+
+
+_EVERY_EVENT = Register(Function.COUNT)
 
 
 class Source(IntEnum):
@@ -113,6 +122,7 @@ class RunPlace(NamedTuple):
     take: tuple[RunTest, ...] = ()
     proceed: tuple[RunTest, ...] = ()
     registers: tuple[Register, ...] = ()
+    most: int = NO_MOST  # of its events: the proceed tests never hold for more
 
 
 class RunNegative(NamedTuple):
@@ -137,6 +147,13 @@ class ByPlace(IntEnum):
     MERGEABLE = 7  # 0: nothing makes them equal, since a later test looks at every event
     SAME_FIRST = 8  # the first event of the place
     SAME_PARENT = 9  # all that was bound before the place
+    MOST = 10  # of its events; NO_MOST: any number
+    LENGTH = 11  # the register that counts its events, -1 if none does
+    # In the graph; see `graph_state`.
+    LAYER = 12  # the stage of its first event, if it has one for each number of events; else -1
+    NEGATED = 13  # 1: a negative stands before it and behind the place before; 2: with tests of its own
+    # Of the take edge, then of the begin edge that leaves the place: the test by whose value runs are found, or -1.
+    INDEXED = 14
 
 
 class ByEdge(IntEnum):
@@ -236,9 +253,12 @@ class RunTables(NamedTuple):
     codes: int  # equivalence tests that not every type has the attribute of
     registers: int  # the most that a place has
     at_end: int  # 1 if a negative stands behind the last place: matches wait
+    late: int  # 1: negation is checked where matches are written out, so that runs may be merged before
     merge: int  # 1: runs with the same future are one
+    index_min: int  # where a key has more runs than this, they are found by what they compare with
     max_matches_per_moment: int
     max_runs: int
+    max_events: int  # of all matches of the output together
     by_place: NDArray[np.int32]
     by_edge: NDArray[np.int32]
     by_guard: NDArray[np.int32]  # by test
@@ -249,6 +269,7 @@ class RunTables(NamedTuple):
     iterated_loads: NDArray[np.int32]  # [load, ByLoad]
     by_register: NDArray[np.int32]
     by_negative: NDArray[np.int32]
+    stage_place: NDArray[np.int32]  # by stage of the graph
     predicates: Predicates
 
 
@@ -264,14 +285,18 @@ def build_run_tables(
     form: Form = Form.ALL,
     form_place: int = 0,
     merge: bool = False,
+    late: bool = False,
+    index_min: int = INDEX_MIN,
     plain: bool = True,
     renumbered_lanes: Collection[int] = (),
     max_matches_per_moment: int = NO_LIMIT,
     max_runs: int = NO_LIMIT,
+    max_events: int = NO_LIMIT,
 ) -> RunTables:
     """The tables of a query. In `renumbered_lanes`, of int64, stand codes that the caller may change between calls.
 
-    With `plain` the plain reader is taken where it will do; its runs and those of the other cannot be told apart.
+    With `plain` the plain reader is taken where it will do; its runs and those of the other cannot be told apart. With
+    `late` the caller expands all matches and leaves out those that `standing` does.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -280,17 +305,21 @@ def build_run_tables(
     assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
     assert window is None or 0 < window < NO_WINDOW
     assert window is not None or not any(n.after in (0, length) for n in negatives)
+    late = late and selection != Selection.ANY_MATCH and codes == 0 and form == Form.ALL
+    late = late and all(negative.after < length and _needs_slots_only(negative) for negative in negatives)
+    late = late and len(negatives) > 0
     plain_rows: list[tuple[int, ...]] = []
-    if plain and not negatives and codes == 0 and form == Form.ALL:
+    if plain and (late or not negatives) and codes == 0 and form == Form.ALL:
         plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
     if plain_rows:
         # The plain reader keeps what it compares with beside its runs.
         places = [place._replace(registers=()) for place in places]
     # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
-    merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and not negatives
+    merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and (late or not negatives)
     edges = _Edges(frozenset(renumbered_lanes))
-    by_place = np.zeros((length + 1, len(ByPlace)), np.int32)
+    by_place = np.zeros((length + 1, len(ByPlace) + 1), np.int32)
     registers: list[Register] = []
+    stages = list(range(length))
     for number, place in enumerate(places):
         by_place[number] = (
             place.kleene,
@@ -301,9 +330,21 @@ def build_run_tables(
             edges.add(place.proceed, number),
             len(registers),
             *_same_future(places, number),
+            place.most,
+            place.registers.index(_EVERY_EVENT) if _EVERY_EVENT in place.registers else -1,
+            len(stages) if place.most <= LAYERS_MAX else -1,
+            max((2 if n.tests else 1 for n in negatives if 0 < n.after == number), default=0),
+            -1,
+            -1,
         )
         registers += place.registers
+        if place.most <= LAYERS_MAX:
+            stages += [number] * (place.most - 1)
     by_place[length, ByPlace.FIRST_REGISTER] = len(registers)
+    for number in range(length):
+        by_place[number, ByPlace.INDEXED] = edges.indexed(int(by_place[number, ByPlace.TAKE]))
+        if number + 1 < length:
+            by_place[number, ByPlace.INDEXED + 1] = edges.indexed(int(by_place[number + 1, ByPlace.BEGIN]))
     by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
     for number, negative in enumerate(negatives):
         by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
@@ -329,9 +370,14 @@ def build_run_tables(
         codes=codes,
         registers=max(len(place.registers) for place in places),
         at_end=int(any(negative.after == length for negative in negatives)),
+        late=int(late),
         merge=int(merge),
-        max_matches_per_moment=max_matches_per_moment,
+        # Under contiguity every event moves or ends every run.
+        index_min=NO_LIMIT if selection == Selection.CONTIGUITY else index_min,
+        # How many there are is known late, too.
+        max_matches_per_moment=NO_LIMIT if late else max_matches_per_moment,
         max_runs=max_runs,
+        max_events=max_events,
         by_place=by_place,
         by_edge=edges.by_edge(),
         by_guard=_rows(edges.guards, ByGuard),
@@ -342,8 +388,14 @@ def build_run_tables(
         iterated_loads=_rows(edges.iterated_loads, ByLoad),
         by_register=_rows(by_register, ByRegister),
         by_negative=by_negative,
+        stage_place=np.array(stages, np.int32),
         predicates=build_predicates(edges.conjuncts),
     )
+
+
+def _needs_slots_only(negative: RunNegative) -> bool:
+    """Whether the events of a match are all that the tests of a negative ask for."""
+    return all(test.iterated < 0 and all(load.source <= Source.LAST for load in test.loads) for test in negative.tests)
 
 
 def _tests_ahead(places: Sequence[RunPlace], number: int) -> list[RunTest]:
@@ -370,7 +422,8 @@ def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int
 
 # ── The plain reader ───────────────────────────────────────────────────────────────────────────────
 
-_ORDERS = {
+# By comparison of an event's value with a bound: bits of ByPlain.ORDERS.
+ORDERS = {
     Comparison.EQUAL: 0b010,
     Comparison.NOT_EQUAL: 0b101,
     Comparison.LESS: 0b001,
@@ -421,7 +474,7 @@ def _plain_edge(
         if source == Source.NUMBER or of is None or (of.lane, of.floating) != (other_lane, kind == Guard.FLOAT):
             return None
         bound = _BOUNDS[function]
-    return (kind, lane, _ORDERS[Comparison(comparison)], bound, other_lane)
+    return (kind, lane, ORDERS[Comparison(comparison)], bound, other_lane)
 
 
 _NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
@@ -474,6 +527,11 @@ class _Edges:
             self.conjuncts.append(test.alternatives)
             self.guards.append((*_guard_of(test, event, self._renumbered), len(tests) == 1))
         return len(self.rows) - 1
+
+    def indexed(self, edge: int) -> int:
+        """The first test of an edge by whose value runs can be found; -1 if there is none."""
+        last = self.rows[edge + 1][2] if edge + 1 < len(self.rows) else len(self.tests)
+        return next((test for test in range(self.rows[edge][2], last) if self.guards[test][0] != Guard.NONE), -1)
 
     def by_edge(self) -> NDArray[np.int32]:
         return np.array([*self.rows, (0, len(self.loads), len(self.tests))], np.int32)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.run_state import GONE, Counter, RunOutput, RunState
 from ouzel.kernels.run_tables import ByPlace, ByRegister, Form, Function, RunTables
 from ouzel.kernels.stack_checks import NEVER, oldest_alive, push_negative
@@ -17,7 +17,7 @@ _NODES = int(Counter.NODES)
 _RUNS = int(Counter.RUNS)
 _FREE = int(Counter.FREE)
 _WAITING = int(Counter.WAITING)
-_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
+_FORM_FIRST = int(Form.FIRST)
 _FIRST_REGISTER = int(ByPlace.FIRST_REGISTER)
 _FUNCTION = int(ByRegister.FUNCTION)
 _AVERAGE = int(Function.AVERAGE)
@@ -32,7 +32,7 @@ def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
     return int(_reclaim(bool(tables.merge), state, output))
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _reclaim(merged, state, output):
     arena = state.arena
     runs = state.runs
@@ -91,7 +91,7 @@ def _reclaim(merged, state, output):
     return live
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _mark_all(merged, state, output):
     """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
     marks = state.renamed
@@ -108,7 +108,7 @@ def _mark_all(merged, state, output):
             run = state.runs.next[run]
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _mark(merged, arena, marks, waiting, node, oldest):
     """Mark a node and all that lies on a way from it to a start within the window."""
     if marks[node] == _VISITED:
@@ -147,13 +147,14 @@ def _mark(merged, arena, marks, waiting, node, oldest):
         here = ahead
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def sweep(tables, state, oldest_start, position_counts):
     """Drop runs that nothing can complete any more.
 
     A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
     now (`position_counts`, by key) that the next one lies outside.
     """
+    state.trees.on[0] = 0
     for key in range(state.key_head.size):
         oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
         # Members of combined runs that are older than this are not asked for again.
@@ -174,13 +175,12 @@ def sweep(tables, state, oldest_start, position_counts):
         state.key_head[key] = kept
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def rebase(tables, state, shift, used):
     """Forget the `shift` oldest slots behind the kernel's own: the rest of the `used` ones move down.
 
     No run, waiting match or match that is not written out may refer to one of them.
     """
-    reserved = tables.reserved
     for node in range(state.counters[_NODES]):
         state.arena.event[node] = max(state.arena.event[node] - shift, 0)
         place = state.arena.place[node]
@@ -193,27 +193,40 @@ def rebase(tables, state, shift, used):
         while run >= 0:
             state.runs.first[run] -= shift
             run = state.runs.next[run]
-    if state.key_mark.size > 0 and tables.form > _NON_OVERLAPPING:
-        for key in range(state.key_mark.size):
-            if state.key_mark[key] > 0:
-                state.key_mark[key] = max(state.key_mark[key] - shift, 0)
-    for slot in range(reserved, min(used - shift, state.started.size)):
-        state.started[slot] = state.started[slot + shift]
-    for slot in range(max(used - shift, 0), state.started.size):
-        state.started[slot] = 0
-    for place in range(state.negative_head.size):
-        newest = state.negative_head[place] - shift
-        state.negative_head[place] = newest if newest >= reserved else -1
-    for negative in range(state.links.shape[0]):
+    rebase_marks(tables, state.key_mark, state.started, shift, used)
+    rebase_negatives(tables, state.negative_head, state.links, state.marks, shift, used)
+
+
+@helper
+def rebase_marks(tables, key_mark, started, shift, used):
+    """The same for what a form of output remembers by slot."""
+    if tables.form > _FORM_FIRST:
+        for key in range(key_mark.size):
+            if key_mark[key] > 0:
+                key_mark[key] = max(key_mark[key] - shift, 0)
+    for slot in range(tables.reserved, min(used - shift, started.size)):
+        started[slot] = started[slot + shift]
+    for slot in range(max(used - shift, 0), started.size):
+        started[slot] = 0
+
+
+@helper
+def rebase_negatives(tables, negative_head, links, marks, shift, used):
+    """The same for the stacks of negative events."""
+    reserved = tables.reserved
+    for place in range(negative_head.size):
+        newest = negative_head[place] - shift
+        negative_head[place] = newest if newest >= reserved else -1
+    for negative in range(links.shape[0]):
         for slot in range(reserved, used - shift):
-            for link in range(state.links.shape[1]):
-                below = state.links[negative, link, slot + shift] - shift
-                state.links[negative, link, slot] = below if below >= reserved else -1
-            for mark in range(state.marks.shape[1]):
-                state.marks[negative, mark, slot] = state.marks[negative, mark, slot + shift]
+            for link in range(links.shape[1]):
+                below = links[negative, link, slot + shift] - shift
+                links[negative, link, slot] = below if below >= reserved else -1
+            for mark in range(marks.shape[1]):
+                marks[negative, mark, slot] = marks[negative, mark, slot + shift]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def mark_needed(tables, state, events, needed):
     """Mark the slots that runs still need, for windows in events: `sweep` and `reclaim_nodes` have gone before.
 
@@ -237,12 +250,12 @@ def mark_needed(tables, state, events, needed):
             needed[slot] = True
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@helper(inline=True, allocates=True)
 def _holds_slot(tables, arena, node, register, number):
     return tables.by_register[number, _FUNCTION] > _AVERAGE and arena.counts[node, register] > 0
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def renumber(tables, state, events, needed, renamed):
     """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
     arena = state.arena
@@ -258,7 +271,7 @@ def renumber(tables, state, events, needed, renamed):
         while run >= 0:
             state.runs.first[run] = renamed[state.runs.first[run]]
             run = state.runs.next[run]
-    if tables.form > _NON_OVERLAPPING:
+    if tables.form > _FORM_FIRST:
         for key in range(state.key_mark.size):
             if state.key_mark[key] > 0:
                 state.key_mark[key] = renamed[state.key_mark[key]]
@@ -279,7 +292,7 @@ def renumber(tables, state, events, needed, renamed):
                     )
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def number_events(key, counts, positions):
     """Give each event its position among those of its key, going on from `counts`; keys below 0 have none."""
     for event in range(key.size):
@@ -288,9 +301,10 @@ def number_events(key, counts, positions):
             counts[key[event]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def rekey(state, renamed):
     """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1: gone."""
+    state.trees.on[0] = 0
     keys = min(state.key_head.size, renamed.size)
     negatives = state.negative_head.size // max(state.key_head.size, 1)
     for key in range(keys):

@@ -9,11 +9,13 @@ What becomes of finished matches is in `run_matches`, upkeep of the arrays in `r
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.run_edges import (
     ASK,
     NO,
@@ -24,8 +26,17 @@ from ouzel.kernels.run_edges import (
     same_future,
     set_guard,
 )
+from ouzel.kernels.run_index import build_index, end_expired, find_runs, place_all, put_in, take_out
 from ouzel.kernels.run_loop import scan_loop
-from ouzel.kernels.run_matches import forbidden_inside, push_waiting, release_until, settle
+from ouzel.kernels.run_matches import (
+    forbidden_inside,
+    push_negatives,
+    push_waiting,
+    release_in_form,
+    release_until,
+    settle,
+    settle_one,
+)
 from ouzel.kernels.run_plain import scan_plain
 from ouzel.kernels.run_state import (
     START,
@@ -40,7 +51,7 @@ from ouzel.kernels.run_state import (
 )
 from ouzel.kernels.run_tables import ByPlace, Form, RunEvents, RunTables, Selection
 from ouzel.kernels.run_upkeep import reclaim_nodes
-from ouzel.kernels.stack_checks import deadline, oldest_alive, push_negative
+from ouzel.kernels.stack_checks import deadline, oldest_alive
 
 _CONTIGUITY = int(Selection.CONTIGUITY)
 _NEXT_MATCH = int(Selection.NEXT_MATCH)
@@ -54,6 +65,8 @@ _PLACE_FIRST = int(ByPlace.FIRST)
 _PLACE_CURRENT = int(ByPlace.CURRENT)
 _BEGIN = int(ByPlace.BEGIN)
 _TAKE = int(ByPlace.TAKE)
+_MOST = int(ByPlace.MOST)
+_LENGTH = int(ByPlace.LENGTH)
 
 _NODES = int(Counter.NODES)
 _RUNS = int(Counter.RUNS)
@@ -66,12 +79,16 @@ _EVENTS = int(Counter.EVENTS)
 _RUNS_MAX = int(Counter.RUNS_MAX)
 _MATCHES = int(Counter.MATCHES)
 _MERGED = int(Counter.MERGED)
+_TOO_LONG = int(Counter.TOO_LONG)
 _START = np.int32(START)
 # With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
 # do not cost their square.
 _COMPARED_MAX = 32
 # What does not fit the first few nodes gets so many, so that they seldom grow.
 _NODES_MIN = 4096
+# The nodes of all runs take so many bytes at most, and so many more for each run that there may be.
+_NODE_BYTES_MIN = 1 << 24
+_NODE_BYTES_PER_RUN = 256
 
 _DONE = int(Status.DONE)
 _NODES_FULL = int(Status.NODES_FULL)
@@ -81,6 +98,8 @@ _WAITING_FULL = int(Status.WAITING_FULL)
 _MATCH_LIMIT = int(Status.MATCH_LIMIT)
 _RUN_LIMIT = int(Status.RUN_LIMIT)
 _UNSETTLED = int(Status.UNSETTLED)
+_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
+_INDEX_WANTED = int(Status.INDEX_WANTED)
 
 
 class Progress(NamedTuple):
@@ -109,56 +128,101 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     [1, 2, 1, 3]
     """
     position = first
-    read = _scan
-    if len(tables.plain):
-        read = scan_loop if tables.loop else scan_plain
+    # A form of output chooses among all matches of a timestamp.
+    pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
     while True:
-        status, position = read(tables, state, events, position, last, output)
+        read = _scan if tables.form == Form.ALL else _scan_in_form
+        if len(tables.plain):
+            read = scan_loop if tables.loop and not state.trees.on[0] else scan_plain
+        status, position = read(tables, state, events, position, pieces.end(position), output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
         if status == Status.NODES_FULL:
-            state = room_for_nodes(tables, state, output, need)
+            roomy = room_for_nodes(tables, state, output, need)
+            if roomy is None and state.trees.on[0] and _ends_runs(tables, state, events, position):
+                roomy = room_for_nodes(tables, state, output, need)
+            if roomy is None:
+                status = Status.NODE_LIMIT
+                break
+            state = roomy
         elif status == Status.RUNS_FULL:
-            state = reserve_runs(state, 2 * state.runs.node.size + need)
+            # Runs that are found by value seldom all move at once.
+            state = reserve_runs(tables, state, 2 * state.runs.node.size + (0 if state.trees.on[0] else need))
         elif status == Status.OUTPUT_FULL:
+            if output.written[0] * tables.length > tables.max_events:
+                status = Status.LENGTH_LIMIT
+                break
             output = larger_run_output(output, 2 * output.node.size + need)
         elif status == Status.WAITING_FULL:
             state = reserve_waiting(state, 2 * state.waiting.node.size + need)
-        elif status == Status.UNSETTLED:
-            settle(tables, state, events, output)
-        else:
+        elif status == Status.INDEX_WANTED:
+            state = build_index(tables, state, events)
+        elif status == Status.RUN_LIMIT and state.trees.on[0] and _ends_runs(tables, state, events, position - 1):
+            # Runs that nothing looked for have left the window unseen.
+            continue
+        elif status != Status.DONE or position == last:
             break
-    if status == Status.DONE and tables.form != Form.ALL:
-        settle(tables, state, events, output)
     return Progress(Status(status), position, state, output)
 
 
-def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState:
-    """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive."""
+def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
+    """Whether an event finds runs outside the window, which then end. Positions are counted by key, so that one event
+    does not decide over the runs of all keys."""
+    if tables.in_events:
+        return False
+    place_all(tables, state, events)
+    return bool(end_expired(tables, state, oldest_alive(events.end[slot], tables.window)))
+
+
+def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState | None:
+    """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive.
+
+    None where there are too many for the limit on runs.
+    """
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
+    most = nodes_max(tables, state)
+    # Some room is left, so that what is dead is not looked for at every event.
+    if live + need > most - most // 8:
+        return None
     if live + need > capacity // 4:
-        state = reserve_nodes(state, max(4 * (live + need), _NODES_MIN))
+        state = reserve_nodes(state, min(max(4 * (live + need), _NODES_MIN), most))
     return state
+
+
+def nodes_max(tables: RunTables, state: RunState) -> int:
+    """How many nodes the limit on runs allows: a few for each run, fewer where a node has registers."""
+    bytes_each = sum(
+        array.itemsize * math.prod(array.shape[1:]) for array in (*state.arena, state.renamed, state.ahead)
+    )
+    return (_NODE_BYTES_MIN + _NODE_BYTES_PER_RUN * tables.max_runs) // bytes_each
 
 
 def release(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput) -> Progress:
     """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come."""
-    while (status := release_until(tables, state, events, until, output)) != Status.DONE:
-        if status == Status.UNSETTLED:
-            settle(tables, state, events, output)
-        else:
-            output = larger_run_output(output, 2 * output.node.size)
-    if tables.form != Form.ALL:
-        settle(tables, state, events, output)
+    while release_in_form(tables, state, events, until, output) != Status.DONE:
+        output = larger_run_output(output, 2 * output.node.size)
     return Progress(Status.DONE, 0, state, output)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel(allocates=True)
+def _scan_in_form(tables, state, events, first, last, output):
+    """`_scan` for the forms of output: each moment is settled before the next one is read."""
+    status, position = _scan(tables, state, events, first, last, output)
+    while status == _UNSETTLED:
+        settle(tables, state, events, output)
+        status, position = _scan(tables, state, events, position, last, output)
+    if status == _DONE:
+        settle(tables, state, events, output)
+    return status, position
+
+
+@kernel
 def _scan(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
     status = _limit_passed(tables, counters)
+    indexed = state.trees.on[0] != 0
     slot = first
     while slot < last and status == _DONE:
         status = _make_ready(tables, state, events, slot, output)
@@ -166,24 +230,27 @@ def _scan(tables, state, events, first, last, output):
             break
         roles = events.roles[slot]
         if roles & positive_roles:
-            status = _room(tables, state, events.key[slot], output)
+            key = events.key[slot]
+            found = np.int64(state.key_runs[key])
+            if indexed:
+                found = find_runs(tables, state, events, slot, key, roles & positive_roles)
+            elif found > tables.index_min:
+                status = _INDEX_WANTED
+                break
+            status = _room(tables, state, found, output)
             if status != _DONE:
                 break
-            _read(tables, state, events, slot, roles, output)
+            _read(tables, state, events, slot, roles, indexed, found, output)
             # At once, so that the slot before the one to go on with is that of the event that was too much.
             status = _limit_passed(tables, counters)
-        for negative in range(tables.negatives):
-            if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
-                stack = np.int64(events.key[slot]) * tables.negatives + negative
-                push_negative(
-                    events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
-                )
+        if roles > positive_roles:
+            push_negatives(tables, state, events, slot, roles)
         slot += 1
     counters[_EVENTS] += slot - first
     return status, slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _make_ready(tables, state, events, slot, output):
     """Finish what must be finished before an event may be read."""
     counters = state.counters
@@ -194,17 +261,19 @@ def _make_ready(tables, state, events, slot, output):
             return status
     if now != counters[_MOMENT]:
         if tables.form != _FORM_ALL and counters[_SETTLED] < output.written[0]:
-            return _UNSETTLED
+            if counters[_SETTLED] + 1 < output.written[0]:
+                return _UNSETTLED
+            settle_one(tables, state, events, output)
         counters[_MOMENT] = now
         counters[_AT_MOMENT] = 0
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _room(tables, state, key, output):
-    """Whether there is room for all that an event can bring about among the runs of a key."""
+@helper(inline=True)
+def _room(tables, state, shown, output):
+    """Whether there is room for all that an event can bring about among the runs that it is shown to."""
     counters = state.counters
-    most = 2 * np.int64(state.key_runs[key]) + 1
+    most = 2 * shown + 1
     if counters[_NODES] + most > state.arena.event.size:
         return _NODES_FULL
     if counters[_RUNS] + most > state.runs.node.size:
@@ -216,18 +285,18 @@ def _room(tables, state, key, output):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _limit_passed(tables, counters):
     if counters[_RUNS] + counters[_WAITING] > tables.max_runs:
         return _RUN_LIMIT
     if counters[_AT_MOMENT] > tables.max_matches_per_moment:
         return _MATCH_LIMIT
-    return _DONE
+    return _LENGTH_LIMIT if counters[_TOO_LONG] else _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _read(tables, state, events, slot, roles, output):
-    """Show an event to the runs of its partition, and let it start a new one.
+@helper(inline=True)
+def _read(tables, state, events, slot, roles, indexed, found, output):
+    """Show an event to the runs of its partition, or to those that were found, and let it start a new one.
 
     Edges are tested and nodes made in one place each: what is inlined twice is compiled twice.
     """
@@ -247,9 +316,15 @@ def _read(tables, state, events, slot, roles, output):
     kinds = 0
     own_since = measure if tables.in_events else start[slot]
     may_start = roles & one != 0 and own_since >= oldest
+    turn = 0
     # After the last run, the one that the event itself may start.
-    while run >= 0 or may_start:
+    while True:
+        if indexed:
+            run = state.trees.found[turn] if turn < found else np.int32(-1)
+            turn += 1
         starting = run < 0
+        if starting and not may_start:
+            break
         following = run
         node = _START
         place = np.int64(-1)
@@ -265,6 +340,8 @@ def _read(tables, state, events, slot, roles, output):
             first_slot = runs.first[run]
             since = runs.since[run]
             if since < oldest or _is_pruned(tables, state, events, slot, run, first_slot, key):
+                if indexed:
+                    take_out(tables, state, run)
                 _free(state, run)
                 run = following
                 continue
@@ -290,7 +367,8 @@ def _read(tables, state, events, slot, roles, output):
             edge = row[_BEGIN] if begins else row[_TAKE]
             target = row[_PLACE_FIRST] if begins else row[_PLACE_CURRENT]
             if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
-                if not starting and state.failed[0] >= 0:
+                # In the index a run stands by the value of one test.
+                if not starting and not indexed and state.failed[0] >= 0:
                     set_guard(tables, state, events, run, begins)
                 continue
             made = add_node(tables, state, events, node, target_place, slot, begins != 0)
@@ -300,15 +378,21 @@ def _read(tables, state, events, slot, roles, output):
                 taken = made
         own = run
         if not starting and (selection == _ANY_MATCH or (selection == _NEXT_MATCH and (taken if loops else begun) < 0)):
-            runs.next[run] = kept
-            kept = run
-            kept_count += 1
+            if not indexed:
+                runs.next[run] = kept
+                kept = run
+                kept_count += 1
             own = np.int32(-1)
+        elif indexed and not starting:
+            take_out(tables, state, run)
         for begins in range(2):
             moved = begun if begins else taken
             if moved < 0:
                 continue
             at_place = place + begins
+            # Its proceed tests will never hold.
+            if not begins and _is_too_long(by_place[at_place], state.arena.counts, moved):
+                continue
             future = np.int64(0)
             if tables.merge and kinds > 0:
                 # The first one's mark is made when there is a second one to compare it with.
@@ -324,9 +408,13 @@ def _read(tables, state, events, slot, roles, output):
                 _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
             added = np.int32(-1)
             if at_place < last_place or by_place[at_place, _KLEENE]:
-                kept = _add_run(state, events, own, moved, at_place, first_slot, since, slot, kept)
-                kept_count += 1
-                added = kept
+                added = _add_run(state, events, own, moved, at_place, first_slot, since, slot)
+                if indexed:
+                    put_in(state, key, added, events.end[slot])
+                else:
+                    runs.next[added] = kept
+                    kept = added
+                    kept_count += 1
                 own = np.int32(-1)
             if tables.merge:
                 state.kinds[kinds, 0] = moved
@@ -336,12 +424,20 @@ def _read(tables, state, events, slot, roles, output):
         if own >= 0:
             _free(state, own)
         run = following
-    state.key_head[key] = kept
-    state.key_runs[key] = kept_count
+    if not indexed:
+        state.key_head[key] = kept
+        state.key_runs[key] = kept_count
     state.counters[_RUNS_MAX] = max(state.counters[_RUNS_MAX], state.counters[_RUNS])
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
+def _is_too_long(place, counts, node):
+    """Whether a run has more events at a place than its length may be."""
+    register = place[_LENGTH]
+    return register >= 0 and counts[node, register] > place[_MOST]
+
+
+@helper(inline=True)
 def _is_pruned(tables, state, events, slot, run, first_slot, key):
     """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
     if tables.selection == _CONTIGUITY:
@@ -357,13 +453,13 @@ def _is_pruned(tables, state, events, slot, run, first_slot, key):
     return first_slot < state.key_mark[key]
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
     if state.arena.proceeds[node] == 0:
         return
     state.counters[_MATCHES] += 1
-    if tables.negatives and forbidden_inside(tables, state, events, node, key):
+    if tables.negatives and not tables.late and forbidden_inside(tables, state, events, node, key):
         return
     state.counters[_AT_MOMENT] += 1
     if tables.at_end:
@@ -377,9 +473,9 @@ def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     output.written[0] = written + 1
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
-def _add_run(state, events, own, node, place, first_slot, since, slot, kept):
-    """Put a run in front of those kept, in the place of `own` or, where that is -1, in a free one."""
+@helper(inline=True)
+def _add_run(state, events, own, node, place, first_slot, since, slot):
+    """A run in the place of `own` or, where that is -1, in a free one."""
     runs = state.runs
     run = own
     if run < 0:
@@ -391,13 +487,12 @@ def _add_run(state, events, own, node, place, first_slot, since, slot, kept):
     runs.first[run] = first_slot
     runs.since[run] = since
     runs.end[run] = events.end[slot]
-    runs.next[run] = kept
     runs.guard[run, 0] = -1
     runs.guard[run, 1] = -1
     return run
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _merge(tables, state, events, node, future, kinds):
     """Whether a new node has the same future as one that this event has made before; then it is joined to it."""
     for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
@@ -417,7 +512,7 @@ def _merge(tables, state, events, node, future, kinds):
     return False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, kind):
     other = kinds[kind, 0]
     if arena.place[other] != arena.place[node] or not same_future(
@@ -435,7 +530,7 @@ def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes,
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _free(state, run):
     state.runs.next[run] = state.counters[_FREE]
     state.counters[_FREE] = run

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ouzel.kernels.jit import kernel
 
 _INT_MAX = np.int64(2**63 - 1)
 _INT_MIN = np.int64(-(2**63))
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def of_place(values, lengths, place):
     """The values of one place, match by match, where those of all places lie side by side.
 
@@ -34,7 +35,7 @@ def of_place(values, lengths, place):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def count_valid(offsets, valid):
     """How many values of each segment are not null."""
     counts = np.zeros(offsets.size - 1, np.int64)
@@ -44,7 +45,7 @@ def count_valid(offsets, valid):
     return counts
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def sum_integers(offsets, values, valid):
     """(sums, which exist): left to right; none where a segment has no value or a sum overflows on the way."""
     sums = np.zeros(offsets.size - 1, np.int64)
@@ -66,7 +67,7 @@ def sum_integers(offsets, values, valid):
     return sums, exists
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def sum_floats(offsets, values, valid):
     """(sums, which exist): left to right, so that every runtime gives the same bits."""
     sums = np.zeros(offsets.size - 1, np.float64)
@@ -79,7 +80,7 @@ def sum_floats(offsets, values, valid):
     return sums, exists
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def pick(offsets, ranks, valid, newest):
     """The place of the value with the smallest rank in each segment, -1 where it has none.
 

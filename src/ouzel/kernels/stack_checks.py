@@ -8,8 +8,8 @@ lie inside” is one search for the second tick and one look at the guard.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.stack_tables import EVERY_KEY, NO_WINDOW, ByNegative, Link, Mark
 
@@ -30,7 +30,7 @@ _EVERYWHERE = int(ByNegative.EVERYWHERE)
 _FIRST_CONJUNCT = int(ByNegative.FIRST_CONJUNCT)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@kernel(inline=True)
 def oldest_alive(now, window):
     """The earliest start that a match which ends now may have."""
     if window == _NO_WINDOW or now < _EARLIEST + (window - 1):
@@ -38,7 +38,7 @@ def oldest_alive(now, window):
     return now - (window - 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def deadline(start, window):
     """The last tick of the window that opens at start."""
     if start > LATEST - (window - 1):
@@ -46,7 +46,7 @@ def deadline(start, window):
     return start + (window - 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def push_negative(start, head, links, marks, stack, slot):
     """Put a negative instance on its stack."""
     under = head[stack]
@@ -67,7 +67,7 @@ def push_negative(start, head, links, marks, stack, slot):
                 links[_SKIP, slot] = far
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def newest_before(end, links, node, time):
     """The newest instance of a negative stack, from `node` down, that ends before a time."""
     while node >= 0 and end[node] >= time:
@@ -79,7 +79,7 @@ def newest_before(end, links, node, time):
     return node
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def guard_before(tables, state, instances, first, last, slot):
     """The newest start of instances of some negatives (`checks` first to last - 1) that end before a slot's start."""
     end = instances.end
@@ -96,7 +96,7 @@ def guard_before(tables, state, instances, first, last, slot):
     return newest
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def forbidden(tables, state, instances, number):
     """Whether a negative component has an instance in its interval that satisfies every conjunct naming it.
 

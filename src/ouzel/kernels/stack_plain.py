@@ -8,8 +8,8 @@ may complete a match are searched from. Links never change, so a search finds th
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_checks import NEVER, oldest_alive
 from ouzel.kernels.stack_tables import ByComponent, Counter, Link, Mark, Status
 
@@ -41,7 +41,7 @@ _GUARD = int(Mark.GUARD)
 _BLOCK_SLOTS = 256
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def first_alive(end, oldest, window_start):
     """The first slot, from `oldest` up, that ends at window_start or later; some later slot does."""
     while end[oldest] < window_start:
@@ -49,7 +49,7 @@ def first_alive(end, oldest, window_start):
     return oldest
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def first_of_tick(end, first, last):
     """The first slot with the same end as slot `first`, if there is that slot."""
     if first < last:
@@ -58,7 +58,7 @@ def first_of_tick(end, first, last):
     return first
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def last_before(end, skip, top, begin):
     """The newest instance of a positive stack, from `top` down, that ends before a time."""
     while top >= 0 and end[top] >= begin:
@@ -66,7 +66,7 @@ def last_before(end, skip, top, begin):
     return top
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def scan_plain(tables, state, instances, first, last, output):
     """(status, position), as `stacks.scan` tells them.
 
@@ -140,7 +140,7 @@ def scan_plain(tables, state, instances, first, last, output):
     return status, position
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _stack(tables, state, instances, first, last, oldest):
     """Put a block of instances on their stacks; how many may complete a match, listed from `first` on.
 
@@ -205,7 +205,7 @@ def _stack(tables, state, instances, first, last, oldest):
     return found
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest, written, room, output):
     """(matches written, candidates looked at) for the matches that `slot` completes; -1 matches if there is no room.
 
@@ -256,7 +256,7 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
     return written, seen
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _write_pairs(below, previous_top, second, third, now, alone, oldest, written, room, output):
     """(matches written, instances at position 1): each of these from `second` down, with all below its link.
 
@@ -289,7 +289,7 @@ def _write_pairs(below, previous_top, second, third, now, alone, oldest, written
     return written, passed
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _write_guarded_pairs(
     end, below, previous_top, guards, second, second_guard, third, now, alone, oldest, written, room, output
 ):

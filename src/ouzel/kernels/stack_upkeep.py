@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_tables import Counter
 
 _HEAP = int(Counter.HEAP)
@@ -12,7 +12,7 @@ _OLDEST = int(Counter.OLDEST)
 _STACKED = int(Counter.STACKED)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def rebase(state, shift, used):
     """Forget the oldest `shift` of `used` slots: they are dropped from the front of the buffers, the rest move down.
 
@@ -42,13 +42,13 @@ def rebase(state, shift, used):
     _lower(state.waiting_slots.reshape(state.waiting_slots.size), shift)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _lower(slots, shift):
     for place in range(slots.size):
         slots[place] = max(slots[place] - shift, -1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def rekey(head, components, new_code):
     """Move stacks to new keys: new_code[key] is where a key goes, never a larger one, or -1 to forget it.
 

@@ -6,8 +6,7 @@ instance have the same deadline. A heap of first instances, by start, says whose
 
 from __future__ import annotations
 
-from numba import njit
-
+from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_checks import deadline, forbidden
 from ouzel.kernels.stack_tables import ByStage, Counter, Status
 
@@ -26,7 +25,7 @@ _DROPPED = int(Counter.DROPPED)
 _COMPONENT = int(ByStage.COMPONENT)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def wait(state, instances, output, first_match, last_match):
     """Move matches first_match to last_match - 1 from the output to those that wait, or none of them."""
     start = instances.start
@@ -56,7 +55,7 @@ def wait(state, instances, output, first_match, last_match):
     return _DONE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def release_until(tables, state, instances, until, output):
     """Append the waiting matches whose last tick is at or before `until`, first instance by first instance."""
     start = instances.start
@@ -134,7 +133,7 @@ def release_until(tables, state, instances, until, output):
     return status
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _heap_push(start, heap, size, slot):
     """Add a slot; the heap is by start, then slot. All windows are as long, so that is also by deadline."""
     child = size
@@ -148,7 +147,7 @@ def _heap_push(start, heap, size, slot):
     heap[child] = slot
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@helper
 def _heap_pop(start, heap, size):
     """Remove the first slot; `size` is what remains."""
     slot = heap[size]

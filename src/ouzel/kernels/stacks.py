@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.stack_checks import NEVER, deadline, forbidden, guard_before, oldest_alive, push_negative
 from ouzel.kernels.stack_plain import first_alive, first_of_tick, last_before, scan_plain
@@ -110,21 +111,22 @@ def scan(
     """
     assert state.links.shape[1] >= last
     points = instances.start is instances.end
-    if tables.plain and points:
-        status, position = scan_plain(tables, state, instances, first, last, output)
-        while status == _OUTPUT_FULL and not (stop_when_full and output.written[0]):
-            output = larger_output(output)
-            status, position = scan_plain(tables, state, instances, position, last, output)
-        return Progress(Status(status), position, state, output)
-    status, position = _scan(tables, state, instances, points, first, last, output)
-    while status in (_OUTPUT_FULL, _WAITING_FULL):
+    pieces = Pieces(last)
+    position = first
+    while True:
+        end = pieces.end(position)
+        if tables.plain and points:
+            status, position = scan_plain(tables, state, instances, position, end, output)
+        else:
+            status, position = _scan(tables, state, instances, points, position, end, output)
         if status == _OUTPUT_FULL:
             if stop_when_full and output.written[0]:
                 break
             output = larger_output(output)
-        else:
+        elif status == _WAITING_FULL:
             state = reserve_waiting(state, 2 * max(state.waiting_next.size, 512))
-        status, position = _scan(tables, state, instances, points, position, last, output)
+        elif status != _DONE or position == last:
+            break
     return Progress(Status(status), position, state, output)
 
 
@@ -140,7 +142,7 @@ def release(tables: StackTables, state: StackState, instances: Instances, until:
     return Progress(Status(status), 0, state, output)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def _scan(tables, state, instances, points, first, last, output):
     """(status, position). Everything about one instance happens, or, where the status is not DONE, nothing of it.
 
@@ -255,7 +257,7 @@ def _scan(tables, state, instances, points, first, last, output):
     return status, position
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _admit(tables, state, instances, slot, tick_start, oldest):
     """Put an instance on its stack unless it cannot be part of a match; say whether it may complete one."""
     start = instances.start
@@ -310,7 +312,7 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
     return _ENTERS
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _meet(links, top, second_top, oldest):
     """Whether some instance stands in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
     while top >= oldest and second_top >= oldest and top != second_top:
@@ -321,7 +323,7 @@ def _meet(links, top, second_top, oldest):
     return top >= oldest and top == second_top
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _search(tables, state, instances, slot, oldest, window_start, written, room, output):
     """(status, matches written, candidates looked at, complete sequences, matches dropped) for any query."""
     start = instances.start
@@ -399,7 +401,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
     return _DONE, written, seen - 1, complete, dropped
 
 
-@njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+@helper(inline=True)
 def _passes(tables, state, instances, stage):
     """Whether the bound events pass everything that is tested at a stage."""
     for conjunct in range(tables.by_stage[stage, _FIRST_CONJUNCT], tables.by_stage[stage + 1, _FIRST_CONJUNCT]):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from .columns import Coded, Text, frozen
-from .words import (
+from ouzel.kernels.columns import Coded, Text, frozen
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.words import (
     ALL_BITS,
     EIGHT,
     EXACT_LENGTH_MAX,
@@ -202,14 +202,14 @@ class _Block(NamedTuple):
     differences: NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _new_block(constants: Any) -> Any:
     first_words = np.empty(BLOCK_ROWS, dtype=np.uint64)
     last_words = np.empty(BLOCK_ROWS, dtype=np.uint64) if constants.longest > 8 else first_words
     return _Block(first_words, last_words, np.empty(BLOCK_ROWS, dtype=np.uint64), np.empty(BLOCK_ROWS, dtype=np.uint64))
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _read_first_words(text: Any, start: Any, count: Any, block: Any) -> None:
     first_words = block.first_words
     lengths = block.lengths
@@ -231,7 +231,7 @@ def _read_first_words(text: Any, start: Any, count: Any, block: Any) -> None:
             lengths[index] = length
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _read_last_words(text: Any, start: Any, count: Any, block: Any) -> None:
     first_words = block.first_words
     last_words = block.last_words
@@ -248,14 +248,14 @@ def _read_last_words(text: Any, start: Any, count: Any, block: Any) -> None:
         last_words[index] = word if is_long else first_words[index]
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _equals(offsets: Any, data: Any, row: Any, constant_offsets: Any, constant_data: Any, code: Any) -> Any:
     begin = np.uint64(offsets[row])
     length = np.uint64(offsets[row + 1]) - begin
     return equal_bytes(data, begin, constant_data, np.uint64(constant_offsets[code]), length)
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _compare_block(text: Any, constants: Any, start: Any, count: Any, block: Any, codes: Any) -> None:
     first_words = block.first_words
     last_words = block.last_words
@@ -286,7 +286,7 @@ def _compare_block(text: Any, constants: Any, start: Any, count: Any, block: Any
                 codes[index] = none
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _look_up_block(text: Any, constants: Any, start: Any, count: Any, block: Any, codes: Any) -> None:
     first_words = block.first_words
     last_words = block.last_words
@@ -311,7 +311,7 @@ def _look_up_block(text: Any, constants: Any, start: Any, count: Any, block: Any
         _probe_block(text, constants, start, count, block, codes)
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _probe_block(text: Any, constants: Any, start: Any, count: Any, block: Any, codes: Any) -> None:
     """Go on where the first slot held another constant, or one with the same ends and another middle."""
     offsets, data = text.offsets, text.data
@@ -345,7 +345,7 @@ def _probe_block(text: Any, constants: Any, start: Any, count: Any, block: Any, 
                     break
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def _code_block(text: Any, constants: Any, start: Any, count: Any, block: Any, codes: Any) -> None:
     _read_first_words(text, start, count, block)
     if constants.longest > 8:
@@ -361,7 +361,7 @@ def _code_block(text: Any, constants: Any, start: Any, count: Any, block: Any, c
                 codes[index] = none
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _classify(text: Any, constants: Any, codes: Any) -> None:
     block = _new_block(constants)
     for start in range(0, codes.size, BLOCK_ROWS):
@@ -369,7 +369,7 @@ def _classify(text: Any, constants: Any, codes: Any) -> None:
         _code_block(text, constants, start, count, block, codes[start : start + count])
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _select(text: Any, constants: Any, roles_by_code: Any, rows: Any, codes: Any) -> Any:
     block = _new_block(constants)
     block_codes = np.empty(BLOCK_ROWS, dtype=codes.dtype)
@@ -386,7 +386,7 @@ def _select(text: Any, constants: Any, roles_by_code: Any, rows: Any, codes: Any
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
     none = dictionary_codes[-1]
     for row in range(codes.size):
@@ -394,7 +394,7 @@ def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
         codes[row] = dictionary_codes[coded.indices[row]] if valid else none
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _select_coded(coded: Any, dictionary_codes: Any, is_relevant: Any, rows: Any, codes: Any) -> Any:
     indices = coded.indices
     validity = coded.validity

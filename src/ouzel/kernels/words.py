@@ -9,8 +9,10 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from ouzel.kernels.jit import helper, kernel
 
 ONE = np.uint64(1)
 TWO = np.uint64(2)
@@ -43,21 +45,21 @@ def _compiled_load_word(typing_context: Any, data: Any, position: Any) -> Any:
     return signature, generate
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _compiled_hash_integer(value: Any) -> Any:
     mixed = np.uint64(value)
     mixed = (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
     return (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _compiled_hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
     mixed = first_word * MULTIPLIER_FIRST
     mixed ^= mixed >> HALF
     return (mixed + last_word + length) * MULTIPLIER_SECOND
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def _compiled_fold(folded: Any, word: Any) -> Any:
     mixed = (folded ^ word) * MULTIPLIER_SECOND
     return mixed ^ (mixed >> HALF)
@@ -92,13 +94,13 @@ hash_text: Any = _compiled_hash_text if _IS_COMPILED else _python_hash_text
 fold: Any = _compiled_fold if _IS_COMPILED else _python_fold
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def word_mask(length: Any) -> Any:
     """The bits of the first `length` bytes of a word; all of them from eight bytes on."""
     return ALL_BITS if length >= EIGHT else (ONE << (length << THREE)) - ONE
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def load_first_word(data: Any, begin: Any, length: Any) -> Any:
     """The first eight bytes of a string, zeros behind a shorter one; never reads past the buffer."""
     if begin + EIGHT <= np.uint64(data.size):
@@ -110,7 +112,7 @@ def load_first_word(data: Any, begin: Any, length: Any) -> Any:
     return word
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def fold_middle(data: Any, begin: Any, end: Any, first_word: Any) -> Any:
     """A hash of all but the last eight bytes of a string longer than EXACT_LENGTH_MAX."""
     folded = fold(first_word, np.uint64(0))
@@ -121,7 +123,7 @@ def fold_middle(data: Any, begin: Any, end: Any, first_word: Any) -> Any:
     return folded
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length: Any) -> Any:
     """Whether two strings of the same length, eight bytes or more, are equal."""
     last = length - EIGHT
@@ -133,7 +135,7 @@ def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length
     return load_word(left, left_begin + last) == load_word(right, right_begin + last)
 
 
-@njit(cache=True, nogil=True)
+@helper(allocates=True)
 def is_valid(validity: Any, bit: Any) -> Any:
     """Arrow's validity bitmap; an empty one means that nothing is null."""
     return validity.size == 0 or (validity[bit >> 3] >> (bit & 7)) & 1 != 0

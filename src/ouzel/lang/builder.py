@@ -84,18 +84,18 @@ class Builder(Transformer[Token, Any]):
         return tuple(_nodes(children, Component))
 
     def nested_sequence(self, children: list[Any]) -> Component:
-        raise _refusal("SEQ cannot stand inside a pattern's components", _span(children), "write one flat SEQ(…)")
+        raise _refusal("SEQ cannot be a component of a pattern: patterns do not nest", _span(children))
 
     def negative(self, children: list[Any]) -> Component:
         span = _span(children)
         inner: tuple[Component, ...] = children[2] if len(children) == 4 else (children[1],)
         if len(inner) != 1:
-            raise _refusal("a negation holds one component", span, "write each one out: !(A a), !(B b)")
+            raise _refusal("a negation holds one component: it forbids single events, not sequences of them", span)
         component = inner[0]
         if component.negated:
             raise _refusal("a negation cannot be negated", span)
         if component.kleene:
-            raise _refusal("+ cannot stand under a negation", span, "!(A a) already forbids one event and more")
+            raise _refusal("+ cannot be under a negation, which forbids single events", span)
         return replace(component, negated=True, span=span)
 
     def element(self, children: list[Any]) -> Component:

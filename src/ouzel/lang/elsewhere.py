@@ -5,7 +5,7 @@ from __future__ import annotations
 # After WITHIN and a number stands a unit, so that a clause of SQL's is taken for one.
 CLAUSES = {
     "ORDER": "there is no ORDER BY: matches come in the order in which they complete",
-    "LIMIT": "there is no LIMIT: cut the answer, or OUTPUT FIRST gives one match for each first event",
+    "LIMIT": "there is no LIMIT: cut the answer instead",
 }
 CHARACTERS = {
     "?": "a parameter is written :name; there is no component that may be left out",
@@ -13,7 +13,7 @@ CHARACTERS = {
 }
 # After the type of a component.
 _QUANTIFIERS = {
-    "*": "write T+ v[] for one or more events; there is no form for none",
+    "*": "there is no form for none or more events; T+ v[] means one or more",
     "{": "write T+ v[], and how many of them in WHERE: v.LEN = 3",
 }
 
@@ -22,13 +22,13 @@ def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
     """The hint for something unexpected, by the text before it and what the grammar would have accepted.
 
     >>> hint_for("PATTERN SEQ(A", "*", {"PLUS", "NAME", "COMMA", "RPAR"})
-    'write T+ v[] for one or more events; there is no form for none'
+    'there is no form for none or more events; T+ v[] means one or more'
     """
     if {"PLUS", "NAME"} <= accepted and "STAR" not in accepted and written in _QUANTIFIERS:
         return _QUANTIFIERS[written]
     last = before.split()[-1].upper() if before.split() else ""
     if last in ("IS", "NOT") and "NULL" in accepted and written.upper() in ("TRUE", "FALSE"):
-        return "a condition stands by itself: write v.ok, NOT v.ok, or v.ok = TRUE"
+        return "there is no IS TRUE; write v.ok, NOT v.ok or v.ok = TRUE, of which a null satisfies none"
     if last == "RETURN" and written == "*":
         return "leave RETURN out: a match then has all its events with all their attributes"
     return None

@@ -1,8 +1,8 @@
 """The parser's tables, stored beside the grammar: computing them takes longer than everything else that a small query
 does.
 
-`python -m ouzel.lang.tables` writes them anew. Where they do not fit the grammar or the installed Lark, they are
-computed, so a stale file costs time and nothing else.
+`python -m ouzel.lang.tables` writes them anew. Where they are damaged, or do not fit the grammar or the installed Lark,
+they are computed, so a stale file costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 import lark
 from lark.lexer import Lexer
 
+from ouzel.errors import StateError
 from ouzel.lang.builder import Builder
+from ouzel.sealing import TABLES, seal, unseal
 
 STORED = "grammar.tables"
 
@@ -37,7 +39,10 @@ def load_parser() -> lark.Lark:
     grammar = _grammar()
     stored = resources.files("ouzel.lang").joinpath(STORED)
     if stored.is_file():
-        title, _, body = stored.read_bytes().partition(b"\n")
+        try:
+            title, _, body = bytes(unseal(TABLES, stored.read_bytes())).partition(b"\n")
+        except StateError:
+            return build_parser()
         if title == _title(grammar):
             return lark.Lark.load(io.BytesIO(zlib.decompress(body)))
     return build_parser()
@@ -57,10 +62,10 @@ def build_parser() -> lark.Lark:
 
 
 def stored_form() -> bytes:
-    """What the file should hold: a line that says for which grammar and which Lark, then the tables."""
+    """What the file should hold: a line that says for which grammar and which Lark, then the tables; sealed."""
     body = io.BytesIO()
     build_parser().save(body)
-    return _title(_grammar()) + b"\n" + zlib.compress(body.getvalue(), 9)
+    return seal(TABLES, _title(_grammar()), b"\n", zlib.compress(body.getvalue(), 9))
 
 
 def _grammar() -> str:

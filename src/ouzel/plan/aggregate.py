@@ -29,7 +29,7 @@ from ouzel.errors import QueryError
 from ouzel.kernels.counters_tables import MeasureKind, Over, Way
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.build import build
-from ouzel.plan.expressions import attribute_of, components_of, walk
+from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, walk
 from ouzel.plan.lower import Domain, lower
 from ouzel.plan.model import KeyWay, Note, Plan, Statistics
 from ouzel.plan.rules import COUNT_BY_INVERSE, COUNT_BY_STACKS, COUNT_WITHOUT_MATCHES, optimize
@@ -217,6 +217,14 @@ def _obstacle_in_columns(query: BoundQuery) -> str | None:
     return None
 
 
+def _skipping_absent(argument: Bound) -> Bound:
+    """An argument that is null for events whose type lacks an attribute in it, so that aggregates skip them."""
+    lacking = any(isinstance(part, Attribute) and part.present_in is not None for part in walk(argument))
+    if not lacking or isinstance(argument, Attribute):
+        return argument
+    return Operation(IF_PRESENT, (argument,), type=argument.type, span=argument.span)
+
+
 def matches_query(query: BoundQuery) -> BoundQuery:
     """The same pattern, returning what the aggregates and groups look at: group_0, …, value_0, …"""
     first = query.positives[0].position
@@ -232,7 +240,7 @@ def matches_query(query: BoundQuery) -> BoundQuery:
         columns.append(OutputColumn(f"group_{number}", expression))
     for number, column in enumerate(query.aggregates):
         if column.argument is not None:
-            columns.append(OutputColumn(f"value_{number}", column.argument))
+            columns.append(OutputColumn(f"value_{number}", _skipping_absent(column.argument)))
     return replace(
         query,
         returns=tuple(columns),

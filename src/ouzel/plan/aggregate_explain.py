@@ -42,6 +42,8 @@ def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
     window = window_of(plan.query)
     if window is not None:
         lines.append(f"within {window}, counted from the first event")
+    elif plan.key or plan.split is not None:
+        lines.append("without WITHIN no key expires: there are counts for every key seen (max_buffered_events)")
     lines.append(_COSTS[plan.way])
     return tuple(lines)
 

@@ -12,7 +12,7 @@ from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.aggregate_explain import aggregation_lines, counting_kernel, counting_lines
-from ouzel.plan.assumptions import assumptions
+from ouzel.plan.assumptions import assumptions, attributes_taken
 from ouzel.plan.automaton import Automaton, automaton, label_of, roles_of, window_of
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
@@ -43,6 +43,8 @@ class Explanation:
     because: str
     # What was taken for granted, since no types were given; empty where they would change nothing.
     assumed: str = ""
+    # Which types are taken to have which attributes.
+    attributes: str = ""
 
     @property
     def reasons(self) -> tuple[OperatorLine, ...]:
@@ -66,6 +68,7 @@ def explanation(plan: Plan) -> Explanation:
         kernel=kernel,
         because=because,
         assumed=assumptions(plan),
+        attributes=attributes_taken(plan.query),
     )
 
 
@@ -140,6 +143,10 @@ def _run_operators(plan: RunPlan) -> list[OperatorLine]:
     window = window_of(plan.query)
     if window is not None:
         reading.append(f"runs that have left the window of {window} end")
+    if isinstance(plan.query.window, EventWindow) and plan.key:
+        reading.append(
+            "a window counts the events of its key: every key seen keeps its last ones (max_buffered_events)"
+        )
     lines = [OperatorLine("roles", tuple(_roles(plan))), OperatorLine("runs", tuple(reading))]
     if plan.negatives:
         lines.append(OperatorLine("negation", tuple(_negation(plan))))
@@ -271,8 +278,7 @@ def _text(explained: Explanation) -> str:
         lines.append(f"  {line.operator}")
         lines += [f"    {text}" for text in line.does]
     lines += ["", f"kernel {explained.kernel}", f"  {explained.because}"]
-    if explained.assumed:
-        lines.append(f"  {explained.assumed}")
+    lines += [f"  {said}" for said in (explained.assumed, explained.attributes) if said]
     if explained.notes:
         lines += ["", "rules"]
         lines += [f"  {rule}: {text}" for rule, text in explained.notes]

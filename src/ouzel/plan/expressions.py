@@ -8,6 +8,7 @@ from itertools import combinations
 from ouzel.bind.model import (
     BOOL,
     Aggregation,
+    At,
     Attribute,
     Bound,
     BoundQuery,
@@ -17,8 +18,12 @@ from ouzel.bind.model import (
     Intrinsic,
     Length,
     Operation,
+    parts,
 )
 from ouzel.lang.syntax import Span
+
+# An operator that no query can write: its operand, or null where an event's type lacks an attribute in it.
+IF_PRESENT = "if_present"
 
 
 def walk(expression: Bound) -> Iterator[Bound]:
@@ -29,6 +34,11 @@ def walk(expression: Bound) -> Iterator[Bound]:
             yield from walk(operand)
     elif isinstance(expression, Aggregation) and expression.operand is not None:
         yield from walk(expression.operand)
+
+
+def ranges_over_events(expression: Bound) -> bool:
+    """Whether the expression has a value for each event of a component with +, and not one for the match."""
+    return any(isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY for part in parts(expression))
 
 
 def components_of(expression: Bound) -> frozenset[int]:

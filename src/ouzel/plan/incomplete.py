@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ouzel.bind.mistakes import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
+from ouzel.bind.normal_form import is_junction
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.arrival_tables import ArrivalTest
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
@@ -257,18 +258,31 @@ def _variant(
     """A conjunct where some components are missing; None where it then holds."""
     alternatives = []
     for comparison in conjunct.comparisons:
-        named = components_of(comparison)
-        if named & missing and (not written or len(named) == 1):
-            # A missing component's own predicates are not tested, and [attr] compares bound events only.
+        form = _where_missing(comparison, missing, plan.query.defaults, written=written)
+        if form is None:
             return None
-        form = with_defaults(comparison, missing, plan.query.defaults) if written else comparison
         alternatives.append(_alternative(plan, form, lanes))
     return tuple(alternatives)
+
+
+def _where_missing(condition: Bound, missing: frozenset[int], defaults: Defaults, *, written: bool) -> Bound | None:
+    """A condition where some components are missing; None where it then holds."""
+    if is_junction(condition):
+        forms = [_where_missing(operand, missing, defaults, written=written) for operand in condition.operands]
+        left = [form for form in forms if form is not None]
+        if not left or (condition.operator == "or" and len(left) < len(forms)):
+            return None
+        return replace(condition, operands=tuple(left)) if len(left) > 1 else left[0]
+    named = components_of(condition)
+    if named & missing and (not written or len(named) == 1):
+        # A missing component's own predicates are not tested, and [attr] compares bound events only.
+        return None
+    return with_defaults(condition, missing, defaults) if written else condition
 
 
 def _alternative(plan: IncompletePlan, comparison: Bound, lanes: Lanes) -> Alternative:
     if not components_of(comparison):
         # Constants only: decided once for each event of the component that is always there.
-        lane = lanes.lane(plan.positives[-1].position, LaneSpec(comparison, Domain.INT))
+        lane = lanes.lane(plan.positives[-1].position, LaneSpec(comparison, Domain.TRUTH))
         return Atom(lane, Comparison.EQUAL, 1)
     return alternative_of(comparison, lanes)

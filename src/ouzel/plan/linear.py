@@ -53,6 +53,7 @@ class Form(Enum):
     ORDERED = "ordered"  # a float as an integer of the same order
     TRUTH = "truth"  # 1 where all conditions hold
     TYPE = "type"  # the code of the event's type
+    CONTENT = "content"  # equal for events of one end that nothing later can tell apart
 
 
 class EventLane(NamedTuple):
@@ -220,7 +221,7 @@ class Planner:
             lane = self.lane(value.component, LaneSpec(value, Domain.CODE))
             return self.programs.number([Instruction(Opcode.LOAD_INT, lane=lane)])
         try:
-            return self.programs.number(program_of(value, self).instructions)  # type: ignore[arg-type]
+            return self.programs.number(program_of(value, self).instructions)
         except Inexpressible:
             raise _refused(value, "fold(…) cannot compute this from round to round") from None
 
@@ -329,7 +330,7 @@ class Planner:
 
     def _program(self, comparison: Bound) -> int:
         try:
-            return self.programs.number(program_of(_anchored(comparison), self).instructions)  # type: ignore[arg-type]
+            return self.programs.number(program_of(_anchored(comparison), self).instructions)
         except Inexpressible:
             raise _refused(comparison, "this condition computes with texts of several events") from None
 

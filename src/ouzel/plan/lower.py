@@ -8,25 +8,30 @@ functions over two events) is *residual*: it is tested on finished matches, colu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
+from typing import Protocol
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import (
     BOOL,
     FLOAT,
+    STRING,
     Aggregation,
     Attribute,
     Bound,
     Conjunct,
     Constant,
     Edge,
+    EventField,
+    Intrinsic,
     Kind,
     Length,
     Operation,
     Type,
 )
+from ouzel.bind.normal_form import is_junction
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, Opcode, Program
 from ouzel.plan.expressions import components_of, walk
@@ -40,6 +45,7 @@ class Domain(Enum):
     FLOAT = "float"
     CODE = "code"  # text and bytes, equal where the codes are equal
     RANK = "rank"  # text and bytes, ordered as the ranks are
+    TRUTH = "truth"  # 1 where a condition holds, else 0: never null, never absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,14 @@ class LaneSpec:
 
     expression: Bound
     domain: Domain
+    # Of an event whose type lacks an attribute: null, where something else says that it is absent.
+    absent_is_null: bool = False
+
+
+class SupportsLane(Protocol):
+    """Where lowering asks for lanes."""
+
+    def lane(self, component: int, spec: LaneSpec) -> Lane: ...
 
 
 @dataclass(slots=True)
@@ -134,7 +148,9 @@ def _dynamic_equalities(plan: Plan) -> list[Conjunct]:
     return conjuncts
 
 
-def _lower_all(conjuncts: Iterable[Conjunct], lanes: Lanes, residual: list[Conjunct]) -> tuple[LoweredConjunct, ...]:
+def _lower_all(
+    conjuncts: Iterable[Conjunct], lanes: SupportsLane, residual: list[Conjunct]
+) -> tuple[LoweredConjunct, ...]:
     lowered = []
     for conjunct in conjuncts:
         try:
@@ -146,24 +162,67 @@ def _lower_all(conjuncts: Iterable[Conjunct], lanes: Lanes, residual: list[Conju
     return tuple(lowered)
 
 
-def _alternative(comparison: Bound, conjunct: Conjunct, lanes: Lanes) -> Alternative:
+def _alternative(comparison: Bound, conjunct: Conjunct, lanes: SupportsLane) -> Alternative:
     if conjunct.components and not components_of(comparison):
         # It looks at no event at all (`:mode = 'all' OR n.x > 3`), so any event of the conjunct may carry it.
-        lane = lanes.lane(min(conjunct.components), LaneSpec(comparison, Domain.INT))
+        lane = lanes.lane(min(conjunct.components), LaneSpec(comparison, Domain.TRUTH))
         return Atom(lane, Comparison.EQUAL, 1)
     return alternative_of(comparison, lanes)
 
 
-def alternative_of(comparison: Bound, lanes: Lanes) -> Alternative:
-    """One comparison as a kernel tests it; Inexpressible where it cannot."""
+def alternative_of(comparison: Bound, lanes: SupportsLane) -> Alternative:
+    """One comparison, or ANDs and ORs of comparisons, as a kernel tests it; Inexpressible where it cannot."""
     if _of_one_event(comparison):
-        return Atom(_lane(comparison, lanes, Domain.INT), Comparison.EQUAL, 1)
+        return Atom(_lane(comparison, lanes, Domain.TRUTH), Comparison.EQUAL, 1)
+    if is_junction(comparison):
+        return Program(tuple(_junction(comparison, lanes)))
     if isinstance(comparison, Operation) and comparison.operator in _COMPARISONS:
         left, right = comparison.operands
         if _of_one_event(left) and _of_one_event(right):
             domain = comparison_domain(comparison.operator, left.type)
             return Atom(_lane(left, lanes, domain), _COMPARISONS[comparison.operator], _lane(right, lanes, domain))
     return Program(tuple(_instructions(comparison, lanes)))
+
+
+def _junction(condition: Operation, lanes: SupportsLane) -> list[Instruction]:
+    """ANDs and ORs of comparisons of several events. A kernel takes a program that reads an absent attribute for true,
+    so no lane here is absent: each comparison is joined by OR to what says that an attribute of it is."""
+    anchor = next((part for part in walk(condition) if isinstance(part, Attribute | Intrinsic)), None)
+    codes = []
+    for operand in condition.operands:
+        if not components_of(operand) and anchor is not None:
+            lane = lanes.lane(anchor.component, LaneSpec(operand, Domain.TRUTH))
+            codes.append([Instruction(Opcode.LOAD_INT, lane=lane)])
+        elif _of_one_event(operand):
+            codes.append([Instruction(Opcode.LOAD_INT, lane=_lane(operand, lanes, Domain.TRUTH))])
+        elif is_junction(operand):
+            codes.append(_junction(operand, lanes))
+        else:
+            absences = [_absence(part) for part in walk(operand) if isinstance(part, Attribute)]
+            tests = [_instructions(operand, _AbsentIsNull(lanes))]
+            for absence in dict.fromkeys(one for one in absences if one is not None):
+                tests.append([Instruction(Opcode.LOAD_INT, lane=_lane(absence, lanes, Domain.TRUTH))])
+            codes.append(_chain(tests, Instruction(Opcode.OR)))
+    return _chain(codes, Instruction(Opcode.AND if condition.operator == "and" else Opcode.OR))
+
+
+class _AbsentIsNull:
+    """Lanes whose events have null for an attribute that their type lacks."""
+
+    def __init__(self, lanes: SupportsLane) -> None:
+        self._lanes = lanes
+
+    def lane(self, component: int, spec: LaneSpec) -> Lane:
+        return self._lanes.lane(component, replace(spec, absent_is_null=True))
+
+
+def _absence(attribute: Attribute) -> Bound | None:
+    """Whether the type of the event lacks the attribute; None where no type does."""
+    if attribute.present_in is None:
+        return None
+    own_type = Intrinsic(attribute.component, EventField.TYPE, attribute.at, type=STRING)
+    having = [Constant(name, type=STRING) for name in sorted(attribute.present_in)]
+    return Operation("not", (Operation("in", (own_type, *having), type=BOOL),), type=BOOL)
 
 
 def _of_one_event(expression: Bound) -> bool:
@@ -200,17 +259,17 @@ def _domain(type_: Type) -> Domain:
     raise Inexpressible
 
 
-def _lane(expression: Bound, lanes: Lanes, domain: Domain) -> Lane:
+def _lane(expression: Bound, lanes: SupportsLane, domain: Domain) -> Lane:
     (component,) = components_of(expression)
     return lanes.lane(component, LaneSpec(expression, domain))
 
 
-def program_of(expression: Bound, lanes: Lanes) -> Program:
+def program_of(expression: Bound, lanes: SupportsLane) -> Program:
     """The program that computes an expression; Inexpressible where kernels cannot."""
     return Program(tuple(_instructions(expression, lanes)))
 
 
-def _instructions(expression: Bound, lanes: Lanes) -> list[Instruction]:
+def _instructions(expression: Bound, lanes: SupportsLane) -> list[Instruction]:
     """The postfix program of an expression over several events."""
     if isinstance(expression, Constant):
         return [_constant(expression)]
@@ -233,7 +292,7 @@ def _constant(constant: Constant) -> Instruction:
     return Instruction(Opcode.INT, constant=int(constant.value))
 
 
-def _operation(expression: Operation, lanes: Lanes) -> list[Instruction]:
+def _operation(expression: Operation, lanes: SupportsLane) -> list[Instruction]:
     operator, operands = expression.operator, expression.operands
     if operator in _COMPARISONS:
         return _compare(operator, operands[0], operands[1], lanes)
@@ -290,7 +349,7 @@ _PLAIN: dict[tuple[str, bool], Opcode] = {
 }
 
 
-def _compare(operator: str, left: Bound, right: Bound, lanes: Lanes) -> list[Instruction]:
+def _compare(operator: str, left: Bound, right: Bound, lanes: SupportsLane) -> list[Instruction]:
     if left.type.kind in (Kind.STRING, Kind.BINARY):
         # Text is compared as codes or ranks, so each side must be the value of one event.
         domain = comparison_domain(operator, left.type)
@@ -321,7 +380,7 @@ def _case(codes: list[list[Instruction]]) -> list[Instruction]:
     return result
 
 
-def _as_float(operand: Bound, lanes: Lanes) -> list[Instruction]:
+def _as_float(operand: Bound, lanes: SupportsLane) -> list[Instruction]:
     """A double; the lane of a decimal is made one before the kernel, where every digit counts."""
     if operand.type.kind is Kind.DECIMAL and _of_one_event(operand):
         return _instructions(Operation("cast", (operand,), type=FLOAT), lanes)

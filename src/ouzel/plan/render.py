@@ -19,6 +19,7 @@ from ouzel.bind.model import (
     ResultColumn,
     Scope,
 )
+from ouzel.bind.normal_form import is_junction
 
 _INDEX = {
     At.SINGLE: "",
@@ -33,7 +34,11 @@ _INFIX = {"=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"}
 
 def render_conjunct(query: BoundQuery, conjunct: Conjunct) -> str:
     """A conjunct as it would be written."""
-    return " OR ".join(render(query, comparison) for comparison in conjunct.comparisons)
+    alternatives = conjunct.comparisons
+    if len(alternatives) == 1:
+        return render(query, alternatives[0])
+    shown = ((render(query, one), is_junction(one)) for one in alternatives)
+    return " OR ".join(f"({text})" if joined else text for text, joined in shown)
 
 
 def said_of(conjunct: Conjunct, at: At) -> Conjunct:

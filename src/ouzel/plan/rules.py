@@ -139,7 +139,7 @@ def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
         forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
     )
     return _keep_negatives_apart(changed).with_note(
-        "written_equalities_into_key", f"hashed by {'; '.join(part.label for part in parts)}"
+        WRITTEN_EQUALITIES, f"hashed by {'; '.join(part.label for part in parts)}"
     )
 
 
@@ -263,7 +263,8 @@ COUNT_BY_INVERSE = "count_by_inverse"
 COUNT_BY_STACKS = "count_by_stacks"
 # Which queries are counted together is decided for all of them (see sharing.py).
 SHARE_COUNTERS = "share_counters"
-# Runs are laid out as a whole too (see kleene.py).
+# Runs are laid out as a whole too (see kleene.py), where equalities written out are hashed as well.
+WRITTEN_EQUALITIES = "written_equalities_into_key"
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
 
@@ -280,7 +281,7 @@ def upper_bounds(plan: Plan, statistics: Statistics) -> Plan:
 RULES: tuple[Rule, ...] = (
     Rule("predicates_into_roles", "single-event predicates decide an event's roles", predicates_into_roles),
     Rule("equivalence_into_key", "equivalence tests partition the stacks (SASE 4.2.1)", equivalence_into_key),
-    Rule("written_equalities_into_key", "equalities written out are hashed too", written_equalities_into_key),
+    Rule(WRITTEN_EQUALITIES, "equalities written out are hashed too", written_equalities_into_key),
     Rule("way_of_second_equivalence", "how a second equivalence is pushed (SASE 4.2.2)", way_of_second_equivalence),
     Rule("predicates_into_construction", "other predicates are tested in construction", predicates_into_construction),
     Rule("window_into_scan", "the window filters transitions (SASE 4.3)", window_into_scan),

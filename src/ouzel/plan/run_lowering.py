@@ -28,7 +28,7 @@ from ouzel.bind.model import (
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Lane
 from ouzel.kernels.run_tables import Function, Load, Register, RunNegative, RunPlace, RunTest, Source
-from ouzel.plan.kleene import RunPlan
+from ouzel.plan.kleene import RunPlan, most_events
 from ouzel.plan.lower import Domain, Inexpressible, Lanes, LaneSpec, alternative_of, comparison_domain
 
 _HOLDS_SLOT = {"first": Function.FIRST, "last": Function.LAST, "min": Function.LEAST, "max": Function.GREATEST}
@@ -56,11 +56,11 @@ class RunLanes(Lanes):
         if isinstance(spec.expression, Running):
             return Lane(component, spec.expression.row, spec.expression.floating)
         floating = spec.domain is Domain.FLOAT
-        return Lane(component, self.row(self.owners[component], spec.expression, spec.domain), floating)
+        return Lane(component, self.row(self.owners[component], spec), floating)
 
-    def row(self, component: int, expression: Bound, domain: Domain) -> int:
-        known = self.float_specs if domain is Domain.FLOAT else self.int_specs
-        spec = LaneSpec(_seen_as(expression, component, At.SINGLE), domain)
+    def row(self, component: int, spec: LaneSpec) -> int:
+        known = self.float_specs if spec.domain is Domain.FLOAT else self.int_specs
+        spec = replace(spec, expression=_seen_as(spec.expression, component, At.SINGLE))
         if spec not in known:
             known.append(spec)
         return known.index(spec)
@@ -121,6 +121,7 @@ class _Lowering:
                     begin=tuple(by_edge.get((number, Edge.BEGIN), ())),
                     take=tuple(by_edge.get((number, Edge.TAKE), ())),
                     proceed=tuple(by_edge.get((number, Edge.PROCEED), ())),
+                    most=most_events(self._query, component.position),
                 )
             )
         places = [place._replace(registers=tuple(self._registers[n])) for n, place in enumerate(places)]
@@ -198,7 +199,7 @@ class _Lowering:
         place = self._place[aggregation.component]
         ordered = aggregation.function in ("min", "max")
         domain = comparison_domain("<" if ordered else "=", aggregation.operand.type)
-        row = self.lanes.row(aggregation.component, aggregation.operand, domain)
+        row = self.lanes.row(aggregation.component, LaneSpec(aggregation.operand, domain))
         register = self._register(
             place, Register(_HOLDS_SLOT[aggregation.function], Lane(0, row, domain is Domain.FLOAT))
         )
@@ -220,7 +221,7 @@ class _Lowering:
             elif part.function == "sum":
                 function = Function.SUM
             domain = comparison_domain("=", operand.type)
-            lane = Lane(0, self.lanes.row(part.component, operand, domain), domain is Domain.FLOAT)
+            lane = Lane(0, self.lanes.row(part.component, LaneSpec(operand, domain)), domain is Domain.FLOAT)
         register = self._register(place, Register(function, lane))
         floating = function is not Function.COUNT and lane is not None and lane.floating
         reference = self._number_reference(part.component, scope)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Constant, Operation
+from ouzel.bind.model import BOOL, Attribute, Bound, BoundQuery, Constant, Operation
+from ouzel.bind.normal_form import is_junction
 from ouzel.errors import InputError
 from ouzel.kernels.arrival_tables import SLACK, ArrivalEdge, CurveTables
 from ouzel.loss import LossModel
@@ -40,9 +40,7 @@ def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
     found: dict[tuple[float, ...], list[Disjunct]] = {}
     for disjunct in _disjuncts(query):
         losses = tuple(
-            _loss(
-                query, model, position, _own_conditions(query, position) if c.negated else [{one} for one in disjunct]
-            )
+            _loss(query, model, position, _own_conditions(query, position) if c.negated else disjunct)
             for position, c in enumerate(query.components)
         )
         found.setdefault(losses, []).append(disjunct)
@@ -60,45 +58,84 @@ def best_rates(rates: Sequence[Rates], query: BoundQuery) -> tuple[float, ...]:
 def _disjuncts(query: BoundQuery) -> list[Disjunct]:
     """The disjunctive form of the conjuncts without negatives; of two disjuncts where one contains the other, only
     the smaller one counts."""
-    conjuncts = [conjunct.comparisons for conjunct in query.conjuncts if conjunct.negative is None]
-    size = int(np.prod([float(len(comparisons)) for comparisons in conjuncts])) if conjuncts else 1
-    if size > DISJUNCTS_MAX:
-        raise InputError(
-            f"query '{query.name}' has more than {DISJUNCTS_MAX:,} alternatives in WHERE, too many for loss rates by "
-            "reader; give them by component with component_loss, or write several queries"
-        )
-    made = sorted({frozenset(choice) for choice in itertools.product(*conjuncts)}, key=len)
+    found: set[Disjunct] = {frozenset()}
+    # Those that name most first: what they demand, those that name less need not demand again.
+    conjuncts = [conjunct for conjunct in query.conjuncts if conjunct.negative is None]
+    for conjunct in sorted(conjuncts, key=lambda one: -len(one.components)):
+        alternatives = _alternatives(query, _either(conjunct.comparisons))
+        joined: set[Disjunct] = set()
+        for disjunct in found:
+            # The disjunct itself is one of the joined ones then, and all others contain it.
+            holds_already = any(alternative <= disjunct for alternative in alternatives)
+            joined |= {disjunct} if holds_already else {disjunct | alternative for alternative in alternatives}
+            _check_number(query, len(joined))
+        found = joined
+    return _smallest(found)
+
+
+def _alternatives(query: BoundQuery, condition: Bound) -> list[Disjunct]:
+    """The disjunctive form of one condition."""
+    if not is_junction(condition):
+        return [frozenset((condition,))]
+    forms = [_alternatives(query, operand) for operand in condition.operands]
+    if condition.operator == "or":
+        found = {disjunct for form in forms for disjunct in form}
+        _check_number(query, len(found))
+        return _smallest(found)
+    found = {frozenset()}
+    for form in forms:
+        _check_number(query, len(found) * len(form))
+        found = {left | right for left in found for right in form}
+    return _smallest(found)
+
+
+def _smallest(disjuncts: Collection[Disjunct]) -> list[Disjunct]:
     smallest: list[Disjunct] = []
-    for disjunct in made:
+    for disjunct in sorted(disjuncts, key=len):
         if not any(kept <= disjunct for kept in smallest):
             smallest.append(disjunct)
     return smallest
 
 
-def _own_conditions(query: BoundQuery, negative: int) -> list[set[Bound]]:
-    """The conjuncts of a negative, each as the set of its alternatives."""
-    return [set(conjunct.comparisons) for conjunct in query.conjuncts if conjunct.negative == negative]
+def _check_number(query: BoundQuery, disjuncts: int) -> None:
+    if disjuncts > DISJUNCTS_MAX:
+        raise InputError(
+            f"query '{query.name}' has more than {DISJUNCTS_MAX:,} alternatives in WHERE, too many for loss rates by "
+            "reader; give them by component with component_loss, or write several queries"
+        )
 
 
-def _loss(query: BoundQuery, model: LossModel, position: int, conditions: Sequence[Collection[Bound]]) -> float:
-    """The loss rate of a component whose readers satisfy all of some conditions, of each one alternative."""
+def _either(conditions: tuple[Bound, ...]) -> Bound:
+    return conditions[0] if len(conditions) == 1 else Operation("or", conditions, type=BOOL)
+
+
+def _own_conditions(query: BoundQuery, negative: int) -> list[Bound]:
+    """The conjuncts of a negative."""
+    return [_either(conjunct.comparisons) for conjunct in query.conjuncts if conjunct.negative == negative]
+
+
+def _loss(query: BoundQuery, model: LossModel, position: int, conditions: Iterable[Bound]) -> float:
+    """The loss rate of a component whose readers satisfy all of some conditions."""
     component = query.components[position]
     readers: set[str] | None = None
     if model.reader == "type" and component.types is not None:
         readers = set(component.types)
     path = tuple(model.reader.split("."))
-    for alternatives in conditions:
-        named: set[str] | None = set()
-        for comparison in alternatives:
-            found = _readers_in(comparison, position, path)
-            named = None if named is None or found is None else named | found
+    for condition in conditions:
+        named = _readers_in(condition, position, path)
         if named is not None:
             readers = named if readers is None else readers & named
     return model.loss_of(component.variable, None if readers is None else sorted(readers))
 
 
 def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[str] | None:
-    """The readers that `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` names."""
+    """The readers that `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` names; None where it may be any."""
+    if is_junction(comparison):
+        found = [_readers_in(operand, position, path) for operand in comparison.operands]
+        known = [readers for readers in found if readers is not None]
+        if comparison.operator == "and":
+            return set.intersection(*known) if known else None
+        return set.union(*known) if len(known) == len(found) else None
     if not isinstance(comparison, Operation) or comparison.operator not in ("=", "in"):
         return None
     attributes = [o for o in comparison.operands if isinstance(o, Attribute)]

@@ -32,6 +32,7 @@ from ouzel.kernels.counters_tables import (
     CounterInstances,
     Measure,
     MeasureKind,
+    TooManyRowsError,
     Way,
     build_counter_tables,
     new_counter_instances,
@@ -192,6 +193,8 @@ class AggregateRunner:
             self._check_held()
 
     def _check_held(self) -> None:
+        if self._plan.window_ticks is None:
+            self._limits.check_keys(f"query '{self._query.name}'", max(self._stager.keys.count - 1, self._groups.count))
         held = self.held_events
         # Dropped events were left out before; an event may still stand for several components.
         if not self._limits.drops and held > self._limits.max_buffered_events:
@@ -232,10 +235,20 @@ class AggregateRunner:
         """No event at or before `until` can come any more: count what is ready and tell what has changed."""
         self._until = max(self._until, until)
         ready = self._take_ready(until)
-        if self._plan.way is Way.PER_START:
-            self._count_in_rows(ready, until)
-        else:
-            self._count_in_matrices(ready, until)
+        # One event may change many groups. As many rows as there are events are always allowed.
+        most = self._limits.max_answer_events // 4
+        self._output.written[1] = most + 2 * (self._live_count + len(ready.tick))
+        try:
+            if self._plan.way is Way.PER_START:
+                self._count_in_rows(ready, until)
+            else:
+                self._count_in_matrices(ready, until)
+        except TooManyRowsError:
+            raise LimitError(
+                f"the counts of query '{self._query.name}' that one call returns have more than {most:,} rows, the "
+                f"most that max_matches_per_moment={self._limits.max_matches_per_moment:,} allows; push fewer events "
+                "at a time, group by an attribute with fewer values, give a smaller WITHIN window, or raise the limit"
+            ) from None
         table = self._collect()
         self._forget()
         return table

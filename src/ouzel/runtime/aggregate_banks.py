@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import StateError
+from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.counters_shared import Expanded, SharedInstances, expand, scan_shared
 from ouzel.kernels.counters_shared_tables import (
     ByElement,
@@ -87,7 +87,7 @@ class BankCounters:
     def _new_output(self, rows: int) -> SharedOutput:
         return new_shared_output(rows, self._layout.tables.columns, on_change=self._bank.on_change)
 
-    def advance(self, ready: SharedInstances, until: int, heaviest: float) -> dict[str, Told]:
+    def advance(self, ready: SharedInstances, until: int, heaviest: float) -> dict[str, Told | OuzelError]:
         """Count what is ready, whose weights go up to `heaviest`, and tell each query."""
         block, rows = self._expanded(ready)
         if self._apart:
@@ -144,7 +144,7 @@ class BankCounters:
 
     # ── Telling ────────────────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> dict[str, Told]:
+    def _collect(self) -> dict[str, Told | OuzelError]:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
@@ -153,33 +153,41 @@ class BankCounters:
         if self._sums:
             order = order[output.completed[order] != 0]
         bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
-        told = {}
-        for number, (name, plan) in enumerate(self._plans.items()):
+        told: dict[str, Told | OuzelError] = {}
+        for number, name in enumerate(self._plans):
             if name in self._silent:
                 continue
-            rows = order[bounds[number] : bounds[number + 1]]
-            sums = len(plan.measures)
-            words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
-            words[:, 0::2] = output.value[rows, : 1 + sums]
-            words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
-            # Nothing wider than 64 bits has got here.
-            sizes = words[:, :1].astype(np.float64)
-            values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
-            if self._bank.on_change:
-                expiry = rows[output.completed[rows] == 0]
-                earlier = np.zeros((len(expiry), 2), np.uint64)
-                earlier[:, 0] = output.before[expiry]
-                before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
-                told_places = rows_to_tell(plan.query, output.completed[rows], values, before)
-                rows = rows[told_places]
-                values = {column: value.take(pa.array(told_places)) for column, value in values.items()}
-            groups = self._books[name].show(output.group[rows])
-            told[name] = answer(plan.query, self._schemas[name], output.tick[rows], groups, values)
+            try:
+                told[name] = self._collect_one(name, order[bounds[number] : bounds[number + 1]])
+            except OuzelError as error:
+                told[name] = error
         return told
+
+    def _collect_one(self, name: str, rows: np.ndarray) -> Told:
+        output, plan = self._output, self._plans[name]
+        sums = len(plan.measures)
+        words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
+        words[:, 0::2] = output.value[rows, : 1 + sums]
+        words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
+        # Nothing wider than 64 bits has got here.
+        sizes = words[:, :1].astype(np.float64)
+        values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
+        if self._bank.on_change:
+            expiry = rows[output.completed[rows] == 0]
+            earlier = np.zeros((len(expiry), 2), np.uint64)
+            earlier[:, 0] = output.before[expiry]
+            before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
+            told_places = rows_to_tell(plan.query, output.completed[rows], values, before)
+            rows = rows[told_places]
+            values = {column: value.take(pa.array(told_places)) for column, value in values.items()}
+        groups = self._books[name].show(output.group[rows])
+        return answer(plan.query, self._schemas[name], output.tick[rows], groups, values)
 
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 
-    def _go_apart(self, told: dict[str, Told], widen_at: int, until: int, heaviest: float) -> dict[str, Told]:
+    def _go_apart(
+        self, told: dict[str, Told | OuzelError], widen_at: int, until: int, heaviest: float
+    ) -> dict[str, Told | OuzelError]:
         """Go on with a runner for each query, from the moment at `widen_at` on."""
         moment = int(self._live.tick[widen_at])
         if self._bank.window is None:
@@ -198,8 +206,8 @@ class BankCounters:
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
     def _go_apart_from_counts(
-        self, told: dict[str, Told], widen_at: int, until: int, heaviest: float
-    ) -> dict[str, Told]:
+        self, told: dict[str, Told | OuzelError], widen_at: int, until: int, heaviest: float
+    ) -> dict[str, Told | OuzelError]:
         """The same where nothing ever leaves: there is no window to count again, but what was counted so far."""
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = no_instances(), 0
@@ -238,8 +246,8 @@ class BankCounters:
         """The elements of a query's count, and of each of its sums."""
         return [self._layout.paths[number] for number, (own, _) in enumerate(self._columns) if own == query]
 
-    def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told]:
-        told = {}
+    def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told | OuzelError]:
+        told: dict[str, Told | OuzelError] = {}
         for query, (name, runner) in enumerate(self._apart.items()):
             if name in self._silent:
                 continue
@@ -251,9 +259,12 @@ class BankCounters:
             for values, measure, own in zip(instances.ints, self._plans[name].measures, sums, strict=True):
                 # The same events fill both, in the same order.
                 values[instances.component == measure.component] = block.weight[block.element == own[measure.component]]
-            runner.take(instances)
-            table = runner.advance(until)
-            told[name] = table, runner.moments[0]
+            try:
+                runner.take(instances)
+                table = runner.advance(until)
+                told[name] = table, runner.moments[0]
+            except OuzelError as error:
+                told[name] = error
         return told
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
@@ -345,5 +356,7 @@ def _counter_instances(
     return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
 
 
-def _together(first: Told, second: Told) -> Told:
+def _together(first: Told | OuzelError, second: Told | OuzelError) -> Told | OuzelError:
+    if isinstance(first, OuzelError) or isinstance(second, OuzelError):
+        return first if isinstance(first, OuzelError) else second
     return pa.concat_tables([first[0], second[0]]), np.concatenate([first[1], second[1]])

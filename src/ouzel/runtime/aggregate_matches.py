@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import AggregateColumn, Kind, Type
+from ouzel.errors import LimitError
 from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.expressions import ranges_over_events
 from ouzel.plan.model import Plan
 from ouzel.runtime.aggregate_answer import answer
 from ouzel.runtime.aggregate_values import INT64_MAX, checked_integer
@@ -27,6 +29,8 @@ from ouzel.runtime.transform import output_schema
 from ouzel.runtime.values import engine_type, from_engine, one_array, to_engine
 
 Group = tuple[Any, ...]
+# So many matches are read at a time: as Python objects they take many times their room in arrays.
+_PIECE = 65_536
 
 
 class _Down:
@@ -53,7 +57,9 @@ class _Extreme:
     def __init__(self, *, greatest: bool) -> None:
         self._greatest = greatest
         self._heap: list[Any] = []
+        # How often a value of the heap has gone; it stays in the heap until it is on top, or most of the heap has gone.
         self._gone: Counter[Any] = Counter()
+        self._gone_count = 0
 
     def change(self, value: Any, sign: int) -> None:
         key = _Down(_order(value)) if self._greatest else _order(value)
@@ -61,10 +67,24 @@ class _Extreme:
             heapq.heappush(self._heap, key)
         else:
             self._gone[key] += 1
+            self._gone_count += 1
+            if 2 * self._gone_count > len(self._heap):
+                self._heap = [key for key in self._heap if not self._is_gone(key)]
+                heapq.heapify(self._heap)
+
+    def _is_gone(self, key: Any) -> bool:
+        """Whether a value of the heap has gone; then it has to leave the heap."""
+        count = self._gone.get(key, 0)
+        if count == 1:
+            del self._gone[key]
+        elif count:
+            self._gone[key] = count - 1
+        self._gone_count -= count > 0
+        return count > 0
 
     def value(self) -> Any:
-        while self._gone[self._heap[0]]:
-            self._gone[heapq.heappop(self._heap)] -= 1
+        while self._is_gone(self._heap[0]):
+            heapq.heappop(self._heap)
         found = self._heap[0].value if self._greatest else self._heap[0]
         is_nan, key = found
         if is_nan:
@@ -125,7 +145,8 @@ def _float(exact: Fraction) -> float:
 class _GroupTotals:
     """What stands in one group."""
 
-    def __init__(self, columns: Sequence[AggregateColumn]) -> None:
+    def __init__(self, group: Group, columns: Sequence[AggregateColumn]) -> None:
+        self.group = group
         self.count = 0
         self.totals = [_Total(column) for column in columns]
 
@@ -143,6 +164,7 @@ class MatchesRunner:
     ) -> None:
         assert plan.inner is not None
         self._query = plan.query
+        self._limits = limits
         self._window = plan.window_ticks
         self._inner = runner_for(plan.inner, layout, limits)
         self._groups: dict[Group, _GroupTotals] = {}
@@ -174,29 +196,50 @@ class MatchesRunner:
 
     def _read(
         self, matches: pa.Table, starts: np.ndarray, ends: np.ndarray
-    ) -> list[tuple[int, int, Group, list[list[Any]]]]:
+    ) -> Iterator[tuple[int, int, Group, list[list[Any]]]]:
         """(end, start, group, values of each aggregate) of matches, in order of their end."""
-        groups = [
-            _values(matches.column(f"group_{number}"), key.type) for number, key in enumerate(self._query.group_by)
-        ]
-        values = []
-        for number, column in enumerate(self._query.aggregates):
-            if column.argument is None:
-                values.append([[1]] * matches.num_rows)
-            else:
-                values.append(_lists(matches.column(f"value_{number}"), column.argument.type))
         order = np.argsort(ends, kind="stable")
-        return [
-            (int(ends[row]), int(starts[row]), tuple(column[row] for column in groups), [v[row] for v in values])
-            for row in order
-        ]
+        for first in range(0, len(order), _PIECE):
+            rows = order[first : first + _PIECE]
+            piece = matches.take(pa.array(rows))
+            groups = [
+                _values(piece.column(f"group_{number}"), key.type) for number, key in enumerate(self._query.group_by)
+            ]
+            values: list[Sequence[list[Any]]] = []
+            for number, column in enumerate(self._query.aggregates):
+                if column.argument is None:
+                    values.append([[1]] * len(rows))
+                else:
+                    read = _lists if ranges_over_events(column.argument) else _singles
+                    values.append(read(piece.column(f"value_{number}"), column.argument.type))
+            for place, row in enumerate(rows.tolist()):
+                group = tuple(column[place] for column in groups)
+                yield int(ends[row]), int(starts[row]), group, [v[place] for v in values]
 
-    def _rows(self, coming: Sequence[Any], until: int) -> list[tuple[int, Group, list[Any]]]:
+    def _add(self, start: int, group: Group, values: list[list[Any]]) -> None:
+        """Count a match until it leaves the window."""
+        if group not in self._groups:
+            self._groups[group] = _GroupTotals(group, self._query.aggregates)
+        totals = self._groups[group]
+        totals.change(values, 1)
+        if self._window is None:
+            return
+        heapq.heappush(self._leaving, (min(start + self._window, INT64_MAX), self._number, totals.group, values))
+        self._number += 1
+        if len(self._leaving) > self._limits.max_partial_matches:
+            raise LimitError(
+                f"query '{self._query.name}' must build the matches that it aggregates, and more than "
+                f"max_partial_matches={self._limits.max_partial_matches:,} of them are within the window at once; "
+                "EXPLAIN shows why they must be built; give a smaller WITHIN window or a more selective WHERE, or "
+                "raise the limit"
+            )
+
+    def _rows(self, coming: Iterator[Any], until: int) -> list[tuple[int, Group, list[Any]]]:
         """(moment, group, values) of every row to tell."""
         rows: list[tuple[int, Group, list[Any]]] = []
-        position = 0
+        following = next(coming, None)
         while True:
-            moment = coming[position][0] if position < len(coming) else None
+            moment = None if following is None else following[0]
             if self._query.emit_on_change and self._leaving and self._leaving[0][0] <= until:
                 expiry = self._leaving[0][0]
                 moment = expiry if moment is None else min(moment, expiry)
@@ -205,19 +248,13 @@ class MatchesRunner:
             before: dict[Group, list[Any]] = {}
             completed = set()
             self._let_go(moment, before)
-            while position < len(coming) and coming[position][0] == moment:
-                _, start, key, values = coming[position]
-                position += 1
+            while following is not None and following[0] == moment:
+                _, start, key, values = following
+                following = next(coming, None)
                 group = _as_key(key)
-                if group not in self._groups:
-                    self._groups[group] = _GroupTotals(self._query.aggregates)
                 before.setdefault(group, [])
                 completed.add(group)
-                self._groups[group].change(values, 1)
-                if self._window is not None:
-                    leaves = min(start + self._window, INT64_MAX)
-                    heapq.heappush(self._leaving, (leaves, self._number, group, values))
-                    self._number += 1
+                self._add(start, group, values)
             rows += [
                 (moment, group, self._told(group))
                 for group in sorted(before, key=repr)
@@ -328,23 +365,21 @@ class MatchesRunner:
                 self._standing.append(part)
         for matches, starts, ends in self._standing:
             for _, start, key, values in self._read(matches, starts, ends):
-                group = _as_key(key)
-                self._groups.setdefault(group, _GroupTotals(self._query.aggregates)).change(values, 1)
-                if self._window is not None:
-                    leaves = min(start + self._window, INT64_MAX)
-                    heapq.heappush(self._leaving, (leaves, self._number, group, values))
-                    self._number += 1
+                self._add(start, _as_key(key), values)
 
 
 def _values(column: pa.ChunkedArray, type_: Type) -> list[Any]:
     return list(to_engine(column, type_).to_pylist())
 
 
+def _singles(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
+    """The one value of each match, if it is not null."""
+    return [[] if value is None else [value] for value in _values(column, type_)]
+
+
 def _lists(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
-    """The values of each match that are not null: one, or those of all events of a component."""
+    """The values of each match that are not null, over all events of a component."""
     array = one_array(column)
-    if not pa.types.is_list(array.type):
-        return [[] if value is None else [value] for value in _values(column, type_)]
     inside = _values(pa.chunked_array([array.flatten()]), type_)
     lengths = [0 if length is None else length for length in pa.compute.list_value_length(array).to_pylist()]
     found, first = [], 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import LimitError
+from ouzel.errors import LimitError, OuzelError
 from ouzel.kernels.counters_shared import SharedInstances
 from ouzel.kernels.counters_tables import Counter
 from ouzel.kernels.predicate_tables import LaneFlag
@@ -23,6 +23,7 @@ from ouzel.runtime.aggregate_banks import BankCounters, Told, no_instances
 from ouzel.runtime.aggregate_groups import GroupBook
 from ouzel.runtime.aggregate_pending import COMPACT_MIN, ready_and_rest
 from ouzel.runtime.aggregate_values import measured
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -58,14 +59,16 @@ class SharedCounters:
         # The largest absolute weight so far.
         self.heaviest = 1.0
         self._pending: list[SharedInstances] = []
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, Told | OuzelError] = {}
+        # What stopped all of the queries at once.
+        self._error: OuzelError | None = None
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> None:
         """Take rows in, in any order."""
         rows, block = self._stager.stage(table, ticks)
-        if not block.count:
+        if not block.count or self._error is not None:
             return
         fitting = self._limits.fitting(rows[block.rows], ticks, self.held_events, len(self._shared.names))
         if fitting is not None:
@@ -83,11 +86,14 @@ class SharedCounters:
             book.note_keys(frame_of, block.rows, instances, self.key_count)
         element = instances.component.astype(np.uint16)
         self._pending.append(SharedInstances(instances.end, instances.key, element, self._weighed(instances)))
+        if any(bank.window is None for bank in self._shared.banks):
+            self._limits.check_keys(f"one of the queries {', '.join(self._shared.names)}", self._stager.keys.count - 1)
         held = self.held_events
         # The limit is for each query, and none may meet it here that would not meet it alone.
         most = self._limits.max_buffered_events * len(self._shared.names)
         if not self._limits.drops and held > most:
-            raise LimitError(
+            self._pending = []
+            self._error = LimitError(
                 f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than {most:,}, which is "
                 f"max_buffered_events={self._limits.max_buffered_events:,} for each; "
                 "give them smaller WITHIN windows, a more selective WHERE, or a higher limit"
@@ -113,7 +119,10 @@ class SharedCounters:
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def advance(self, until: int) -> None:
-        """Count what is ready, and keep what each query is to be told."""
+        """Count what is ready, and keep what each query is to be told, or the error that stops it."""
+        if self._error is not None:
+            self._told = dict.fromkeys(self._shared.names, self._error)
+            return
         ready = self._take_ready(until)
         self._told = {}
         for bank in self._banks:
@@ -121,8 +130,11 @@ class SharedCounters:
         self._forget_keys()
 
     def take(self, name: str) -> Told:
-        """What the last `advance` told a query."""
-        return self._told.pop(name)
+        """What the last `advance` told a query; raises the error that stops it."""
+        told = self._told.pop(name)
+        if isinstance(told, OuzelError):
+            raise told
+        return told
 
     def silence(self, name: str) -> None:
         """Tell a query nothing any more."""
@@ -216,7 +228,7 @@ class SharedRunner:
         if self._leads:
             self._counters.advance(until)
         if self._is_silent:
-            return self.schema.empty_table()
+            return empty_table(self.schema)
         table, self._ticks = self._counters.take(self._name)
         return table
 

@@ -81,6 +81,9 @@ def columns_of(
     """
     found: dict[str, Column] = {}
     for column in query.aggregates:
+        if column.type.kind is Kind.NULL:
+            found[column.name] = pa.nulls(len(words))
+            continue
         if column.argument is None:
             found[column.name] = _integers(query, column, words[:, 0], words[:, 1], reals[:, 0], None)
             continue

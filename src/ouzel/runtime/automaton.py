@@ -11,8 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.algebra.model import BoundAlgebra, BoundStream, Branch, Source, may_repeat
-from ouzel.bind.model import EventField
+from ouzel.algebra.model import (
+    BoundAlgebra,
+    BoundStream,
+    Branch,
+    Source,
+    folds_derived,
+    may_repeat,
+    reads_start,
+    sources_of,
+)
+from ouzel.bind.model import EventField, Kind
 from ouzel.errors import LimitError, QueryError
 from ouzel.kernels.cayuga_build import build
 from ouzel.kernels.cayuga_columns import PatternColumns
@@ -21,11 +30,14 @@ from ouzel.kernels.cayuga_tables import (
     INT64_MIN,
     Counter,
     Events,
+    Link,
     Results,
     Time,
+    Wait,
 )
 from ouzel.kernels.order import stable_order
-from ouzel.plan.linear import Form, Planner
+from ouzel.plan.linear import EventLane, Form, Planner
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.automaton_events import Batch, LaneMaker, RowFrame, fingerprints, start_ticks
 from ouzel.runtime.automaton_machine import (
     Machine,
@@ -35,7 +47,7 @@ from ouzel.runtime.automaton_machine import (
     load_machine,
     longest_life,
 )
-from ouzel.runtime.automaton_results import ResultFrame, output_type_of, sources_of, without_repetitions
+from ouzel.runtime.automaton_results import ResultFrame, alike, output_type_of, without_repetitions
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
@@ -44,6 +56,10 @@ from ouzel.runtime.patterns import Constants, ParameterFrame, PatternWriter
 from ouzel.runtime.payload import Payload
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
+
+# Below this many, texts are not worth coding anew.
+_COMPACT_MIN = 4096
+_TEXTS = (Kind.STRING, Kind.BINARY)
 
 
 class _Pending(NamedTuple):
@@ -68,6 +84,15 @@ class StreamRunner:
         writer = PatternWriter(planner.lanes, Constants(frame, self.texts, self._types))
         patterns: list[PatternColumns] = [writer.pattern(one, []) for one in planned]
         built = build(patterns, planner.programs)
+        automata = built.automata
+        self._content = -1
+        if folds_derived(stream):
+            self._content = planner.lanes.number(EventLane(None, Form.CONTENT, ()))
+            # An instance that goes round a loop in its place is not compared with others.
+            automata.waits[:, Wait.STEADY] = 0
+            automata = automata._replace(content_lane=self._content)
+        # The texts that conditions name keep their codes.
+        self._constant_texts = self.texts.count
         # Branches that differ in what they show only are one automaton.
         self._branches_of: dict[int, list[int]] = {}
         for number, nodes in enumerate(built.node_of):
@@ -78,13 +103,13 @@ class StreamRunner:
         self._payloads = [Payload() for _ in self.sources]
         self._pending: list[_Pending] = []
         self._machine = Machine(
-            built.automata,
+            automata,
             planner.lanes,
             slots=max(len(b.hops) for b in stream.branches) + 1,
             registers=max(len(b.register_types) for b in stream.branches),
             limits=limits,
         )
-        self.life = longest_life(built.automata)
+        self.life = longest_life(automata)
 
     def stage(self, source: Source, batch: Batch, *, keep_whole: bool) -> None:
         """Take events of one source in, in any order."""
@@ -107,6 +132,9 @@ class StreamRunner:
         base = self._payloads[number].append(table, ticks)
         if len(wanted) < len(batch.end):
             events = chosen_events(events, wanted)
+        if self._content >= 0:
+            first = rows if source.base is not None else rows[alike(table, rows, events, reads_start(self.stream))]
+            events.ints[self._content] = (base + first) * len(self.sources) + number
         self._pending.append(_Pending(events, rows + base, np.full(len(rows), number, np.int8)))
 
     def advance(self, until: int) -> Batch:
@@ -120,7 +148,34 @@ class StreamRunner:
             self._machine.forget(until, self.life)
             for payload in self._payloads:
                 payload.forget(max(INT64_MIN, until + 1 - self.life))
+            self._forget_texts()
         return answer
+
+    def _forget_texts(self) -> None:
+        """Codes of texts that nothing held here has are given up, so that memory follows the longest DUR."""
+        lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
+        if self.texts.count <= self._constant_texts + 2 * max(_COMPACT_MIN, len(lanes) * self.held_events):
+            return
+        texts = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind in _TEXTS}
+        others = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind not in _TEXTS}
+        if texts & others:
+            return  # A register that holds texts in one branch and numbers in another says not which.
+        state = self._machine.state
+        instances = state.links[:, Link.NODE] >= 0
+        held = [
+            events.ints[number]
+            for events in (self._machine.events, *(p.events for p in self._pending))
+            for number in lanes
+        ]
+        carried = {number: state.registers.ints[instances, number] for number in texts}
+        used = np.unique(np.concatenate([np.arange(self._constant_texts), *held, *carried.values()]))
+        renamed = self.texts.compact(used[(used >= 0) & (used < self.texts.count)].astype(np.int32)).astype(np.int64)
+        for codes in held:
+            codes[:] = _renamed(codes, renamed)
+        for number, codes in carried.items():
+            state.registers.ints[instances, number] = _renamed(codes, renamed)
+        # Instances are found by the values that they wait for.
+        self._machine.relink()
 
     def _take_ready(self, until: int) -> _Pending | None:
         if not self._pending:
@@ -144,7 +199,7 @@ class StreamRunner:
 
     def _empty(self) -> Batch:
         empty = np.empty(0, np.int64)
-        return Batch(self.table_type.empty_table(), empty, empty, empty, np.empty((0, 2), np.int64))
+        return Batch(empty_table(self.table_type), empty, empty, empty, np.empty((0, 2), np.int64))
 
     @property
     def table_type(self) -> pa.Schema:
@@ -239,6 +294,12 @@ class StreamRunner:
         is_text, arrays = head["texts"]
         self.texts = Coder.load(0, is_text, reader.arrays(arrays))
         self._maker = LaneMaker(self._lanes, self.texts, self._types)
+
+
+def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
+    """New codes for old ones; what is no code, beside a null, stays as it is."""
+    known = (codes >= 0) & (codes < len(renamed))
+    return np.where(known, renamed[np.where(known, codes, 0)], codes)
 
 
 def _joined_pending(parts: list[_Pending]) -> _Pending:

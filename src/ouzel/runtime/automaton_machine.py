@@ -29,12 +29,15 @@ from ouzel.kernels.cayuga_tables import (
     new_state,
     with_room,
 )
+from ouzel.kernels.pauses import Pieces
 from ouzel.plan.linear import EventLanes
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
 _COMPACT_MIN = 4096
 _MEMBERS_NEAR = 1 << 16
+# A result takes as much room as so many events of a match.
+_EVENTS_PER_RESULT = 4
 # What a snapshot tells of the past; other counters are about lists, which are made anew.
 _LASTING_COUNTERS = (
     Counter.SERIAL,
@@ -75,12 +78,15 @@ class Machine:
     def read(self, first: int, last: int, name: str) -> Results:
         """Read some of the events that the machine has."""
         self._results.count[0] = 0
+        pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
             first, status, self._moment = cayuga.advance(
-                self.automata, self.state, self.events, first, last, self._results, self._moment
+                self.automata, self.state, self.events, first, pieces.end(first), self._results, self._moment
             )
             if status == Status.DONE:
-                break
+                if first == last:
+                    break
+                continue
             if status == Status.OUTPUT_FULL:
                 grown = self._more_results(name)
             else:
@@ -108,6 +114,8 @@ class Machine:
                 f"query '{name}' found more than max_matches_per_moment={self._limits.max_matches_per_moment:,} "
                 "results that complete at one moment; give it a more selective condition, or raise the limit"
             )
+        # A result is a row of numbers, whether it has one event or several.
+        self._limits.check_answer(name, _EVENTS_PER_RESULT * before)
         self._results = larger_results(self._results)
         return True
 
@@ -165,9 +173,9 @@ class Machine:
         dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
             cayuga_lists.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
-            slots = self.state.slots[self.state.links[:, Link.NODE] >= 0]
-            dead = min(dead, int(slots[slots >= 0].min(initial=dead)) if slots.size else dead)
-            self.drop_front(dead)
+            # An instance refers to no event that ended before it began. Slots that it has not filled hold anything.
+            starts = self.state.times[self.state.links[:, Link.NODE] >= 0, Time.START]
+            self.drop_front(min(dead, int(np.searchsorted(self.events.end, starts.min(initial=INT64_MAX)))))
 
     def drop_front(self, dead: int) -> None:
         self.state.slots[:] = np.maximum(self.state.slots - dead, 0)

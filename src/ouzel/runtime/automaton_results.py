@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.algebra.model import REGISTERS, Branch, Source
+from ouzel.algebra.model import REGISTERS, Branch, Source, sources_of
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Kind
 from ouzel.kernels.cayuga_tables import (
+    Events,
     Results,
 )
 from ouzel.runtime.automaton_events import Batch
@@ -107,10 +108,6 @@ class ResultFrame:
         return column if column.type == wanted else pc.cast(column, wanted)
 
 
-def sources_of(branch: Branch) -> list[Source]:
-    return [branch.start.source, *(hop.operand.source for hop in branch.hops)]
-
-
 def decoded(texts: Coder, binary: bool) -> pa.Array:
     """The texts by their codes."""
     is_text, arrays = texts.dump()
@@ -151,6 +148,25 @@ def without_repetitions(batch: Batch) -> Batch:
         batch.first_end[kept],
         batch.fingerprint[kept],
     )
+
+
+def alike(table: pa.Table, rows: np.ndarray, events: Events, by_start: bool) -> np.ndarray:
+    """For each event the first one of the same end and values, and with `by_start` of the same start."""
+    times = [events.end, events.start] if by_start else [events.end]
+    columns = [*times, *(_codes(one_array(column), rows) for column in table.columns)]
+    _, first, which = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    found: np.ndarray = first[which.reshape(-1)]
+    return found
+
+
+def _codes(column: pa.Array, rows: np.ndarray) -> np.ndarray:
+    """Small numbers for values, equal only for values that are."""
+    values = take(column, rows.astype(np.int32))
+    if pa.types.is_nested(values.type):
+        values = pa.array([repr(value) for value in values.to_pylist()])
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    return np.asarray(pc.fill_null(values.indices, -1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _plain(value: Any) -> Any:

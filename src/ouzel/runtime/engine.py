@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
-from ouzel.errors import EmptyAnswerWarning, InputError, LimitWarning, QueryError, StateError
+from ouzel.errors import (
+    EmptyAnswerWarning,
+    InputError,
+    LimitWarning,
+    ProblemWarning,
+    QueryError,
+    StateError,
+    TypesWarning,
+)
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.absent_columns import AbsentColumns
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.calls import Calls, exclusive, interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.feed import Feed, Inputs, Memory
 from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
+from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.session import EARLIEST, Session
+from ouzel.sealing import SNAPSHOT, decoding
 
 Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
 
@@ -59,10 +73,13 @@ def match(
     )  # fmt: skip
     wide = feed.table(events)
     session = Session(feed.program)
-    session.push(wide, keep_whole=True)
-    answers = session.finish()
+    interruptible(session.push, wide, True)
+    answers = interruptible(session.finish)
     _warn_of_dropped(session)
     _warn_of_empty(session, wide, answers)
+    absent = AbsentColumns(feed.program)
+    absent.look_at(wide)
+    _warn_of_absent(absent, stacklevel=2)
     if isinstance(query, Query | str | Stream | AlgebraQuery):
         (answer,) = answers.values()
         return answer
@@ -91,6 +108,11 @@ def _warn_of_empty(session: Session, events: pa.Table, answers: dict[str, pa.Tab
             warnings.warn(reason, EmptyAnswerWarning, stacklevel=3)
 
 
+def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
+    for sentence in absent.warnings():
+        warnings.warn(sentence, TypesWarning, stacklevel=stacklevel + 1)
+
+
 class Engine:
     """Queries over a stream that goes on: push batches in, take matches out.
 
@@ -104,6 +126,8 @@ class Engine:
     [{'start': 1, 'end': 3, 'a': 1, 'b': 3}]
     >>> engine.finish()["query"].to_pylist()
     [{'start': 1, 'end': 4, 'a': 1, 'b': 4}]
+
+    Several threads may call one engine: each call waits for the one before it. Engines do not wait for each other.
     """
 
     def __init__(
@@ -124,30 +148,49 @@ class Engine:
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
             rules_off=rules_off, model=model, streaming=True,
         )  # fmt: skip
-        duration_nanoseconds(max_delay, "max_delay")  # A mistake is told now, not with the first events.
-        self._max_delay = max_delay
+        self._max_delay = checked_delay(max_delay)
         self._keep_late = keep_late
         self._session: Session | None = None
+        self._absent: AbsentColumns | None = None
         self._delay_ticks = 0
         self._newest = EARLIEST
         self._finished = False
         self._memory = Memory()
         # Late events of a session whose place another one took.
         self._late_before: pa.Table | None = None
+        self._calls = Calls()
+        self._warned = 0
         self._feed.check(streaming=True)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether KeyboardInterrupt stopped a call that had taken its events in already. The next call first does what
+        is left, and returns the rows of both. Where this is false, the interrupted call has changed nothing."""
+        return self._calls.interrupted
+
+    @exclusive
+    def problems(self) -> list[Problem]:
+        """The queries that have stopped because of an error of their own: which, at what time, and why.
+
+        The other queries run on. Once all have stopped, every call raises the last error.
+        """
+        return [] if self._session is None else list(self._session.problems.values())
+
+    @property
+    @exclusive
     def late(self) -> int:
         """How many events came too late so far."""
         return 0 if self._session is None else self._session.late
 
     @property
+    @exclusive
     def dropped(self) -> dict[str, dict[str, int]]:
         """How many events, runs and matches were dropped so far, by query and by the limit that they passed; always
         nothing unless `limits` has `"when_passed": "drop"`."""
         return {} if self._session is None else self._session.dropped
 
     @property
+    @exclusive
     def watermark(self) -> int | None:
         """The tick up to which everything has been seen; None before the first event."""
         if self._session is None or self._session.watermark == EARLIEST:
@@ -155,86 +198,157 @@ class Engine:
         return self._session.watermark
 
     @property
+    @exclusive
     def held_events(self) -> int:
         """How many events are held in memory, over all queries."""
         return 0 if self._session is None else self._session.held_events
 
+    @exclusive
     def push(self, events: Any) -> dict[str, pa.Table]:
-        """Take a batch of events in, and give the matches it completes, by query name."""
+        """Take a batch of events in, and give the matches it completes, by query name.
+
+        A query that stops because of an error of its own is reported by a ProblemWarning and by `problems()`.
+        """
+        self._calls.complete()
         self._must_be_open()
         inputs = self._feed.read(events)
+        if inputs is not None and self._session is None:
+            self._feed.wide(inputs)
+        return self._answered(self._push, inputs)
+
+    def _push(self, inputs: Inputs | None) -> dict[str, pa.Table]:
+        if inputs is None:
+            return self._nothing()
         if self._session is not None and self._feed.waits_for_types:
             self._learn(inputs)
         wide = self._feed.wide(inputs)
         session = self._opened()
         if not wide.num_rows:
-            return {name: schema.empty_table() for name, schema in session.schemas.items()}
+            return self._nothing()
+        if self._absent is not None and self._absent.is_watching():
+            self._absent.look_at(wide)
         newest = int(ticks_of(wide, self._feed.program.layout).max())
         session.push(wide)
         self._newest = max(self._newest, newest)
         return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1), inputs)
 
+    def _answered(self, work: Callable[..., dict[str, pa.Table]], *args: Any) -> dict[str, pa.Table]:
+        """Rows by query; a warning for each query that stopped meanwhile, and its error if no query is left."""
+        rows = self._calls.run(work, *args)
+        if self._absent is not None and (self._finished or not self._absent.is_watching()):
+            _warn_of_absent(self._absent, stacklevel=4)
+        problems = {} if self._session is None else self._session.problems
+        if not problems:
+            return rows
+        *_, last = problems.values()
+        if not rows:
+            raise last.raised()
+        for problem in list(problems.values())[self._warned :]:
+            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
+        self._warned = len(problems)
+        return Answers(rows, problems)
+
+    @exclusive
     def advance(self, to: int | datetime) -> dict[str, pa.Table]:
         """Declare that everything at or before a moment has been seen, and give what that completes."""
+        self._calls.complete()
         self._must_be_open()
         if self._session is None:
             raise InputError("advance() came before the first push(): there is nothing to move on yet")
-        return self._advance(self._session, tick_of(to, self._feed.program.layout))
+        return self._answered(self._advance, self._session, tick_of(to, self._feed.program.layout))
 
+    @exclusive
     def finish(self) -> dict[str, pa.Table]:
-        """The stream has ended: give everything that waits. Nothing can be pushed afterwards."""
-        self._must_be_open()
-        self._finished = True
-        if self._session is None:
-            return {}
-        return self._session.finish()
+        """The stream has ended: give everything that waits. Nothing can be pushed afterwards. Tables have no columns
+        if no event ever came."""
+        self._calls.complete()
+        if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
+            self._must_be_open()
+        return self._answered(self._finish)
 
+    def _finish(self) -> dict[str, pa.Table]:
+        if self._finished or self._session is None:
+            self._finished = True
+            return self._nothing()
+        self._finished = True
+        return self._rows(self._session, self._session.finish())
+
+    def _rows(self, session: Session, rows: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        """The rows, or the error of the last query that ran."""
+        error, session.error = session.error, None
+        if error is not None and not rows:
+            raise error
+        return rows
+
+    @exclusive
     def take_late(self) -> pa.Table | None:
         """The late events since the last call, if `keep_late` is set; None before the first push."""
+        self._calls.complete()
+        return self._take_late()
+
+    def _take_late(self) -> pa.Table | None:
         if self._session is None:
             return None
         earlier, self._late_before = self._late_before, None
         late = self._session.take_late()
         return late if earlier is None else pa.concat_tables([earlier, late])
 
+    @exclusive
     def snapshot(self) -> bytes:
         """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
+        self._calls.complete()
         if self._session is None:
             raise InputError("there is nothing to snapshot before the first push()")
         feeder = {"delay_ticks": self._delay_ticks, "newest": self._newest, "finished": self._finished}
-        return self._session.snapshot(feeder)
+        return self._calls.call(self._session.snapshot, feeder, self._calls.rows)
 
     @classmethod
     def restore(cls, blob: bytes) -> Engine:
-        """The engine that a snapshot was taken of."""
-        if not isinstance(blob, bytes | bytearray | memoryview):
-            raise StateError(f"a snapshot is bytes, not a {type(blob).__name__}")
+        """The engine that a snapshot was taken of; StateError where the bytes are damaged or something else.
+
+        The checksum of a snapshot finds damage and does not prove who wrote it: restore only what you trust.
+        """
         session = Session.restore(blob)
         if session.feeder is None:
             raise StateError("this snapshot is not one of an Engine")
         engine = cls.__new__(cls)
         engine._session = session
+        engine._absent = None
         engine._feed = Feed({}, session.program)
-        engine._delay_ticks = session.feeder["delay_ticks"]
+        with decoding(SNAPSHOT):
+            engine._delay_ticks = session.feeder["delay_ticks"]
+            engine._newest = session.feeder["newest"]
+            engine._finished = session.feeder["finished"]
         engine._max_delay = engine._delay_ticks
-        engine._newest = session.feeder["newest"]
-        engine._finished = session.feeder["finished"]
         engine._keep_late = session.keep_late
         engine._memory = Memory()
         engine._late_before = None
+        engine._calls = Calls()
+        if session.owed:
+            engine._calls.owe(session.owed)
+        engine._warned = len(session.problems)
+        session.isolates = True
         return engine
+
+    def _nothing(self) -> dict[str, pa.Table]:
+        """An empty table for each query; without columns until the first events say what these are."""
+        if self._session is None:
+            return {name: pa.table({}) for name in self._feed.names}
+        problems = self._session.problems
+        return {name: empty_table(schema) for name, schema in self._session.schemas.items() if name not in problems}
 
     def _opened(self) -> Session:
         if self._session is None:
             program = self._feed.program
             self._delay_ticks = duration_ticks(self._max_delay, program.catalog, "max_delay")
-            self._session = Session(program, keep_late=self._keep_late)
+            self._session = Session(program, keep_late=self._keep_late, isolates=True)
+            self._absent = AbsentColumns(program)
         return self._session
 
     def _advance(self, session: Session, watermark: int, inputs: Inputs | None = None) -> dict[str, pa.Table]:
         if self._feed.waits_for_types:
             self._memory.add(inputs, watermark)
-        return session.advance(watermark)
+        return self._rows(session, session.advance(watermark))
 
     def _learn(self, inputs: Inputs) -> None:
         """A column that had nothing but nulls may get its type: then a new session goes through the same events."""
@@ -243,10 +357,10 @@ class Engine:
             return
         self._memory.must_be_whole()
         self._feed.settle(schemas, inputs)
-        session = Session(self._feed.program, keep_late=self._keep_late)
+        session = Session(self._feed.program, keep_late=self._keep_late, isolates=True)
         # What it finds has been given out before; of what came late only the newest may not have been taken yet.
         self._memory.again(lambda earlier: session.push(self._feed.wide(earlier)), session.advance)
-        untaken, late = self.take_late(), session.take_late()
+        untaken, late = self._take_late(), session.take_late()
         self._late_before = None if untaken is None else late.slice(late.num_rows - untaken.num_rows)
         self._session = session
         if not self._feed.waits_for_types:
@@ -261,28 +375,32 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
     """A delay as ticks: a number is ticks already; a timedelta or text like "5 s" goes by the time column's unit."""
     nanoseconds = duration_nanoseconds(given, what)
     if nanoseconds is None:
-        assert isinstance(given, int)
-        ticks = given
-    else:
-        if catalog.time.tick_ns is None:
-            raise InputError(
-                f"{what}={given!r} has a unit, but the time column holds bare numbers; "
-                "give time_unit= to say what they count, or a number of ticks"
-            )
-        ticks = nanoseconds // catalog.time.tick_ns
-    if ticks < 0:
-        raise InputError(f"{what}={given!r} is negative")
-    return ticks
+        assert isinstance(given, int | np.integer)
+        return int(given)
+    if catalog.time.tick_ns is None:
+        raise InputError(
+            f"{what}={given!r} has a unit, but the time column holds bare numbers; "
+            "give time_unit= to say what they count, or a number of ticks"
+        )
+    return nanoseconds // catalog.time.tick_ns
+
+
+def checked_delay(max_delay: int | str | timedelta) -> int | str | timedelta:
+    """A delay that can be converted to ticks once the type of the time column is known; an error at once if not."""
+    duration_nanoseconds(max_delay, "max_delay")
+    return max_delay if isinstance(max_delay, str | timedelta) else int(max_delay)
 
 
 def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
-    """A timedelta, or text like "5 s", in nanoseconds; None for a number, which is one of ticks."""
+    """A timedelta, or text like "5 s", in nanoseconds; None for a number of ticks. Never negative."""
     from ouzel.lang import parse_expression
     from ouzel.lang.syntax import Duration
 
-    if isinstance(given, bool) or not isinstance(given, int | str | timedelta):
+    if isinstance(given, bool) or not isinstance(given, int | np.integer | str | timedelta):
         raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
-    if isinstance(given, int):
+    if given < timedelta(0) if isinstance(given, timedelta) else not isinstance(given, str) and given < 0:
+        raise InputError(f"{what}={given!r} is negative; it must be 0 or more")
+    if isinstance(given, int | np.integer):
         return None
     if isinstance(given, timedelta):
         return (given // timedelta(microseconds=1)) * 1000

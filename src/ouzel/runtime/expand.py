@@ -29,6 +29,7 @@ from ouzel.kernels.graph_paths import (
 from ouzel.kernels.graph_state import STARTS
 from ouzel.lang.syntax import OutputForm
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import layouts
 from ouzel.runtime.compressed import GRAPH, graph_of
 from ouzel.runtime.inputs import as_table
@@ -136,7 +137,7 @@ def listed(
         starts.append(event_starts[found.rows[0][found.bounds[0, :-1]]])
         match_ends.append(np.full(count, ends[number]))
     if not by_row:
-        return output_schema(bound, layout).empty_table()
+        return empty_table(output_schema(bound, layout))
     joined = [_side_by_side(by_row, place) for place in range(places)]
     matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
     return transform_matches(bound, layout, matches)

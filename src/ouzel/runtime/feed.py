@@ -6,7 +6,7 @@ it gets one, within a limit: then the program is settled again, and a new sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -18,9 +18,9 @@ from ouzel.plan.incomplete import check_model
 from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, bind_all
-from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
+from ouzel.runtime.inputs import as_table, is_rows, no_columns, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import widen
-from ouzel.runtime.program import Program, make_program
+from ouzel.runtime.program import Program, check_columns, make_program
 from ouzel.runtime.statistics import key_statistics
 
 Inputs: TypeAlias = Any  # a pyarrow Table, of which type checkers know nothing, or a dictionary of one for each type
@@ -36,6 +36,8 @@ class Feed:
     def __init__(self, queries: dict[str, Query], program: Program | None = None, **options: Any) -> None:
         self._queries = queries
         self._options = options
+        if program is None:
+            options["order"] = check_columns(**{name: options[name] for name in ("time", "type", "order", "time_unit")})
         self._program = program
         self._schemas: Schemas = {}
         self._time: str = program.layout.time if program is not None else options["time"]
@@ -44,6 +46,11 @@ class Feed:
     def program(self) -> Program:
         assert self._program is not None, "the first batch settles the program"
         return self._program
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the queries."""
+        return list(self._queries)
 
     def check(self, *, streaming: bool) -> None:
         """Find what is wrong with the queries before any event is seen."""
@@ -54,13 +61,24 @@ class Feed:
 
     def table(self, events: Any) -> pa.Table:
         """A batch as a wide table."""
-        return self.wide(self.read(events))
+        inputs = self.read(events)
+        if inputs is None:
+            raise no_columns()
+        return self.wide(inputs)
 
-    def read(self, events: Any) -> Inputs:
-        """A batch, or one for each event type, as Arrow with readable times."""
+    def read(self, events: Any) -> Inputs | None:
+        """A batch, or one for each event type, as Arrow with readable times; None for a batch without any events that
+        comes before the columns are known."""
         if not isinstance(events, Mapping):
             known = None if self._program is None else self._program.layout.schema
-            return self._readable(events, known)
+            events = _listed(events)
+            return None if self._program is None and _is_nothing(events) else self._readable(events, known)
+        for name in events:
+            if not isinstance(name, str):
+                raise InputError(f"the name of an event type must be text, not {name!r}")
+        events = {name: _listed(one) for name, one in events.items()}
+        if self._program is None and all(map(_is_nothing, events.values())):
+            return None
         return {name: self._readable(one, self._schemas.get(name)) for name, one in events.items()}
 
     def wide(self, inputs: Inputs) -> pa.Table:
@@ -105,6 +123,16 @@ class Feed:
         if isinstance(sample, pa.Table):
             statistics = key_statistics(self._program.queries, sample, self._program.layout)
             self._program = replace(self._program, statistics=statistics)
+
+
+def _listed(events: Any) -> Any:
+    """An iterator as a list, which can be looked at before it is read."""
+    return list(events) if isinstance(events, Iterator) and is_rows(events) else events
+
+
+def _is_nothing(events: Any) -> bool:
+    """Whether an input has neither events nor columns."""
+    return is_rows(events) and not len(events)
 
 
 def _schemas(inputs: Inputs) -> Schemas:

@@ -78,22 +78,17 @@ class EventFrame:
             value = pc.struct_field(value, field)
         absent = self.lacks(reference)
         if absent is not None and absent.any():
-            value = pc.if_else(pa.array(absent), pa.scalar(None, value.type), value)
+            # Arrow has an `if_else` of few types, and takes rows of all.
+            value = value.take(pa.array(np.arange(len(value)), mask=absent))
         return value
 
     def attribute(self, reference: Attribute) -> Column:
         raw = self.raw(reference)
-        own, wanted = type_of_arrow(raw.type), reference.type
-        try:
-            if wanted.kind in (Kind.DECIMAL, Kind.TIMESTAMP) and (own.kind, own.scale) != (wanted.kind, wanted.scale):
-                # An [attr] test between inputs that have it in different types, which have one in common.
-                return cast(to_engine(raw, own), own, wanted)
-            return to_engine(raw, wanted)
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"a value of '{'.'.join(reference.path)}' does not fit the 64 bits or 18 digits in which "
-                f"{reference.type} values are computed: {error}"
-            ) from None
+        own, wanted, name = type_of_arrow(raw.type), reference.type, ".".join(reference.path)
+        if wanted.kind in (Kind.DECIMAL, Kind.TIMESTAMP) and (own.kind, own.scale) != (wanted.kind, wanted.scale):
+            # An [attr] test between inputs that have it in different types, which have one in common.
+            return cast(to_engine(raw, own, name), own, wanted)
+        return to_engine(raw, wanted, name)
 
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:

@@ -30,7 +30,7 @@ def call(name: str, operands: list[Column], types: list[Type], result: Type) -> 
 def like(operands: list[Column]) -> Column:
     """`value LIKE pattern [ESCAPE c]`; patterns may differ from row to row."""
     values, patterns = operands[0], operands[1]
-    escapes = operands[2].to_pylist() if len(operands) > 2 else ["\\"] * len(values)
+    escapes = operands[2].to_pylist() if len(operands) > 2 else ["\\"] * len(patterns)
     # Whole distinct (pattern, escape) pairs at a time: nearly always there is one.
     distinct = set(zip(patterns.to_pylist(), escapes, strict=True))
     if len(distinct) == 1:

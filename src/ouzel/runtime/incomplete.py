@@ -23,6 +23,7 @@ from ouzel.kernels.stack_tables import NO_LIMIT, Status
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.incomplete import IncompletePlan, LoweredTests, lower_incomplete
 from ouzel.plan.worths import EdgeCurves, best_rates, edge_curves, edges_of, lossy_components, rates_of
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.explanations import Explanations, best_of_each, refined
 from ouzel.runtime.incomplete_transform import transform_incomplete
 from ouzel.runtime.instances import NO_MOMENTS, InstanceRunner
@@ -84,7 +85,13 @@ class IncompleteRunner(InstanceRunner):
             return
         self._state = reserve(self._tables, self._state, len(self._live.rows), self._stager.keys.count)
         status, _, self._output = scan(
-            self._tables, self._state, self._kernel_instances(), first, self._live_count, self._output
+            self._tables,
+            self._state,
+            self._kernel_instances(),
+            first,
+            self._live_count,
+            self._output,
+            matches_max=self._limits.max_answer_events // self._tables.length,
         )
         self._limits.drop("max_matches_per_moment", int(self._state.counters[Counter.DROPPED]))
         self._state.counters[Counter.DROPPED] = 0
@@ -94,6 +101,8 @@ class IncompleteRunner(InstanceRunner):
                 f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
                 "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
+        if status is Status.OUTPUT_FULL:
+            self._limits.check_answer(self._query.name, self._limits.max_answer_events + 1)
         assert status is Status.DONE
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
@@ -102,7 +111,7 @@ class IncompleteRunner(InstanceRunner):
         count = int(self._output.written[0])
         self.moments = NO_MOMENTS
         if not count:
-            return self.schema.empty_table()
+            return empty_table(self.schema)
         found = self._found(count)
         self._output.written[0] = 0
         if len(self._output.worth) > 8 * _OUTPUT_MATCHES:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Intrinsic
 from ouzel.plan.incomplete import with_defaults
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.explanations import Explanations
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
@@ -32,7 +33,7 @@ def transform_incomplete(
         parts.append(_part(query, layout, table, ticks, local, found.chosen(rows), missing, schema))
         order.append(rows)
     if not parts:
-        return schema.empty_table()
+        return empty_table(schema)
     joined = pa.concat_tables(parts)
     if len(parts) == 1:
         return joined

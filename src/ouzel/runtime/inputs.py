@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import InputError
-from ouzel.runtime.arrays import array_of
+from ouzel.runtime.arrays import array_of, empty_table
+from ouzel.runtime.plain_columns import plain_table, retyped
 from ouzel.runtime.unreadable import unreadable
 
 SUFFIXES = {
@@ -35,39 +36,7 @@ def as_table(events: Any) -> pa.Table:
     >>> as_table([{"type": "A", "ts": 1}, {"type": "B", "ts": 2, "x": 7}]).column_names
     ['type', 'ts', 'x']
     """
-    table = _table_of(events)
-    for number, field in enumerate(table.schema):
-        plain = _plain_type(field.type)
-        if plain != field.type:
-            table = table.set_column(number, field.name, _in_plain_type(table.column(number), plain))
-    return table
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which rows can be taken from a column. Arrow cannot take them from views, which polars gives."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    if pa.types.is_run_end_encoded(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type), kind.keys_sorted)
-    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
-    return kind
-
-
-def _in_plain_type(column: pa.ChunkedArray, plain: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_run_end_encoded(column.type):
-        column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
-    return pc.cast(column, plain)
+    return plain_table(_table_of(events))
 
 
 def _table_of(events: Any) -> pa.Table:
@@ -77,6 +46,8 @@ def _table_of(events: Any) -> pa.Table:
         return pa.Table.from_batches([events])
     if isinstance(events, pa.RecordBatchReader):
         return events.read_all()
+    if isinstance(events, str) and not events.strip():
+        raise InputError("the path of the events is empty; give the path of a file or folder")
     if isinstance(events, str | Path):
         return _read(Path(events))
     if hasattr(events, "to_table") and hasattr(events, "scanner"):
@@ -125,16 +96,7 @@ def with_missing_columns(table: pa.Table, known: pa.Schema, needed: Collection[s
     for field in known:
         if field.name not in table.column_names and field.name not in needed:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
-    return table if len(table) else known.empty_table()
-
-
-def as_batches(events: Any) -> Iterator[pa.Table]:
-    """The input piece by piece where it comes in pieces, so that a large one is never held whole."""
-    if isinstance(events, pa.RecordBatchReader):
-        for batch in events:
-            yield pa.Table.from_batches([batch])
-    else:
-        yield as_table(events)
+    return table if len(table) else empty_table(known)
 
 
 def _read(path: Path) -> pa.Table:
@@ -191,10 +153,15 @@ def _some_have_a_zone(values: list[Any]) -> bool:
     return len({moment.tzinfo is None for moment in values if isinstance(moment, datetime)}) > 1
 
 
+def no_columns() -> InputError:
+    """What is said of an input that has neither rows nor columns, where columns are needed."""
+    return InputError("the input has no columns; an empty one is a table with columns and no rows")
+
+
 def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     """The table with its time column as an integer or a timestamp; strings are read as ISO 8601, dates as midnights."""
     if not table.column_names:
-        raise InputError("the input has no columns; an empty one is a table with columns and no rows")
+        raise no_columns()
     if table.column_names.count(time) > 1:
         raise InputError(f"the column '{time}' stands twice in the input; give each its own name")
     if time not in table.column_names:
@@ -203,12 +170,14 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
             "Say which one it is with time="
         )
     column = table.column(time)
+    if pa.types.is_dictionary(column.type):
+        column = retyped(column, column.type.value_type)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
         return table
     if pa.types.is_date(kind):
         readable: Any = pc.cast(pc.cast(column, pa.date32()), pa.timestamp("us"))
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         readable = _parse_times(column, time)
     else:
         hint = "; multiply it to whole ticks, such as milliseconds" if pa.types.is_floating(kind) else ""

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError
-from ouzel.runtime.arrays import numbers
+from ouzel.runtime.arrays import empty_table, numbers
 from ouzel.runtime.inputs import check_no_null_time
+from ouzel.runtime.plain_columns import retyped
 from ouzel.runtime.values import one_array
 
 # A watermark of this tick has seen nothing, so no event can stand there.
@@ -66,9 +67,17 @@ def layout_of_table(
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
         raise InputError(f"the column '{sorted(repeated)[0]}' stands twice in the input; give each its own name")
-    if type is not None and pa.types.is_nested(schema.field(type).type):
+    if type is not None and not _names_types(schema.field(type).type):
         raise InputError(f"the type column '{type}' is of type {schema.field(type).type}; it must be text")
     return Layout(schema, time, type, only_type, tuple(order))
+
+
+def _names_types(kind: pa.DataType) -> bool:
+    """Whether values of a type can be read as names of event types."""
+    has_no_text = (pa.types.is_nested, pa.types.is_interval, pa.types.is_duration, pa.types.is_fixed_size_binary)
+    if any(test(kind) for test in has_no_text) or isinstance(kind, pa.BaseExtensionType):
+        return False
+    return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequence[str] = ()) -> Layout:
@@ -148,9 +157,9 @@ def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
                 columns[field.name] = pa.nulls(table.num_rows, field.type)
             else:
                 column = table.column(source)
-                columns[field.name] = column if column.type == field.type else pc.cast(column, field.type)
+                columns[field.name] = retyped(column, field.type)
         parts.append(pa.table(columns, schema=layout.schema))
-    return pa.concat_tables(parts) if parts else layout.schema.empty_table()
+    return pa.concat_tables(parts) if parts else empty_table(layout.schema)
 
 
 def conform(table: pa.Table, layout: Layout) -> pa.Table:
@@ -173,7 +182,7 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
             if field.name == layout.time:
                 _check_same_clock(field, column.type)
             try:
-                column = pc.cast(column, field.type)
+                column = retyped(column, field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(
                     f"the column '{field.name}' is of type {column.type} in this batch and {field.type} in earlier "
@@ -228,8 +237,8 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
 def tick_of(to: int | datetime, layout: Layout) -> int:
     """The moment that a user calls advance() with, as a tick."""
     time = layout.schema.field(layout.time).type
-    if isinstance(to, int) and not isinstance(to, bool) and abs(to) < 2**63:
-        return to
+    if isinstance(to, int | np.integer) and not isinstance(to, bool) and abs(int(to)) < 2**63:
+        return int(to)
     if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
         if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
             has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")

@@ -8,9 +8,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from ouzel.errors import InputError
+from ouzel.errors import InputError, LimitError
 
 _COUNTED_MAX = 2**63 - 1
+# The matches of one answer may have so many events together, and so many more for each match that a moment may have.
+_ANSWER_EVENTS_MIN = 1 << 20
+_ANSWER_EVENTS_PER_MATCH = 8
 
 
 class WhenPassed(StrEnum):
@@ -38,6 +41,31 @@ class Limits:
     def drops(self) -> bool:
         """Whether the newest are dropped where a limit is passed."""
         return self.when_passed is WhenPassed.DROP
+
+    @property
+    def max_answer_events(self) -> int:
+        """How many events the matches that one call returns may have together: a moment has few matches, but a long
+        input has many moments."""
+        return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_moment
+
+    def check_answer(self, query: str, events: int) -> None:
+        """Refuse an answer whose matches have too many events together, before it is built."""
+        if events > self.max_answer_events:
+            raise LimitError(
+                f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
+                f"events together, the most that max_matches_per_moment={self.max_matches_per_moment:,} allows; push "
+                "fewer events at a time, ask for OUTPUT COMPRESSED or AGG COUNT, give a smaller WITHIN window or a "
+                "more selective WHERE, or raise the limit"
+            )
+
+    def check_keys(self, queries: str, keys: int) -> None:
+        """Refuse more keys than events may be held, where a query counts for every key and none expires."""
+        if keys > self.max_buffered_events:
+            raise LimitError(
+                f"{queries} without WITHIN counts for each of {keys:,} keys, and no key expires; that is more than "
+                f"max_buffered_events={self.max_buffered_events:,}; give a WITHIN window, a key or group with fewer "
+                "values, or a higher limit"
+            )
 
     def drop(self, limit: str, count: int) -> None:
         """Count what was dropped because of a limit."""
@@ -94,6 +122,8 @@ def limits_of(given: Limits | Mapping[str, int | str] | None) -> Limits:
         if name == "when_passed":
             if value not in list(WhenPassed):
                 raise InputError(f"when_passed is 'stop' or 'drop', not {value!r}")
-        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        elif not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise InputError(f"the limit {name} is a whole number from 1 on, not {value!r}")
+        else:
+            named[name] = int(value)
     return Limits(**named)

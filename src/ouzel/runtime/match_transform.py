@@ -9,13 +9,15 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import Aggregation, At, Attribute, Bound, BoundQuery, Intrinsic, Kind, Length
+from ouzel.bind.model import Aggregation, At, Attribute, Bound, BoundQuery, Intrinsic, Kind, Length, parts
 from ouzel.kernels.segments import count_valid, of_place, pick, sum_floats, sum_integers
+from ouzel.plan.expressions import ranges_over_events
+from ouzel.runtime.arrays import arrow
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.transform import output_schema, returned, struct_column
-from ouzel.runtime.values import EXACT, Column, engine_type, join, split
+from ouzel.runtime.values import EXACT, Column, engine_type, from_engine, join, split
 from ouzel.runtime.vectors import cast, evaluate
 
 
@@ -36,6 +38,11 @@ class Matches:
         return len(self.starts)
 
     @cached_property
+    def _side_by_side(self) -> np.ndarray | None:
+        """The rows as [match, place], if each place has one event."""
+        return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
+
+    @cached_property
     def _firsts(self) -> np.ndarray:
         """Where in `rows` the events of each place of each match begin, and where the last ones end."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
@@ -48,14 +55,20 @@ class Matches:
         """The rows of all events of a place, match by match."""
         if self.lengths.shape[1] == 1:
             return self.rows
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
         found: np.ndarray = of_place(self.rows, self.lengths, place)
         return found
 
     def first_rows(self, place: int) -> np.ndarray:
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
         first: np.ndarray = self.rows[self._firsts[place :: self.lengths.shape[1]][: self.count]]
         return first
 
     def last_rows(self, place: int) -> np.ndarray:
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
         last: np.ndarray = self.rows[self._firsts[place + 1 :: self.lengths.shape[1]][: self.count] - 1]
         return last
 
@@ -215,7 +228,41 @@ def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Arr
         events = frame.events(expression.component, At.EVERY)
         values = returned(events, expression, time)
         return _lists(frame.offsets(expression.component), values, pa.list_(values.type))
+    if ranges_over_events(expression):
+        # An aggregate over matches may look at an expression of each event.
+        every = _EveryEvent(frame, expression)
+        values = from_engine(evaluate(expression, every), expression.type)
+        return _lists(every.offsets, values, pa.list_(values.type))
     return returned(frame, expression, time)
+
+
+class _EveryEvent:
+    """All events of one component to evaluate over, a row each; what else a match has is repeated for each of them."""
+
+    def __init__(self, frame: MatchFrame, expression: Bound) -> None:
+        self._frame = frame
+        ranging = (
+            part for part in parts(expression) if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY
+        )
+        self.offsets = frame.offsets(next(ranging).component)
+        self._matches = np.repeat(np.arange(frame.rows), np.diff(self.offsets))
+        self.rows = len(self._matches)
+
+    def attribute(self, reference: Attribute) -> Column:
+        return self._in_rows(self._frame.attribute(reference), reference.at)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return self._in_rows(self._frame.intrinsic(reference), reference.at)
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        absent = self._frame.lacks(reference)
+        return absent if absent is None or reference.at is At.EVERY else absent[self._matches]
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        return self._in_rows(self._frame.aggregate(expression), At.SINGLE)
+
+    def _in_rows(self, column: Column, at: At) -> Column:
+        return column if at is At.EVERY else column.take(arrow(self._matches))
 
 
 def _lists(offsets: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""A program: everything a session needs to run queries, as versioned, checksummed bytes.
+"""A program: everything a session needs to run queries, as sealed bytes.
 
 Compiled once, where the queries and the schema are known; opened wherever events are. Plain data all the way: JSON
 and an Arrow schema, no pickles.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from ouzel.algebra.model import BoundAlgebra
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
+from ouzel.bind.schema import nanoseconds_of
 from ouzel.errors import InputError, ModelWarning
 from ouzel.loss import LossModel
 from ouzel.plan import Plan, Statistics, make_plan
@@ -29,13 +30,10 @@ from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
-from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.needs import needed_columns
-
-MAGIC = b"OUZELPRG"
-VERSION = 1
+from ouzel.sealing import PROGRAM, decoding, seal, unseal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,7 @@ def make_program(
     if not queries:
         raise InputError("there is no query to run; give at least one")
     check_rules(rules_off)
-    # One name is a list of one, not a list of its letters.
-    order = (order,) if isinstance(order, str) else tuple(order)
+    order = check_columns(time, type, order, time_unit)
     if isinstance(schema, pa.Schema):
         schemas = None
         only_type = _only_type(queries) if type is None else None
@@ -113,6 +110,20 @@ def make_program(
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
+
+
+def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str, ...]:
+    """Refuse options for columns that cannot be meant, before any event is seen; gives the names in `order`."""
+    for name, value in (("time", time), ("type", type), ("time_unit", time_unit)):
+        if not isinstance(value, str) and (value is not None or name == "time"):
+            raise InputError(f"{name}= must be text, got {value!r}")
+    if time_unit is not None:
+        nanoseconds_of(time_unit)
+    # One name is a list of one, not a list of its letters.
+    names = (order,) if isinstance(order, str) else tuple(order) if isinstance(order, Iterable) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f"order= must be a list of column names, got {order!r}")
+    return names
 
 
 def _only_type(queries: Mapping[str, Any]) -> str:
@@ -217,12 +228,17 @@ def dump(program: Program) -> bytes:
         },
         separators=(",", ":"),
     ).encode("utf-8")
-    return seal(MAGIC, VERSION, body)
+    return seal(PROGRAM, body)
 
 
 def load(blob: bytes) -> Program:
-    """The program that `dump` wrote; StateError where the bytes are damaged or from a newer version."""
-    data = json.loads(bytes(unseal(MAGIC, VERSION, blob, "program")))
+    """The program that `dump` wrote; StateError where the bytes are damaged or from another version."""
+    body = unseal(PROGRAM, blob)
+    with decoding(PROGRAM):
+        return _loaded(json.loads(bytes(body)))
+
+
+def _loaded(data: dict[str, Any]) -> Program:
     layout = data["layout"]
     algebra = [
         AlgebraQuery.decoded(query).bind(decode(catalog), time=layout["time"], type=layout["type"])

@@ -6,7 +6,8 @@ sessions beside them (`queryset_sessions`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,13 +17,16 @@ import pyarrow as pa
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream, from_text
 from ouzel.bind.model import BoundQuery
-from ouzel.errors import InputError, OuzelError, QueryError
+from ouzel.errors import InputError, OuzelError, ProblemWarning, QueryError
 from ouzel.prepared import Query, as_queries, query
+from ouzel.runtime.calls import Calls, exclusive
 from ouzel.runtime.coding import Coder
+from ouzel.runtime.engine import checked_delay, duration_ticks
 from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.program import event_types, make_program
+from ouzel.runtime.problems import Answers, Problem, shown_time
+from ouzel.runtime.program import check_columns, event_types, make_program
 from ouzel.runtime.query_groups import Group, parameter_table
 from ouzel.runtime.queryset_figures import bytes_of, counted, explained, some
 from ouzel.runtime.queryset_merged import Merged
@@ -35,7 +39,7 @@ class QuerySet:
     """Standing queries, added and removed while events flow; every answer says which query it belongs to.
 
     A query sees the events that are later than the watermark at its registration. `bounded`: the input ends some day,
-    so queries may wait without a bound on DUR.
+    so queries may wait without a bound on DUR. Several threads may call one set: each call waits for the one before it.
 
     >>> from ouzel.algebra import stream
     >>> quotes = stream("Stock")
@@ -63,8 +67,9 @@ class QuerySet:
         merge: bool = True,
         schema: pa.Schema | None = None,
     ) -> None:
-        self._options: dict[str, Any] = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
-        self._max_delay = max_delay
+        order = check_columns(time, type, order, time_unit)
+        self._options: dict[str, Any] = {"time": time, "type": type, "order": order, "time_unit": time_unit}
+        self._max_delay = checked_delay(max_delay)
         self._limits = limits_of(limits)
         if self._limits.drops:
             raise InputError(
@@ -83,12 +88,16 @@ class QuerySet:
         self._newest = EARLIEST
         self._delay_ticks = 0
         self._finished = False
+        self._calls = Calls()
+        self._problem: Problem | None = None  # of the merged queries together
+        self._warned = 0
         self.late = 0
         if schema is not None:
             self._settle(schema)
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
+    @exclusive
     def add(
         self,
         id: Any,
@@ -98,6 +107,11 @@ class QuerySet:
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """Register one query under an id, from text, prepared, or as an expression of the algebra."""
+        self._calls.call(self._add, id, query, owner, params)
+
+    def _add(
+        self, id: Any, query: Stream | Query | AlgebraQuery | str, owner: Any, params: Mapping[str, Any] | None
+    ) -> None:
         self._must_be_open()
         check_id(id)
         self._check_free([id])
@@ -108,8 +122,12 @@ class QuerySet:
             return
         self._register(id, query, owner, dict(params or {}))
 
+    @exclusive
     def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
         """Register the queries of a table, one row each, with a column of ids and one of texts; all of them or none."""
+        self._calls.call(self._add_table, rows, id, text, owner)
+
+    def _add_table(self, rows: Any, id: str, text: str, owner: str | None) -> None:
         table, ids = parameter_table(rows, id)
         if not len(ids):
             return
@@ -120,18 +138,22 @@ class QuerySet:
         try:
             for one, written, whose in zip(plain_ids(ids), table.column(text).to_pylist(), owners, strict=True):
                 with told_of(f"query '{one}'"):
-                    self.add(one, written, owner=whose)
+                    self._add(one, written, whose, None)
                 added.append(one)
         except OuzelError:
             for one in added:
-                self.remove(one)
+                self._remove_one(one)
             raise
 
+    @exclusive
     def add_template(self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
         A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
         """
+        self._calls.call(self._add_template, name, template, rows, id, owner)
+
+    def _add_template(self, name: str, template: Stream, rows: Any, id: str, owner: str | None) -> None:
         self._must_be_open()
         if not isinstance(name, str):
             raise InputError(f"the name of a template is a text, not {name!r}")
@@ -155,12 +177,14 @@ class QuerySet:
             return
         self._register_template(name, template, table, ids, owners)
 
+    @exclusive
     def remove(self, id: Any = None, *, owner: Any = None) -> int:
         """Remove a query, or all queries of an owner; gives how many there were. What others share stays."""
         if (id is None) == (owner is None):
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
-        if id is not None:
-            return self._remove_one(id)
+        return self._calls.call(self._remove_one, id) if id is not None else self._calls.call(self._remove_of, owner)
+
+    def _remove_of(self, owner: Any) -> int:
         self._waiting, removed = without(self._waiting, owner=owner)
         if self._merged is not None:
             removed += self._merged.remove_of(owner)
@@ -209,7 +233,11 @@ class QuerySet:
         if both:
             raise InputError(f"there is a query {sorted(map(repr, both))[0]} in the set already; remove it first")
 
+    @exclusive
     def __len__(self) -> int:
+        return self._length()
+
+    def _length(self) -> int:
         waiting = sum(1 if one[0] == "one" else len(one[4]) for one in self._waiting)
         return waiting + len(self._beside) + (0 if self._merged is None else len(self._merged))
 
@@ -303,18 +331,35 @@ class QuerySet:
 
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
+    @exclusive
     def push(self, events: Any) -> dict[Any, pa.Table]:
-        """Take a batch of events in; gives the answers that it completes, by template or by query, none left empty."""
-        newest = self.take(events)
+        """Take a batch of events in; gives the answers that it completes, by template or by query, none left empty.
+
+        A query that stops because of an error of its own is reported by a ProblemWarning and by `problems()`.
+        """
+        self._calls.complete()
+        return self._answered(self._push, self._read(events))
+
+    def _push(self, events: tuple[pa.Table, np.ndarray] | None) -> dict[Any, pa.Table]:
+        newest = None if events is None else self._take(*events)
         if newest is None:
             return {}
         self._newest = max(self._newest, newest)
         return self._advance(max(self._watermark, self._newest - self._delay_ticks - 1))
 
+    @exclusive
     def take(self, events: Any) -> int | None:
         """Take a batch of events in, for a later `advance` to read; gives the newest tick among them."""
+        self._calls.complete()
+        read = self._read(events)
+        return None if read is None else self._calls.call(self._take, *read)
+
+    def _read(self, events: Any) -> tuple[pa.Table, np.ndarray] | None:
+        """A batch as the columns and ticks of this set, which the first one settles."""
         self._must_be_open()
         table = as_table(events)
+        if self._layout is None and not table.num_rows and not table.num_columns:
+            return None
         if self._layout is not None and is_rows(events):
             table = with_missing_columns(table, self._layout.schema, (self._layout.time, self._layout.type))
             if not len(table):
@@ -325,7 +370,9 @@ class QuerySet:
         assert self._layout is not None
         self._check_types_known(table.schema)
         table = conform(table, self._layout)
-        ticks = ticks_of(table, self._layout)
+        return table, ticks_of(table, self._layout)
+
+    def _take(self, table: pa.Table, ticks: np.ndarray) -> int | None:
         if not len(ticks):
             return None
         newest = int(ticks.max())
@@ -335,6 +382,42 @@ class QuerySet:
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         self._pending.append((table, ticks))
         return newest
+
+    def _answered(self, work: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
+        """Rows by query; a warning for each query that stopped meanwhile, and the error if no query is left."""
+        rows = self._calls.run(work, *args)
+        problems = self._problems()
+        if not problems:
+            return rows
+        merged_run = self._merged is not None and bool(self._merged.segments)
+        if not merged_run and sum(1 for _ in self._beside.problems()) == len(self._beside):
+            raise problems[-1].raised()
+        for problem in problems[self._warned :]:
+            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
+        self._warned = len(problems)
+        by_query = {problem.query: problem for problem in problems}
+        if self._problem is not None and self._merged is not None:
+            by_query |= dict.fromkeys(self._merged.names(), self._problem)
+        return Answers(rows, by_query)
+
+    @exclusive
+    def problems(self) -> list[Problem]:
+        """The queries that have stopped because of an error of their own: which, at what time, and why.
+
+        The other queries run on. Merged queries run as one, and stop together; where no other query is left, every
+        call raises the error.
+        """
+        return self._problems()
+
+    def _problems(self) -> list[Problem]:
+        merged = [] if self._problem is None else [self._problem]
+        return merged + list(self._beside.problems())
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether KeyboardInterrupt stopped a call that had begun to change the set. The next call first does what is
+        left, and returns the rows of both. Where this is false, the interrupted call has changed nothing."""
+        return self._calls.interrupted
 
     def _check_types_known(self, schema: pa.Schema) -> None:
         assert self._layout is not None
@@ -347,18 +430,29 @@ class QuerySet:
                     "of all columns"
                 )
 
+    @exclusive
     def advance(self, to: int | datetime) -> dict[Any, pa.Table]:
         """Declare that everything at or before a moment has been seen, and give what that completes."""
+        self._calls.complete()
         self._must_be_open()
         if self._layout is None:
-            return {}
-        return self._advance(max(self._watermark, tick_of(to, self._layout)))
+            raise InputError("advance() came before the first push(): there is nothing to move on yet")
+        return self._answered(self._advance, max(self._watermark, tick_of(to, self._layout)))
 
+    @exclusive
     def finish(self) -> dict[Any, pa.Table]:
         """The stream has ended: give everything that waits."""
-        self._must_be_open()
+        self._calls.complete()
+        if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
+            self._must_be_open()
+        return self._answered(self._finish)
+
+    def _finish(self) -> dict[Any, pa.Table]:
+        if self._finished or self._layout is None:
+            self._finished = True
+            return {}
         self._finished = True
-        return self._advance(LATEST) if self._layout is not None else {}
+        return self._advance(LATEST)
 
     def _must_be_open(self) -> None:
         if self._finished:
@@ -370,8 +464,6 @@ class QuerySet:
         `only` is the type of all events where no column tells it; None: what the queries name. `coders` are those of
         texts and types, of a set that was stored.
         """
-        from ouzel.runtime.engine import duration_ticks
-
         kind, time = self._options["type"], self._options["time"]
         if kind is None and only is None:
             only = next(iter(self._types_waiting()), "event")
@@ -386,7 +478,7 @@ class QuerySet:
             for one in waiting:
                 with told_of(f"query '{one[1]}'" if one[0] == "one" else f"template '{one[1]}'"):
                     (self._register if one[0] == "one" else self._register_template)(*one[1:])
-        except OuzelError:
+        except BaseException:
             # As before: whoever removes the query that is wrong can go on with the others.
             self._waiting, self._places, self._beside = waiting, places, Sessions()
             self._layout = self._merged = None
@@ -409,11 +501,24 @@ class QuerySet:
         self._beside.open()
         if ready is not None:
             self._beside.push(ready[0])
-            self._merged.read(*ready, answers)
+            self._read_merged(*ready, answers)
         for id, answer in self._beside.advance(until):
             answers.setdefault(id, []).append(answer)
         self._merged.forget(until)
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
+
+    def _read_merged(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
+        assert self._merged is not None and self._layout is not None
+        if self._problem is not None and not len(self._beside):
+            raise self._problem.raised()
+        try:
+            self._merged.read(table, ticks, answers)
+        except Exception as error:
+            answers.clear()
+            self._merged.stop()
+            self._problem = Problem.of("merged queries", shown_time(int(ticks[-1]), self._layout), error)
+            if not len(self._beside):
+                raise
 
     def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
         """Pending events at or before a tick, in order of time."""
@@ -430,11 +535,13 @@ class QuerySet:
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
+    @exclusive
     def snapshot(self) -> bytes:
         """The whole set as bytes, queries and all, from which `QuerySet.restore` goes on exactly here."""
         from ouzel.runtime.queryset_state import dump
 
-        return dump(self)
+        self._calls.complete()
+        return self._calls.call(dump, self)
 
     @classmethod
     def restore(cls, blob: bytes) -> QuerySet:
@@ -454,6 +561,7 @@ class QuerySet:
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     @property
+    @exclusive
     def next_deadline(self) -> int | None:
         """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
         found = [int(ticks.min()) for _, ticks in self._pending if len(ticks)]
@@ -479,6 +587,7 @@ class QuerySet:
         return self._merged.schema_of(part.stream)
 
     @property
+    @exclusive
     def statistics(self) -> dict[str, int]:
         """What the kernel counted, over all segments."""
         segments = [] if self._merged is None else self._merged.segments
@@ -486,15 +595,20 @@ class QuerySet:
         return sizes | counted(segments)
 
     @property
+    @exclusive
     def bytes(self) -> int:
         """How much memory queries take: constants, automata and indexes, without events and instances."""
         if self._merged is None:
             return 0
         return bytes_of(self._merged.segments) + sum(group.bytes for group in self._merged.groups)
 
+    @exclusive
     def explain(self) -> str:
         """The indexes and how large they are, and what else queries share."""
-        lines = [some(len(self), "query")]
+        return self._calls.call(self._explained)
+
+    def _explained(self) -> str:
+        lines = [some(self._length(), "query")]
         if self._merged is None:
             lines[0] += ", waiting for the columns of the first batch"
         else:

@@ -85,11 +85,12 @@ class Merged:
             return None
 
     def find(self, id: Any) -> tuple[Group, int] | None:
-        """Where a query is."""
+        """Where a query of a template is. Its id is a text or a number."""
         for group in self.groups:
-            rows = np.flatnonzero((group.ids == id) & group.alive)
-            if len(rows):
-                return group, int(rows[0])
+            if group.is_template and not isinstance(id, tuple):
+                rows = np.flatnonzero((group.ids == id) & group.alive)
+                if len(rows):
+                    return group, int(rows[0])
         return None
 
     def remove_of(self, owner: Any) -> Iterator[Any]:
@@ -137,6 +138,17 @@ class Merged:
             results = segment.machine.read(first, len(self.rows), "of the set")
             if results.count[0]:
                 collect(self, segment, results, answers)
+
+    def stop(self) -> None:
+        """Run none of the queries any more; what is added later runs."""
+        self.segments = []
+        self.events = chosen_events(self.events, slice(0, 0))
+        self.rows = self.rows[:0]
+
+    def names(self) -> Iterator[Any]:
+        """What answers come by: the names of templates, and the ids of other queries."""
+        for group in self.groups:
+            yield from [group.name] if group.is_template else group.ids[group.alive].tolist()
 
     def load_events(self, table: pa.Table, ticks: np.ndarray, times: np.ndarray) -> None:
         """Take back rows behind instances, and make their lanes anew."""

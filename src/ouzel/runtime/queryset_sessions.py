@@ -21,6 +21,7 @@ from ouzel.bind.model import BoundQuery, Catalog, OutputColumn
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.kleene import RunPlan
 from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program
 from ouzel.runtime.queryset_answers import id_array
 from ouzel.runtime.queryset_figures import some
@@ -95,7 +96,7 @@ class _Cohort:
         programs = [one.program for one in self.running.values()]
         queries = tuple(query for program in programs for query in program.queries)
         algebra = tuple(expression for program in programs for expression in program.algebra)
-        self.session = Session(replace(programs[0], queries=queries, algebra=algebra))
+        self.session = Session(replace(programs[0], queries=queries, algebra=algebra), isolates=True)
         self.session.advance(self.since)
 
 
@@ -153,7 +154,7 @@ class Sessions:
             if cohort.session is None:
                 if asks_for_more(standing.limits, running.limits) or asks_for_more(running.limits, standing.limits):
                     return cohort, running
-            elif _may_join(running, standing):
+            elif running.name not in cohort.session.problems and _may_join(running, standing):
                 return cohort, running
         if not self._cohorts or self._cohorts[-1].session is not None or self._cohorts[-1].since != standing.since:
             self._cohorts.append(_Cohort(standing.since))
@@ -191,9 +192,16 @@ class Sessions:
             assert cohort.session is not None
             answers = cohort.session.advance(until)
             for running in cohort.running.values():
-                answer = answers[running.name]
-                if answer.num_rows:
+                answer = answers.get(running.name)
+                if answer is not None and answer.num_rows:
                     yield from _answers(cohort, running, answer)
+
+    def problems(self) -> Iterator[Problem]:
+        """The queries that have stopped, and why."""
+        for cohort in self._cohorts:
+            if cohort.session is not None:
+                for name, problem in cohort.session.problems.items():
+                    yield from (replace(problem, query=id) for id in cohort.running[name].members)
 
     @property
     def next_deadline(self) -> int | None:
@@ -249,6 +257,7 @@ class Sessions:
         """Take back what `dump` stored."""
         for since, blob, running in stored:
             session = Session.restore(reader.bytes(blob))
+            session.isolates = True
             cohort = _Cohort(since, {}, session)
             self._cohorts.append(cohort)
             for name, members in running:

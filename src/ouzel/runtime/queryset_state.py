@@ -24,12 +24,15 @@ from ouzel.bind.codec import encode as encode_bound
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import InputError, StateError
 from ouzel.kernels.cayuga_tables import INT64_MAX, Time
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.coding import Coder
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.problems import Problem
 from ouzel.runtime.query_groups import Group, Origin, StoredGroup, objects
 from ouzel.runtime.queryset_waiting import rows_of, waiting_ids
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.sealing import SNAPSHOT, decoding
 
 if TYPE_CHECKING:
     from ouzel.runtime.queryset import QuerySet
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from ouzel.runtime.queryset_segments import Lineage
 
 KIND = "query set"
-FORM = 1
 
 # Instances are stored by these; their places in lists are made anew.
 _INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
@@ -61,7 +63,6 @@ def dump(held: QuerySet) -> bytes:
     lineages, events = _dump_instances(merged, layout, held._watermark, writer, numbers)
     head = {
         "kind": KIND,
-        "form": FORM,
         "options": {**held._options, "order": list(held._options["order"])},
         "limits": asdict(held._limits),
         "bounded": held._bounded,
@@ -73,6 +74,8 @@ def dump(held: QuerySet) -> bytes:
         "delay_ticks": held._delay_ticks,
         "next_row": merged.next_row,
         "late": held.late,
+        "problem": None if held._problem is None else held._problem.plain(),
+        "owed": [[_plain(name), writer.add_table(table)] for name, table in held._calls.rows.items()],
         "coders": [_dump_coder(coder, writer) for coder in (merged.texts, merged.type_codes)],
         "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
         "segments": lineages,
@@ -101,7 +104,7 @@ def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any
     schema = group.parameter_schema
     return {
         "origin": stored,
-        "parameter_schema": None if schema is None else writer.add_table(schema.empty_table()),
+        "parameter_schema": None if schema is None else writer.add_table(empty_table(schema)),
         "known": [[writer.add_array(array[rows]) for array in pair] for pair in group.known.values()],
         "parameter_columns": [
             writer.add_array(array[rows] if array.shape[1] else array) for array in group.parameter_columns
@@ -125,7 +128,7 @@ def _dump_instances(
     used = used[merged.events.end[used] > dead_until]
     table, ticks, rows = merged.payload.fetch(merged.rows[used])
     events = {
-        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else layout.schema.empty_table()),
+        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else empty_table(layout.schema)),
         "ticks": writer.add_array(ticks[rows]),
         "times": writer.add_array(merged.events.times[used]),
     }
@@ -196,19 +199,11 @@ def held_events(held: QuerySet) -> int:
 
 def load(blob: bytes) -> QuerySet:
     """The set that `dump` stored; StateError where the bytes are something else."""
-    if not isinstance(blob, bytes | bytearray | memoryview):
-        raise StateError(f"a snapshot is bytes, not a {type(blob).__name__}")
     reader = Reader(blob)
     if reader.head.get("kind") != KIND:
         raise StateError("this snapshot is not one of a QuerySet; try Engine.restore")
-    if reader.head.get("form") != FORM:
-        raise StateError(
-            "this snapshot of a set of queries was written by a newer version of Ouzel: restore it with that one"
-        )
-    try:
+    with decoding(SNAPSHOT):
         return _loaded(reader, reader.head)
-    except (KeyError, IndexError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise StateError(f"this snapshot cannot be read by this version of Ouzel: {error}") from None
 
 
 def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
@@ -240,6 +235,11 @@ def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
         merged.segments = [merged.rebuilt(lineages, [])]
     held._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
     held._beside.load(reader, head["beside"])
+    if head.get("problem") is not None:
+        held._problem = Problem.from_plain(head["problem"])
+    if head.get("owed"):
+        held._calls.owe({name: reader.table(number) for name, number in head["owed"]})
+    held._warned = len(held._problems())
     return held
 
 

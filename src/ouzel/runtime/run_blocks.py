@@ -25,6 +25,13 @@ def chosen(block: RunBlock, places: np.ndarray) -> RunBlock:
     return RunBlock(block.rows[places], events._replace(**arrays), block.deciding, block.deciding_rows[places])
 
 
+def set_aside(block: RunBlock, places: np.ndarray) -> RunBlock:
+    """Some events of a block, with their own rows of `deciding` only, so that the block's others can be freed."""
+    kept = chosen(block, places)
+    rows = np.arange(kept.count, dtype=np.int64)
+    return RunBlock(kept.rows, kept.events, block.deciding.take(pa.array(kept.deciding_rows)), rows)
+
+
 def cut(block: RunBlock, first: int, last: int) -> RunBlock:
     """The events of a block in a stretch of places, without copying them."""
     events = block.events

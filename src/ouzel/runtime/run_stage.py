@@ -23,7 +23,7 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.stage import Stager
 from ouzel.runtime.stream_order import deciding_columns
 from ouzel.runtime.values import Column, engine_type, one_array, to_engine
-from ouzel.runtime.vectors import evaluate, holds
+from ouzel.runtime.vectors import any_holds, evaluate, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,11 @@ class RunStager(Stager):
         self._run_plan = plan
         self._lowered = lowered
         self._deciding = [*layout.order, *deciding_columns(plan, layout)]
-        self._keyed = [test for test in plan.query.equivalences if _is_keyed(plan, test)]
+        self._keyed = [test for test in plan.query.equivalences if _is_keyed(plan, test)] + list(plan.hashed)
+        # Negatives that no equality written out names forbid whatever their value.
+        free = {c.position for c in plan.unguarded} if plan.hashed else set()
+        bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
+        self._free_roles = np.uint64(sum(1 << bit for bit in bits))
         self.coded = [Coder() for _ in plan.coded]
 
     @property
@@ -90,6 +94,8 @@ class RunStager(Stager):
             rows, roles, key = numbers[chosen], bits[chosen], key[chosen]
         else:
             key = self._partition(table, chosen)
+        if self._free_roles:
+            key[roles & self._free_roles != 0] = EVERY_KEY
         end = gather(ticks, chosen)
         start = end
         if self._layout.start is not None:
@@ -143,9 +149,7 @@ class RunStager(Stager):
     ) -> np.ndarray:
         for conjunct in conjuncts:
             if conjunct.comparisons not in decided:
-                decided[conjunct.comparisons] = np.logical_or.reduce(
-                    [holds(comparison, frame) for comparison in conjunct.comparisons]
-                )
+                decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
             own = own & decided[conjunct.comparisons]
         return own.astype(np.uint64)
 
@@ -231,6 +235,10 @@ class RunStager(Stager):
         flags = np.full(lowered.int_rows + lowered.float_rows, LaneFlag.NULL, np.uint8)
         for spec, row, floating in lane_specs(lowered):
             if spec.domain in (Domain.CODE, Domain.RANK):
+                continue
+            if spec.domain is Domain.TRUTH:
+                flags[row] = LaneFlag.VALUE
+                ints[row] = holds(spec.expression, _NullFrame())[0]
                 continue
             value = evaluate(spec.expression, _NullFrame())[0].as_py()
             if value is None:

@@ -15,6 +15,7 @@ from ouzel.plan.aggregate import AggregatePlan
 from ouzel.plan.incomplete import IncompletePlan
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan, Statistics
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Allowance, Limits
 from ouzel.runtime.snapshot import Reader, Writer
@@ -74,7 +75,7 @@ class Silent:
 
     def advance(self, until: int) -> pa.Table:
         """Nothing."""
-        return self.schema.empty_table()
+        return empty_table(self.schema)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store what was held."""
@@ -83,6 +84,43 @@ class Silent:
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take back what was held."""
         self._runner.load(reader, head)
+
+
+class Stopped:
+    """In the place of a query that stopped because of an error: holds nothing, takes nothing in, gives nothing."""
+
+    next_deadline: int | None = None
+    held_events = 0
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.statistics: dict[str, int] = {}
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take nothing in."""
+
+    def advance(self, until: int) -> pa.Table:
+        """Nothing."""
+        return empty_table(self.schema)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store nothing."""
+        return {}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take nothing back."""
+
+
+def stopped(runner: Runner) -> Runner:
+    """A runner in the place of one whose state cannot be trusted any more. Queries that are counted together with
+    others have no state of their own: those only tell nothing from now on."""
+    from ouzel.runtime.aggregate_shared import SharedRunner
+
+    if isinstance(runner, SharedRunner):
+        runner.silence()
+        return runner
+    return Stopped(runner.schema)
 
 
 def silenced(runner: Runner) -> Runner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,17 @@ import pyarrow as pa
 
 from ouzel.bind.model import EventWindow
 from ouzel.errors import LimitError
-from ouzel.kernels.graph import EVENTS_MAX
 from ouzel.kernels.order import gather
 from ouzel.kernels.run_state import Status
-from ouzel.kernels.run_tables import Form, RunEvents, RunTables, Selection, build_run_tables
+from ouzel.kernels.run_tables import INDEX_MIN, Form, RunEvents, RunTables, Selection, build_run_tables
 from ouzel.kernels.run_upkeep import number_events
 from ouzel.kernels.stack_tables import EVERY_KEY, NO_LIMIT
 from ouzel.lang.syntax import OutputForm, Strategy
-from ouzel.plan.kleene import RunKernel, RunPlan
+from ouzel.plan.kleene import RunKernel, RunPlan, build_runs
 from ouzel.plan.lower import Domain
+from ouzel.plan.rules import WRITTEN_EQUALITIES
 from ouzel.plan.run_lowering import RunLowered, lower_runs
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.compressed import compressed_schema, compressed_table
 from ouzel.runtime.frames import take
 from ouzel.runtime.instances import open_by_key
@@ -28,8 +30,8 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.match_transform import Matches, transform_matches
 from ouzel.runtime.needs import output_columns
 from ouzel.runtime.payload import Payload
-from ouzel.runtime.run_blocks import Buffer, chosen, cut, dump_block, joined, load_block
-from ouzel.runtime.run_kernels import Found, GraphKernel, Kernel, RunsKernel
+from ouzel.runtime.run_blocks import Buffer, chosen, cut, dump_block, joined, load_block, set_aside
+from ouzel.runtime.run_kernels import Found, FoundCompressed, GraphKernel, Kernel, RunsKernel
 from ouzel.runtime.run_stage import RunBlock, RunStager
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
@@ -92,10 +94,9 @@ class RunsRunner:
         self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
         self._kernel: Kernel
         if plan.kernel is RunKernel.GRAPH:
-            references = len(self._lowered.number_slots)
-            self._kernel = GraphKernel(self._tables, references, limits, listed=not self._is_compressed)
+            self._kernel = GraphKernel(self._tables, self._lowered.number_slots, limits, listed=not self._is_compressed)
         else:
-            self._kernel = RunsKernel(self._tables, self._lowered.number_slots, limits)
+            self._kernel = self._runs_kernel()
         # How many events each partition has had, and how many the whole stream.
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
@@ -106,6 +107,11 @@ class RunsRunner:
         if self._is_compressed:
             self.schema = compressed_schema(plan, layout)
         self.moments = _NO_MOMENTS
+        # The events of the matches that this call of `advance` has found.
+        self._answer_events = 0
+
+    def _runs_kernel(self) -> RunsKernel:
+        return RunsKernel(self._tables, self._lowered.number_slots, self._limits, listed=not self._is_compressed)
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
@@ -132,8 +138,12 @@ class RunsRunner:
             rows[playing] = numbers[block.rows[playing]]
         self._pending.append(RunBlock(rows, block.events, block.deciding, block.deciding_rows))
         if not self._limits.drops and self.held_events > self._limits.max_buffered_events:
+            of_keys = ""
+            if self._tables.in_events and self._plan.key:
+                keys = self._stager.keys.count - 1
+                of_keys = f" of {keys:,} keys, each of which keeps the last events of its WITHIN n EVENTS"
             raise LimitError(
-                f"query '{self._query.name}' holds {self.held_events:,} events, more than "
+                f"query '{self._query.name}' holds {self.held_events:,} events{of_keys}, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "
                 "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
             )
@@ -143,6 +153,7 @@ class RunsRunner:
     def advance(self, until: int) -> pa.Table:
         """No event at or before `until` can come any more: match what is ready and give what completed."""
         ready = self._take_ready(until)
+        self._answer_events = 0
         tables, moments = [], []
         pieces = self._pieces(ready) if ready is not None else [None]
         for piece in pieces:
@@ -185,7 +196,7 @@ class RunsRunner:
         end = block.events.end
         if until < _LATEST and end.max() > until:
             ready = np.flatnonzero(end <= until)
-            self._pending = [chosen(block, np.flatnonzero(end > until))]
+            self._pending = [set_aside(block, np.flatnonzero(end > until))]
             if not len(ready):
                 return None
             block = chosen(block, ready)
@@ -230,10 +241,12 @@ class RunsRunner:
                 "more selective WHERE, or raise the limit"
             )
         if status is Status.LENGTH_LIMIT:
+            self._limits.check_answer(self._query.name, self._limits.max_answer_events + 1)
+        if status is Status.NODE_LIMIT:
             raise LimitError(
-                f"query '{self._query.name}' found matches that complete with one event and have more than "
-                f"{EVENTS_MAX:,} events together; ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, or "
-                "give a smaller WITHIN window or a more selective WHERE"
+                f"the partial matches of query '{self._query.name}' have more events together than "
+                f"max_partial_matches={self._limits.max_partial_matches:,} allows; give a smaller WITHIN window or a "
+                "more selective WHERE, or raise the limit"
             )
         if status is Status.RUN_LIMIT:
             raise LimitError(
@@ -258,24 +271,34 @@ class RunsRunner:
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> pa.Table:
-        found = self._kernel.take()
+        found = self._kernel.take(self._kernel_events() if self._tables.late else self._live.events)
         if isinstance(found, Status):
             self._check(found)
         if not isinstance(found, Found):
             self.moments = _NO_MOMENTS
-            return self.schema.empty_table()
+            return empty_table(self.schema)
+        self._count_answer(len(found.slots))
         table, ticks, rows = self._payload.fetch(self._live.rows[found.slots])
-        firsts = np.cumsum([0, *found.lengths.sum(axis=1)[:-1]])
+        lengths = found.lengths.sum(axis=1)
+        firsts = np.cumsum(lengths) - lengths
         starts = self._live.events.start[found.slots[firsts]]
         self.moments = (starts, found.ends)
         matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
         return transform_matches(self._query, self._layout, matches)
 
+    def _count_answer(self, events: int) -> None:
+        """Refuse an answer that is too large, before its columns are made; it may come in several pieces."""
+        self._answer_events += events
+        self._limits.check_answer(self._query.name, self._answer_events)
+
     def _collect_compressed(self) -> pa.Table:
         found = self._kernel.take_compressed(self._kernel_events())
         self.moments = _NO_MOMENTS
-        if found is None:
-            return self.schema.empty_table()
+        if isinstance(found, Status):
+            self._check(found)
+        if not isinstance(found, FoundCompressed):
+            return empty_table(self.schema)
+        self._count_answer(len(found.graph.cell_event) + len(found.graph.link_cell))
         table, _, rows = self._payload.fetch(self._live.rows[found.graph.event_slot])
         return compressed_table(self._plan, self._layout, self.schema, found, table, rows)
 
@@ -317,12 +340,12 @@ class RunsRunner:
             self._payload.forget(dead_until)
             self._forget_codes(dead_until)
             return
-        reserved = self._tables.reserved
-        # Events that only count have no rows.
-        rows = np.concatenate([self._live.rows[reserved:], *(block.rows for block in self._pending)])
+        # There is room for more events behind the live ones, and those that only count have no rows.
+        live = self._live.rows[self._tables.reserved : self._live.count]
+        rows = np.concatenate([live, *(block.rows for block in self._pending)])
         rows[rows >= 0] = self._payload.keep(rows[rows >= 0])
         ends = np.cumsum([self._live.live, *(block.count for block in self._pending)])
-        self._live.rows[reserved:], *parts = np.split(rows, ends[:-1])
+        live[:], *parts = np.split(rows, ends[:-1])
         self._pending = [
             RunBlock(part, block.events, block.deciding, block.deciding_rows)
             for part, block in zip(parts, self._pending, strict=True)
@@ -349,6 +372,14 @@ class RunsRunner:
             gone = renamed[: len(self._counts)] < 0
             counts[renamed[: len(self._counts)][~gone]] = self._counts[: len(renamed)][~gone]
             self._counts = counts
+        for test, coder in enumerate(self._stager.coded):
+            if coder.count > 2 * held:
+                lanes = [self._live.events.codes[test, live], *(block.events.codes[test] for block in self._pending)]
+                used = np.unique(np.concatenate(lanes))
+                renamed = coder.compact(used[used >= 0])
+                for lane in lanes:
+                    lane[:] = np.where(lane >= 0, renamed[np.maximum(lane, 0)], lane)
+                self._kernel.recode(test, renamed)
         texts = self._stager.texts
         if self._texts and texts.count > 2 * held * len(self._texts):
             lanes = [self._live.events.int_lanes[row, live] for row in self._texts]
@@ -395,6 +426,7 @@ class RunsRunner:
         following, bases, chunks = self._payload.dump()
         return {
             "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
+            "hashed": len(self._plan.hashed),
             "kernel": self._kernel.dump(writer),
             "live": self._live.dump(writer),
             "pending": [dump_block(block, writer) for block in self._pending],
@@ -407,6 +439,10 @@ class RunsRunner:
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take the place of the runner that `dump` stored."""
+        if self._plan.hashed and not head.get("hashed"):
+            # Stored before equalities written out were hashed, or by one that went on from there.
+            unhashed = build_runs(self._query, self._plan.reason, [WRITTEN_EQUALITIES])
+            self.__init__(replace(unhashed, merge=self._plan.merge), self._layout, self._limits)  # type: ignore[misc]
         following, bases, chunks = head["payload"]
         parts = [(reader.table(table), reader.array(ticks)) for table, ticks in chunks]
         self._payload = Payload.load(following, bases, parts)
@@ -414,10 +450,12 @@ class RunsRunner:
         self._pending = [load_block(block, reader) for block in head["pending"]]
         self._counts, self._total = reader.arrays(head["counts"])
         self._stager.load_all_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
-        if isinstance(self._kernel, RunsKernel) and self._kernel.is_plain and not head["kernel"].get("is_plain"):
-            # Stored before there was a plain reader, or by one that went on from there.
+        is_plain = isinstance(self._kernel, RunsKernel) and self._kernel.is_plain
+        on_graph = isinstance(self._kernel, GraphKernel)
+        if (is_plain and not head["kernel"].get("is_plain")) or (on_graph and "arena" in head["kernel"]):
+            # Stored before there was a plain reader, or a graph for this query, or by one that took over from there.
             self._tables = run_tables(self._plan, self._lowered, self._limits, plain=False)
-            self._kernel = RunsKernel(self._tables, self._lowered.number_slots, self._limits)
+            self._kernel = self._runs_kernel()
         self._kernel.load(reader, head["kernel"], len(self._live.rows), self._stager.keys.count)
 
 
@@ -445,8 +483,12 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: boo
         form_place=0 if query.output.component is None else places.index(query.output.component),
         # Runs that were merged cannot be dropped one by one.
         merge=plan.merge and not limits.drops,
+        late=not limits.drops and query.output.form is OutputForm.ALL,
+        # Which runs are the newest is asked of lists.
+        index_min=NO_LIMIT if limits.drops else INDEX_MIN,
         plain=plain,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),
+        max_events=min(limits.max_answer_events, NO_LIMIT),
     )

@@ -29,13 +29,14 @@ from ouzel.kernels.stack_upkeep import rebase, rekey
 from ouzel.kernels.stacks import release, scan
 from ouzel.plan.lower import Lowered, lower
 from ouzel.plan.model import KeyWay, NegationWay, Plan
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.instances import LATEST, NO_MOMENTS, InstanceRunner
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.transform import output_schema, transform
-from ouzel.runtime.vectors import holds
+from ouzel.runtime.vectors import any_holds
 
 # Matches of one piece of an answer.
 _OUTPUT_MATCHES = 1 << 18
@@ -52,6 +53,7 @@ class SequenceRunner(InstanceRunner):
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
         # What one call of `advance` finds, piece by piece.
         self._found: list[pa.Table] = []
+        self._found_count = 0
         self._moments: list[tuple[np.ndarray, np.ndarray]] = []
         self.schema = output_schema(self._query, layout)
 
@@ -74,13 +76,14 @@ class SequenceRunner(InstanceRunner):
         if ready is not None:
             self._append(ready)
         self._found = []
+        self._found_count = 0
         self._moments = []
         self._scan(first)
         self._release(until)
         self._collect()
         self._numbered = None
         self._forget(until)
-        return pa.concat_tables(self._found) if self._found else self.schema.empty_table()
+        return pa.concat_tables(self._found) if self._found else empty_table(self.schema)
 
     def _scan(self, first: int) -> None:
         if first == self._live_count:
@@ -158,6 +161,8 @@ class SequenceRunner(InstanceRunner):
             places = [rows[kept] for rows in places]
             if starts is not None and ends is not None:
                 starts, ends = starts[kept], ends[kept]
+        self._found_count += len(places[0])
+        self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
         self._found.append(transform(self._query, self._layout, table, ticks, places, starts, ends))
         if starts is not None and ends is not None:
             self._moments.append((starts, ends))
@@ -171,7 +176,7 @@ class SequenceRunner(InstanceRunner):
         frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], count)
         kept = np.ones(count, bool)
         for conjunct in self._lowered.residual:
-            kept &= np.logical_or.reduce([holds(comparison, frame) for comparison in conjunct.comparisons])
+            kept &= any_holds(conjunct.comparisons, frame)
         return np.flatnonzero(kept)
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────

@@ -6,24 +6,30 @@ which are late, and keeps everything that must survive in one snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery
-from ouzel.errors import StateError
+from ouzel.errors import OuzelError, StateError
+from ouzel.kernels.pauses import pause
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.limits import Allowance
+from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
-from ouzel.runtime.runners import runners_for, silenced
+from ouzel.runtime.runners import runners_for, silenced, stopped
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.sealing import SNAPSHOT, decoding
 
 LATEST = 2**63 - 1
 EARLIEST = -(2**63)
+T = TypeVar("T")
 
 
 class Session:
@@ -31,10 +37,17 @@ class Session:
 
     `push` takes events in any order; `advance(tick)` declares that nothing at or before a tick can come any more and
     gives what that completes, by query name; `finish` ends a bounded input.
+
+    An error of one query is raised; or, with `isolates`, only that query and those that read its matches stop, and
+    `problems` says why. The rows of a stopped query are in no answer.
     """
 
-    def __init__(self, program: Program, *, keep_late: bool = False) -> None:
+    def __init__(self, program: Program, *, keep_late: bool = False, isolates: bool = False) -> None:
         self._program = program
+        self.isolates = isolates
+        self.problems: dict[str, Problem] = {}
+        self.error: Exception | None = None  # of the query that stopped last
+        self._newest = EARLIEST
         self._layouts = layouts(program.queries, program.layout)
         names = [query.name for query in program.queries] + [expression.name for expression in program.algebra]
         self._allowances = {name: Allowance.of(program.limits) for name in names}
@@ -61,12 +74,14 @@ class Session:
         self.late_by_query = dict.fromkeys(self._runners, 0)
         # What the feeder of a restored session had stored beside it.
         self.feeder: dict[str, Any] | None = None
+        # Rows that its feeder had not returned yet.
+        self.owed: dict[str, pa.Table] = {}
         self.late = 0
 
     @classmethod
-    def open(cls, program: bytes, *, keep_late: bool = False) -> Session:
+    def open(cls, program: bytes, *, isolates: bool = False) -> Session:
         """A fresh session for a compiled program."""
-        return cls(load(program), keep_late=keep_late)
+        return cls(load(program), isolates=isolates)
 
     @property
     def program(self) -> Program:
@@ -125,7 +140,7 @@ class Session:
         """What the kernels counted, by query."""
         return {name: runner.statistics for name, runner in self._runners.items()}
 
-    def push(self, table: pa.Table, *, keep_whole: bool = False) -> None:
+    def push(self, table: pa.Table, keep_whole: bool = False) -> None:
         """Take events in. Late ones are counted, kept aside if asked for, and never matched."""
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
@@ -135,16 +150,45 @@ class Session:
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         if not len(ticks):
             return
-        primary = self._program.layout
+        self._newest = max(self._newest, int(ticks.max()))
         for query in self._program.queries:
-            if is_composed(query) and reads_input(query):
-                wide = widen_input(table, ticks, primary, self._layouts[query.name])
-                # Beside matches of other queries, of which only what matters is kept.
-                self._runners[query.name].stage(wide, ticks)
-            elif reads_input(query):
-                self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
+            if reads_input(query):
+                self._attempt(query.name, self._stage, query, table, ticks, keep_whole)
         for expression in self._program.algebra:
-            self._runners[expression.name].stage(table, ticks, keep_whole=keep_whole)
+            runner = self._runners[expression.name]
+            self._attempt(expression.name, runner.stage, table, ticks, keep_whole=keep_whole)
+
+    def _stage(self, query: BoundQuery, table: pa.Table, ticks: np.ndarray, keep_whole: bool) -> None:
+        if is_composed(query):
+            # Beside matches of other queries, of which only what matters is kept.
+            table, keep_whole = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
+        self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
+
+    def _attempt(self, name: str, step: Callable[..., T], *args: Any, **options: Any) -> T | None:
+        """Do a step of one query; None where it has stopped, or stops now."""
+        if name in self.problems:
+            return None
+        pause()
+        try:
+            return step(*args, **options)
+        except Exception as error:
+            if not isinstance(error, OuzelError):
+                error.add_note(f"This happened in query '{name}'.")
+            if not self.isolates:
+                raise
+            self.error = error
+            self._stop(name, Problem.of(name, shown_time(self._newest, self._program.layout), error))
+            return None
+
+    def _stop(self, name: str, problem: Problem) -> None:
+        """Stop a query, and those that read its matches."""
+        self.problems[name] = problem
+        self._runners[name] = stopped(self._runners[name])
+        into = next((query.into for query in self._program.queries if query.name == name), None)
+        for query in self._program.queries:
+            if into is not None and into in query.sources and query.name not in self.problems:
+                reason = f"query '{query.name}' reads '{into}', which query '{name}' no longer writes: {problem.reason}"
+                self._stop(query.name, replace(problem, query=query.name, reason=reason))
 
     def _set_aside(self, late: pa.Table) -> None:
         self.late += late.num_rows
@@ -169,10 +213,14 @@ class Session:
         # watermark, so it is never late.
         for query in self._program.queries:
             runner = self._runners[query.name]
-            answers[query.name] = runner.advance(self._watermark)
-            self._hand_on(query, answers[query.name], runner.moments)
+            answer = self._attempt(query.name, runner.advance, self._watermark)
+            if answer is not None:
+                answers[query.name] = answer
+                self._hand_on(query, answer, runner.moments)
         for expression in self._program.algebra:
-            answers[expression.name] = self._runners[expression.name].advance(self._watermark)
+            answer = self._attempt(expression.name, self._runners[expression.name].advance, self._watermark)
+            if answer is not None:
+                answers[expression.name] = answer
         return answers
 
     def _hand_on(self, producer: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
@@ -181,8 +229,13 @@ class Session:
             return
         for query in self._program.queries:
             if producer.into in query.sources:
-                wide = widen_matches(matches, moments, producer, self._layouts[query.name])
-                self._runners[query.name].stage(wide, moments[1])
+                self._attempt(query.name, self._stage_matches, query, matches, moments, producer)
+
+    def _stage_matches(
+        self, query: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray], producer: BoundQuery
+    ) -> None:
+        wide = widen_matches(matches, moments, producer, self._layouts[query.name])
+        self._runners[query.name].stage(wide, moments[1])
 
     def drop(self, name: str) -> bool:
         """Let a query go, if nothing else here needs it: aggregates may be counted together with others, and then only
@@ -202,6 +255,7 @@ class Session:
         self._stored_program = None
         for known in (self._runners, self._allowances, self.late_by_query):
             del known[name]
+        self.problems.pop(name, None)
         return True
 
     def finish(self) -> dict[str, pa.Table]:
@@ -211,10 +265,17 @@ class Session:
     def take_late(self) -> pa.Table:
         """The late events kept since the last call."""
         tables, self._late_tables = self._late_tables, []
-        return pa.concat_tables(tables) if tables else self._program.layout.schema.empty_table()
+        return pa.concat_tables(tables) if tables else empty_table(self._program.layout.schema)
 
-    def snapshot(self, feeder: dict[str, Any] | None = None, *, with_program: bool = True) -> bytes:
-        """The whole state, and beside it whatever the feeder must remember, as plain data.
+    def snapshot(
+        self,
+        feeder: dict[str, Any] | None = None,
+        owed: dict[str, pa.Table] | None = None,
+        *,
+        with_program: bool = True,
+    ) -> bytes:
+        """The whole state, and beside it whatever the feeder must remember, as plain data, and rows that it has not
+        returned yet.
 
         `with_program=False` leaves the program out, for feeders that keep it themselves.
         """
@@ -228,6 +289,9 @@ class Session:
             "late": self.late,
             "late_by_query": self.late_by_query,
             "dropped": self.dropped,
+            "problems": [problem.plain() for problem in self.problems.values()],
+            "newest": self._newest,
+            "owed": {name: writer.add_table(table) for name, table in (owed or {}).items()},
             "keep_late": self._keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "runners": {name: runner.dump(writer) for name, runner in self._runners.items()},
@@ -240,9 +304,11 @@ class Session:
         reader = Reader(blob)
         if "runners" not in reader.head:
             raise StateError("this snapshot is not one of an Engine; try QuerySet.restore")
-        try:
+        with decoding(SNAPSHOT):
             stored = None
             if program is None:
+                if reader.head["program"] is None:
+                    raise StateError("this snapshot is one of a stream on Spark, not one of an Engine")
                 stored = reader.bytes(reader.head["program"])
                 program = load(stored)
             session = cls(program, keep_late=reader.head["keep_late"])
@@ -254,10 +320,15 @@ class Session:
             for name, dropped in reader.head.get("dropped", {}).items():
                 session._allowances[name].dropped.update(dropped)
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
+            session.owed = {name: reader.table(number) for name, number in reader.head.get("owed", {}).items()}
+            session._newest = reader.head.get("newest", EARLIEST)
+            for plain in reader.head.get("problems", []):
+                problem = Problem.from_plain(plain)
+                session.isolates = True
+                session.problems[problem.query] = problem
+                session._runners[problem.query] = stopped(session._runners[problem.query])
             for name, runner in session._runners.items():
                 runner.load(reader, reader.head["runners"][name])
-        except (KeyError, IndexError, TypeError, ValueError, pa.ArrowInvalid) as error:
-            raise StateError(f"this snapshot cannot be read by this version of Ouzel: {error}") from None
         return session
 
 

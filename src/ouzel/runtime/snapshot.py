@@ -1,4 +1,4 @@
-"""State as bytes: a small JSON head, plain arrays and Arrow tables, framed with a version and a checksum."""
+"""State as bytes: a small JSON head, plain arrays and Arrow tables, sealed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.errors import StateError
-from ouzel.runtime.framing import seal, unseal
+from ouzel.sealing import SNAPSHOT, decoding, seal, unseal
 
-MAGIC = b"OUZELSNP"
-VERSION = 1
 # Arrays start at multiples of this, so that they can be read in place.
 _ALIGNMENT = 64
 
@@ -54,19 +52,20 @@ class Writer:
     def finish(self, head: dict[str, Any]) -> bytes:
         """The whole snapshot."""
         text = json.dumps({"head": head, "parts": self._parts}, separators=(",", ":")).encode("utf-8")
-        return seal(MAGIC, VERSION, [len(text).to_bytes(8, "little"), text, *self._chunks])
+        return seal(SNAPSHOT, len(text).to_bytes(8, "little"), text, *self._chunks)
 
 
 class Reader:
-    """Reads a snapshot back; StateError where it is damaged, cut short or from a newer version."""
+    """Reads a snapshot back; StateError where it is damaged, cut short or from another version."""
 
     def __init__(self, blob: bytes | memoryview) -> None:
-        body = unseal(MAGIC, VERSION, blob, "snapshot")
-        length = int.from_bytes(body[:8], "little")
-        content = json.loads(bytes(body[8 : 8 + length]))
-        self.head: dict[str, Any] = content["head"]
-        self._parts = content["parts"]
-        self._data = body[8 + length :]
+        body = unseal(SNAPSHOT, blob)
+        with decoding(SNAPSHOT):
+            length = int.from_bytes(body[:8], "little")
+            content = json.loads(bytes(body[8 : 8 + length]))
+            self.head: dict[str, Any] = dict(content["head"])
+            self._parts = content["parts"]
+            self._data = body[8 + length :]
 
     def array(self, number: int) -> np.ndarray:
         """An array of its own, free to be written to."""
@@ -97,7 +96,4 @@ class Reader:
         return stored
 
     def _slice(self, part: dict[str, Any]) -> memoryview:
-        end = part["at"] + part["size"]
-        if end > len(self._data):
-            raise StateError("this snapshot is damaged: a part of it is missing")
-        return self._data[part["at"] : end]
+        return self._data[part["at"] : part["at"] + part["size"]]

@@ -26,7 +26,7 @@ from ouzel.runtime.coding import Coder
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, split, unscaled
-from ouzel.runtime.vectors import evaluate, holds
+from ouzel.runtime.vectors import any_holds, evaluate, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,7 @@ class Stager:
                 if self._holds_anyway(conjunct, table):
                     continue
                 if conjunct.comparisons not in decided:
-                    decided[conjunct.comparisons] = np.logical_or.reduce(
-                        [holds(comparison, frame) for comparison in conjunct.comparisons]
-                    )
+                    decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
                 roles = np.where(decided[conjunct.comparisons], roles, roles & ~bit)
         return roles
 
@@ -230,6 +228,8 @@ class Stager:
         return ints, floats, flags
 
     def _lane(self, frame: EventFrame, spec: LaneSpec) -> tuple[np.ndarray, np.ndarray | None]:
+        if spec.domain is Domain.TRUTH:
+            return holds(spec.expression, frame).astype(np.int64), None
         column = evaluate(spec.expression, frame)
         flags: np.ndarray | None = None
         if spec.domain in (Domain.CODE, Domain.RANK):
@@ -241,6 +241,8 @@ class Stager:
             values, valid = _as_integers(column)
         if not valid.all():
             flags = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL).astype(np.uint8)
+        if spec.absent_is_null:
+            return values, flags
         for part in walk(spec.expression):
             absent = frame.lacks(part) if isinstance(part, Attribute) else None
             if absent is not None and absent.any():

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import BoundQuery
 from ouzel.plan.model import Statistics
 from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.plain_columns import retyped
 
 # Enough to tell hundreds of values from tens of thousands, small enough to cost nothing beside reading the batch.
 _SAMPLE_ROWS = 20_000
@@ -25,7 +26,9 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layou
     for path in paths:
         if path[0] in table.column_names:
             column = table.column(path[0]).slice(0, _SAMPLE_ROWS)
-            if len(path) == 1 and not pa.types.is_nested(column.type):
+            if pa.types.is_dictionary(column.type):
+                column = retyped(column, column.type.value_type)
+            if len(path) == 1 and not pa.types.is_nested(column.type) and not pa.types.is_null(column.type):
                 distinct[".".join(path)] = pc.count_distinct(column).as_py()
     rate = None
     if distinct and table.num_rows > 1:

@@ -83,15 +83,22 @@ def ranks(column: pa.Array) -> np.ndarray:
         _, places = np.unique(values, return_inverse=True)
         valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
         return np.where(valid, places + 1, 0)
-    if pa.types.is_nested(column.type):
+    if _is_ranked_by_python(column.type):
         keys = [_sort_key(value) for value in column.to_pylist()]
         known = {key: place for place, key in enumerate(sorted(set(keys)))}
         return np.array([known[key] for key in keys], np.int64)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
+    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     distinct = pc.unique(column)
     ordered = distinct.take(pc.array_sort_indices(distinct, null_placement="at_start"))
     return np.asarray(pc.index_in(column, value_set=ordered).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _is_ranked_by_python(kind: pa.DataType) -> bool:
+    """Whether Arrow has no order of such values."""
+    return pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
 def _sort_key(value: Any) -> tuple[Any, ...]:
@@ -107,7 +114,8 @@ def _sort_key(value: Any) -> tuple[Any, ...]:
     if isinstance(value, tuple):
         return (1, tuple(_sort_key(item) for item in value))
     if isinstance(value, float):
-        return (1, value != value, 0.0 if value != value else value)
+        return (1, "float", value != value, 0.0 if value != value else value)
     if isinstance(value, str):
-        return (1, value.encode("utf-8", "surrogatepass"))
-    return (1, value)
+        return (1, "str", value.encode("utf-8", "surrogatepass"))
+    # A union has values of several types.
+    return (1, type(value).__name__, value)

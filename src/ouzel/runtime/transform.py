@@ -9,12 +9,13 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
+from ouzel.bind.model import Aggregation, At, Attribute, Bound, BoundQuery, Component, EventField, Intrinsic, Type
+from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.aggregate_answer import aggregate_schema
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout, end_type
-from ouzel.runtime.values import from_engine, output_type
+from ouzel.runtime.values import from_engine, is_computed, output_type
 from ouzel.runtime.vectors import Frame, evaluate
 
 
@@ -137,6 +138,12 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
         return _attribute_type(query, layout, expression)
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
         return _time_type(layout)
+    if ranges_over_events(expression):
+        return pa.list_(output_type(expression.type))
+    if isinstance(expression, Aggregation) and not is_computed(expression.type):
+        # The first or last of values that are only carried along.
+        assert isinstance(expression.operand, Attribute)
+        return _attribute_type(query, layout, expression.operand)
     return output_type(expression.type)
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
 from ouzel.bind.model import Kind, Type
+from ouzel.errors import InputError
 from ouzel.runtime.arrays import arrow, numbers, valids
 
 Column: TypeAlias = Any  # a pyarrow Array, of which type checkers know nothing
@@ -23,6 +24,16 @@ Column: TypeAlias = Any  # a pyarrow Array, of which type checkers know nothing
 # Decimals are computed in here, whatever the precision of the user's own context: room for every double, too.
 EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
 _EXACT_DOUBLE_MAX = 2**53
+
+
+def is_computed(declared: Type) -> bool:
+    """Whether values of a type are computed with; others are only carried along and tested for null.
+
+    >>> is_computed(Type(Kind.DECIMAL, precision=30))
+    False
+    """
+    too_wide = declared.kind is Kind.DECIMAL and declared.precision > DECIMAL_DIGITS_MAX
+    return declared.kind not in (Kind.STRUCT, Kind.OTHER) and not too_wide
 
 
 def engine_type(declared: Type) -> pa.DataType:
@@ -53,16 +64,25 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
-def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type) -> Column:
-    """An input column in engine form."""
+def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type, name: str = "") -> Column:
+    """An input column in engine form; its name is for the error where a value does not fit."""
     array = one_array(column)
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    too_wide = declared.kind is Kind.DECIMAL and declared.precision > DECIMAL_DIGITS_MAX
-    if declared.kind in (Kind.STRUCT, Kind.OTHER) or too_wide:
-        return array  # nothing is computed with it; it can be tested for null
+    if not is_computed(declared):
+        return array
+    try:
+        return _converted(array, declared)
+    except pa.ArrowInvalid as error:
+        what = f"of '{name}' " if name else ""
+        raise InputError(
+            f"a value {what}does not fit the 64 bits or 18 digits in which {declared} values are computed: {error}"
+        ) from None
+
+
+def _converted(array: pa.Array, declared: Type) -> Column:
     wanted = engine_type(declared)
     if array.type == wanted:
         return array

@@ -17,7 +17,7 @@ from ouzel.spark.events import Events, check_names, key_column
 from ouzel.spark.jobs import TotalsJob
 from ouzel.spark.placements import AddedUp, ByKey, InPlace, InRanges, InSlices, Placement, Together, filtered
 from ouzel.spark.ranges import reach_in_events, why_together
-from ouzel.spark.schema import spark_schema
+from ouzel.spark.schema import PROBLEM, beside_others, spark_schema
 from ouzel.spark.seams import Ranges
 from ouzel.spark.shares import SharePlan, plan_shares
 from ouzel.spark.shipping import on_workers
@@ -55,6 +55,9 @@ class Matches(dict[str, DataFrame]):
 def match_one(events: Events, placements: Sequence[Placement], memory_limit: int | None) -> DataFrame:
     """The matches of the one query."""
     (placement,) = placements
+    if placement.part.share.reports:
+        (frame,) = _unpacked(placement.part, placement.packed_matches(events, memory_limit)).values()
+        return frame
     return placement.matches(events, memory_limit)
 
 
@@ -67,17 +70,28 @@ def match_several(
     for placement in placements:
         packed = placement.packed_matches(events, memory_limit).persist()
         shared.append(packed)
-        part = placement.part
-        for number, (name, schema) in enumerate(part.outputs.items(), start=part.share.first_query):
-            frames[name] = packed.mapInArrow(on_workers("unpack", number), spark_schema(schema))
+        frames |= _unpacked(placement.part, packed)
     return Matches({name: frames[name] for name in names}, shared)
+
+
+def _unpacked(part: SharePlan, packed: DataFrame) -> dict[str, DataFrame]:
+    """The rows of each query of a share, and its problems where they are reported."""
+    frames = {}
+    for number, (name, schema) in enumerate(part.outputs.items(), start=part.share.first_query):
+        if part.share.reports:
+            wide = beside_others(schema, [PROBLEM])
+            unpack = on_workers("unpack_beside", number, wide.serialize().to_pybytes())
+            frames[name] = packed.mapInArrow(unpack, spark_schema(wide))
+        else:
+            frames[name] = packed.mapInArrow(on_workers("unpack", number), spark_schema(schema))
+    return frames
 
 
 # ── Spreading ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
-    """How the queries are put together and their events spread."""
+def plan_placements(events: Events, slices: SliceHint, *, reports: bool = False) -> list[Placement]:
+    """How the queries are put together and their events spread. `reports`: as `Share.reports`."""
     parts = plan_shares(
         events.program,
         events.clock,
@@ -90,6 +104,7 @@ def plan_placements(events: Events, slices: SliceHint) -> list[Placement]:
         ),
         # Whoever asks for slices gets them for totals, too.
         spread_totals=slices is None or slices is False,
+        reports=reports,
     )
     for part in parts:
         check_names(events.frame, part.columns, own=[PART_COLUMN])
@@ -146,7 +161,7 @@ def _totals(program: Program, part: SharePlan, plans: Sequence[Plan], partitions
     if stretch is not None and stretch >= INT_MAX:
         stretch = None
     tasks = partitions if stretch is not None else 1
-    return TotalsJob(dump(program), part.share.first_query, stretch, tasks)
+    return TotalsJob(dump(program), part.share.first_query, stretch, tasks, part.share.reports)
 
 
 def _key_counts(events: Events, part: SharePlan, plans: Sequence[Plan]) -> tuple[int, int]:

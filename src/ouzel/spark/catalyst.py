@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, EventField, Intrinsic, Kind, Operation
 from ouzel.bind.model import Type as BoundType
+from ouzel.bind.normal_form import comparisons_of, is_junction
 from ouzel.plan.expressions import walk
 from ouzel.plan.kleene import RunPlan
 from ouzel.plan.model import Plan
@@ -130,17 +131,35 @@ def _roles(plan: Plan, layout: Layout) -> list[tuple[list[Column], list[Column]]
 
 def passes(conjunct: Conjunct, query: BoundQuery, layout: Layout) -> Column | None:
     """Whether an event satisfies a condition on it alone, or may do so; None where only the workers can tell."""
-    alternatives = []
-    for comparison in conjunct.comparisons:
-        writer = _Writer(query, layout)
-        try:
-            alternatives.append(writer.value(comparison))
-        except LeftToWorkers:
-            return None
-        alternatives += writer.doubts
-        alternatives += writer.absences
+    return _balanced(or_, [_passes(condition, query, layout) for condition in conjunct.comparisons])
+
+
+def _passes(condition: Bound, query: BoundQuery, layout: Layout) -> Column | None:
+    if is_junction(condition):
+        operands = [_passes(operand, query, layout) for operand in condition.operands]
+        if condition.operator == "or":
+            return _balanced(or_, operands)
+        # What the others rule out is ruled out, whatever the workers say of the rest.
+        told = [operand for operand in operands if operand is not None]
+        return _balanced(and_, told) if told else None
+    writer = _Writer(query, layout)
+    try:
+        value = writer.value(condition)
+    except LeftToWorkers:
+        return None
     # Unknown is not true, and three-valued OR says so by itself.
-    return reduce(or_, alternatives)
+    return reduce(or_, [value, *writer.doubts, *writer.absences])
+
+
+def _balanced(join: Callable[[Column, Column], Column], columns: Sequence[Column | None]) -> Column | None:
+    """Columns joined as a tree that is as flat as it can be: Spark recurses over it. None where one is None."""
+    left = [column for column in columns if column is not None]
+    if len(left) < len(columns):
+        return None
+    while len(left) > 1:
+        pairs = [join(one, other) for one, other in zip(left[::2], left[1::2], strict=False)]
+        left = pairs + left[len(pairs) * 2 :]
+    return left[0]
 
 
 def _type(layout: Layout) -> Column:
@@ -157,7 +176,7 @@ def _is_one_of(types: Sequence[str], layout: Layout) -> Column:
 
 def _is_simple(conjunct: Conjunct) -> bool:
     """Whether sources take it as it stands: columns of one value each against constants."""
-    for comparison in conjunct.comparisons:
+    for comparison in comparisons_of(*conjunct.comparisons):
         for part in walk(comparison):
             if isinstance(part, Operation) and part.operator not in _SIMPLE_OPERATORS:
                 return False

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from ouzel.errors import InputError
 from ouzel.runtime.program import load
+from ouzel.sealing import SET_TERMS, is_sealed_as
 from ouzel.spark.launch import session
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.shipping import on_workers
@@ -49,7 +50,7 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
         ) from None
     if first is None:
         raise InputError(f"'{checkpoint}' is a checkpoint in which no micro-batch has ended yet")
-    if bytes(first["terms"]).startswith(b"{"):
+    if is_sealed_as(SET_TERMS, bytes(first["terms"])):
         raise InputError(
             f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not told by key; "
             "ouzel.spark.Listener tells what it holds"

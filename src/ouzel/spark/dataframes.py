@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,8 +15,10 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.engine import Queries
 from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
 from ouzel.spark.events import bind_events, watermarked
+from ouzel.spark.jobs import PROBLEM_COLUMN
 from ouzel.spark.shares import plan_shares
 from ouzel.spark.stream import can_spread_totals, check_stream_names, match_stream
+from ouzel.spark.worker import LATE_COLUMN
 
 
 def match(
@@ -32,6 +34,7 @@ def match(
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
+    on_error: str = "fail",
     **options: Any,
 ) -> Any:
     """The matches of a query in a DataFrame, as a DataFrame; streaming where the events are.
@@ -52,24 +55,34 @@ def match(
     has most of the events; "auto" counts the events of keys first, and False never cuts. `memory_limit` is a number of
     bytes for each task: Spark then sorts the events, on disk where it must, and they are read in pieces.
 
+    The error of a query, such as a limit that it passes, fails the whole batch or stream. With `on_error="report"` the
+    query only stops, in the part of the events where the error happened. A row says so: a text column `problem` has the
+    reason, and the columns of matches are null. The other queries run on.
+
     >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours"
     >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
     """
     named = as_queries(query)
     several = not isinstance(query, Query | str)
+    if on_error not in ("fail", "report"):
+        raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
+    reports = on_error == "report"
     bound = bind_events(events, named, time=time, type=type, order=order, time_unit=time_unit, **options)
     if bound.frame.isStreaming:
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        shares = plan_shares(bound.program, bound.clock, spread_totals=can_spread_totals(bound.frame, buckets))
+        shares = plan_shares(
+            bound.program, bound.clock, spread_totals=can_spread_totals(bound.frame, buckets), reports=reports
+        )
         check_stream_names(bound, shares)
         frame, watermark = watermarked(bound, sources, max_delay)
-        taken = {"late", "query"} if several else set(next(iter(shares[0].outputs.values())).names) & {"late"}
-        if late and (clash := sorted(taken & set(named) if several else taken)):
-            raise InputError(
-                f"late=True adds a column 'late', and '{clash[0]}' is the name of something else; rename that"
-            )
+        taken = set(named) if several else set(next(iter(shares[0].outputs.values())).names)
+        beside = ["query"] if several else []
+        if late:
+            _check_own("late=True", LATE_COLUMN, taken, beside)
+        if reports:
+            _check_own("on_error='report'", PROBLEM_COLUMN, taken, beside)
         return match_stream(replace(bound, frame=frame), shares, several, watermark, buckets=buckets, late=late)
     if late:
         raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
@@ -80,10 +93,23 @@ def match(
             "when_passed='drop' is for streams, which count what they drop: ouzel.spark.Listener and ouzel.spark.state "
             "show it; a batch stops where a limit is passed"
         )
-    placements = plan_placements(bound, slices)
+    placements = plan_placements(bound, slices, reports=reports)
+    if reports:
+        for placement in placements:
+            for schema in placement.part.outputs.values():
+                _check_own("on_error='report'", PROBLEM_COLUMN, schema.names)
     if several:
         return match_several(bound, placements, list(named), memory_limit)
     return match_one(bound, placements, memory_limit)
+
+
+def _check_own(option: str, column: str, taken: Collection[str], beside: Sequence[str] = ()) -> None:
+    """Refuse a result whose own columns have names that queries gave to something else."""
+    for name in (column, *beside):
+        if name in taken:
+            raise InputError(
+                f"{option} adds a column '{column}', and '{name}' is the name of something else; rename that"
+            )
 
 
 def matching(query: Queries, **options: Any) -> Callable[[DataFrame], DataFrame]:

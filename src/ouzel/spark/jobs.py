@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ouzel.errors import InputError
+from ouzel.runtime.problems import Problem
 
 NANOSECONDS_PER_MILLISECOND = 1_000_000
+
+# The column that says why a query stopped, and in packed rows the number of query 0's problems.
+PROBLEM_COLUMN = "problem"
+FIRST_PROBLEM = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Share:
     clock: Clock
     # Aggregates over all keys, spread by key: what comes out are changes, which somebody has to add up.
     tells_changes: bool = False
+    # A query that fails stops where it failed, and its problem is a row of the output; otherwise the job fails.
+    reports: bool = False
 
     def events(self, table: pa.Table) -> pa.Table:
         """The columns that the program needs, with the types it was compiled for."""
@@ -64,6 +71,21 @@ class Share:
             if name in answer and answer[name].num_rows:
                 yield number, answer[name]
 
+    def problems(
+        self, stopped: Mapping[str, Problem], place: str, known: Collection[str] = ()
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Why queries stopped at a place, those that are known aside, under numbers that only problems have."""
+        for number, name in enumerate(self.queries, start=self.first_query):
+            if name in stopped and name not in known:
+                yield FIRST_PROBLEM + number, problem_row(stopped[name], place)
+
+
+def problem_row(problem: Problem, place: str) -> pa.Table:
+    """A problem as a row."""
+    when = "" if problem.time is None else f" at time {problem.time}"
+    text = f"{problem.reason} (query '{problem.query}' stopped{when} in {place} and returns no more rows from there)"
+    return pa.table({PROBLEM_COLUMN: [text]})
+
 
 @dataclass(frozen=True, slots=True)
 class TotalsJob:
@@ -74,3 +96,4 @@ class TotalsJob:
     # Time is cut into stretches of so many ticks, which are added up apart; None: no window ever forgets.
     stretch_ticks: int | None
     tasks: int
+    reports: bool = False  # as `Share.reports`

@@ -32,7 +32,7 @@ def _write(table: pa.Table, sink: pa.NativeFile) -> None:
         writer.write_table(table.combine_chunks())
 
 
-def from_payload(payload: bytes) -> pa.Table:
+def from_payload(payload: bytes | memoryview) -> pa.Table:
     """The table that `to_payload` packed; its columns are views of the payload."""
     return pa.ipc.open_stream(pa.py_buffer(payload)).read_all()
 

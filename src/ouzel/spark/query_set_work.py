@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import LimitError, OuzelError, StateError
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.sealing import SET_TERMS, SNAPSHOT, decoding, seal, unseal
 from ouzel.spark.jobs import Share
 from ouzel.spark.packing import PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
 from ouzel.spark.saved import STEPS_BYTES_MIN, Head, Keeper, Movement, Store, catch_up, save, snapshot_of
@@ -135,10 +137,17 @@ def _answers(job: SetJob, part: int, events: pa.Table) -> Iterator[pa.RecordBatc
         newest = held.take(ordered.slice(first, EVENTS_PER_STEP))
         assert newest is not None
         # Events at the newest moment may still come.
-        for table in shaped(held.advance(newest - 1), schema):
+        for table in shaped(_of_all(held, held.advance(newest - 1)), schema):
             yield from table.to_batches()
-    for table in shaped(held.finish(), schema):
+    for table in shaped(_of_all(held, held.finish()), schema):
         yield from table.to_batches()
+
+
+def _of_all(held: QuerySet, answers: dict[Any, pa.Table]) -> dict[Any, pa.Table]:
+    """The answers, if no query has stopped: a job fails rather than leave rows out."""
+    for problem in held.problems():
+        raise problem.raised()
+    return answers
 
 
 # ── Packing for streams ────────────────────────────────────────────────────────────────────────────
@@ -216,7 +225,7 @@ class SetSession:
         self.problems: list[tuple[Any, str]] = []
 
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
-        return self.held.advance(watermark)
+        return _of_all(self.held, self.held.advance(watermark))
 
     def push(self, table: pa.Table) -> None:
         if table.schema.metadata != CHANGES_METADATA:
@@ -281,7 +290,9 @@ class SetSession:
         from ouzel.runtime.queryset import QuerySet
 
         reader = Reader(blob)
-        return cls(job, QuerySet.restore(reader.bytes(reader.head["set"])), dict(map(tuple, reader.head["marks"])))
+        with decoding(SNAPSHOT):
+            marks = dict(map(tuple, reader.head["marks"]))
+            return cls(job, QuerySet.restore(reader.bytes(reader.head["set"])), marks)
 
 
 def check_columns(query: Any, own: pa.Schema, answers: pa.Schema, *, narrowed: bool) -> None:
@@ -336,7 +347,7 @@ def step_set(job: SetJob, name: int, store: Store, watermark_ms: int, payloads: 
     old_timer_ms, head.timer_ms = head.timer_ms, None if deadline is None else clock.timer_ms(deadline)
     schema = job.answer_schema
     tables = [*shaped(answer, schema), *_told(job, part, session, schema)]
-    whole = pa.concat_tables(tables) if tables else schema.empty_table()
+    whole = pa.concat_tables(tables) if tables else empty_table(schema)
     head.matches[QUERY] = head.matches.get(QUERY, 0) + sum(table.num_rows for table in answer.values())
     save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min)
     store.put("head", head.dump())
@@ -374,12 +385,18 @@ def _head(job: SetJob, name: int, store: Store) -> Head:
     if blob is not None:
         head = Head.load(blob)
         if head.terms != job.digest:
-            raise StateError(_disagreement(json.loads(store.get("terms") or b"{}"), json.loads(job.terms)))
+            raise StateError(_disagreement(_terms(store), json.loads(job.terms)))
         return head
     head = Head(terms=job.digest, chain=[sha256(f"{job.digest} {name}".encode()).hexdigest()[:32]])
-    store.put("terms", job.terms.encode())
+    store.put("terms", seal(SET_TERMS, job.terms.encode()))
     store.put("head", head.dump())
     return head
+
+
+def _terms(store: Store) -> dict[str, Any]:
+    body = unseal(SET_TERMS, store.get("terms") or b"")
+    with decoding(SET_TERMS):
+        return dict(json.loads(bytes(body)))
 
 
 def _disagreement(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -399,8 +416,8 @@ def _disagreement(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def _session(job: SetJob, part: int, head: Head, store: Store) -> SetSession:
     kept = _keeper.take(head.terms, job.names[part])
     if kept is not None and kept[0] in head.chain:
-        digest, session = kept
-        catch_up(session, head, store, head.first + head.chain.index(digest))
+        mark, session = kept
+        catch_up(session, head, store, head.first + head.chain.index(mark))
         return session
     blob = snapshot_of(head, store)
     session = SetSession(job, job.fresh(part)) if blob is None else SetSession.restore(job, blob)

@@ -2,8 +2,9 @@
 
 A step is the watermark and the payloads that came with it. A session that takes the same steps comes to the same state,
 so only what came in has to be written with each micro-batch; a snapshot is written when the steps have grown as large
-as the last one, which costs as much again on average. Steps form a chain of digests, by which a worker that has kept
-the session of an earlier step knows that it can go on from there instead of from the snapshot.
+as the last one, which costs as much again on average. Each step is sealed together with the mark of the step before,
+and the marks form a chain: by it a worker that has kept the session of an earlier step knows that it can go on from
+there instead of from the snapshot, and a piece that is not the one that was written is refused.
 """
 
 from __future__ import annotations
@@ -12,19 +13,15 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ouzel.errors import StateError
-from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import Session
+from ouzel.sealing import HEAD, STEP, decoding, mark_of, seal, unseal
 from ouzel.spark.packing import from_payload
-
-HEAD_MAGIC, STEP_MAGIC = b"OUZELBKT", b"OUZELSTP"
-HEAD_VERSION = STEP_VERSION = 1
 
 Held = TypeVar("Held", bound="Stepped")
 
@@ -89,30 +86,29 @@ class Movement:
         can judge which of them are late."""
         answer = {} if self.watermark is None else session.advance(self.watermark)
         for payload in self.payloads:
-            session.push(from_payload(payload))
+            with decoding(STEP):
+                table = from_payload(payload)
+            session.push(table)
         return answer
 
-    def digest(self, before: str) -> str:
-        """The chain of steps up to this one."""
-        chain = blake2b(f"{before} {self.watermark}".encode(), digest_size=16)
-        for payload in self.payloads:
-            chain.update(payload)
-        return chain.hexdigest()
-
-    def dump(self) -> bytes:
-        text = json.dumps({"watermark": self.watermark, "payloads": list(map(len, self.payloads))}).encode("utf-8")
-        return seal(STEP_MAGIC, STEP_VERSION, [len(text).to_bytes(4, "little"), text, *self.payloads])
+    def dump(self, before: str) -> bytes:
+        """The step as bytes, whose mark continues the chain of `before`."""
+        head = {"before": before, "watermark": self.watermark, "payloads": list(map(len, self.payloads))}
+        text = json.dumps(head).encode("utf-8")
+        return seal(STEP, len(text).to_bytes(4, "little"), text, *self.payloads)
 
     @classmethod
     def load(cls, blob: bytes) -> Movement:
-        body = unseal(STEP_MAGIC, STEP_VERSION, blob, "step of a stream")
-        at = 4 + int.from_bytes(body[:4], "little")
-        head = json.loads(bytes(body[4:at]))
-        payloads = []
-        for length in head["payloads"]:
-            payloads.append(bytes(body[at : at + length]))
-            at += length
-        return cls(head["watermark"], payloads)
+        """What `dump` wrote; StateError where it is damaged or from another version."""
+        body = unseal(STEP, blob)
+        with decoding(STEP):
+            at = 4 + int.from_bytes(body[:4], "little")
+            head = json.loads(bytes(body[4:at]))
+            payloads = []
+            for length in head["payloads"]:
+                payloads.append(bytes(body[at : at + length]))
+                at += length
+            return cls(head["watermark"], payloads)
 
 
 @dataclass(slots=True)
@@ -120,14 +116,16 @@ class Head:
     """What is read first of a bucket, and written with every step."""
 
     terms: str  # the digest of the terms that the state was written for
-    chain: list[str]  # digests of steps first … first + len(chain) - 1; the last is where the bucket stands
+    chain: list[str]  # marks of steps first … first + len(chain) - 1; the last is where the bucket stands
     first: int = 0
     snapshot_at: int = 0  # the step whose snapshot is stored; 0: none, the session was fresh
+    snapshot_mark: str = ""
     snapshot_pieces: int = 0
     snapshot_bytes: int = 0
     steps_bytes: int = 0  # of the steps after the snapshot
     timer_ms: int | None = None
     matches: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)  # queries that have stopped here, which has been reported
 
     @property
     def step(self) -> int:
@@ -140,21 +138,24 @@ class Head:
         return self.snapshot_bytes + self.steps_bytes
 
     def dump(self) -> bytes:
-        return seal(HEAD_MAGIC, HEAD_VERSION, json.dumps(asdict(self)).encode("utf-8"))
+        return seal(HEAD, json.dumps(asdict(self)).encode("utf-8"))
 
     @classmethod
     def load(cls, blob: bytes) -> Head:
-        stored: dict[str, Any] = json.loads(bytes(unseal(HEAD_MAGIC, HEAD_VERSION, blob, "state of a stream")))
-        return cls(**stored)
+        """What `dump` wrote; StateError where it is damaged or from another version."""
+        body = unseal(HEAD, blob)
+        with decoding(HEAD):
+            return cls(**json.loads(bytes(body)))
 
 
 # ── Restoring ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore(head: Head, store: Store, program: Program, *, keep_late: bool = False) -> Session:
+def restore(head: Head, store: Store, program: Program, *, keep_late: bool = False, isolates: bool = False) -> Session:
     """The session where the bucket stands, from its snapshot and the steps since."""
     blob = snapshot_of(head, store)
     session = Session(program, keep_late=keep_late) if blob is None else Session.restore(blob, program)
+    session.isolates = isolates
     catch_up(session, head, store, head.snapshot_at)
     return session
 
@@ -164,54 +165,76 @@ def snapshot_of(head: Head, store: Store) -> bytes | None:
     if not head.snapshot_pieces:
         return None
     pieces = [_piece(store, -1 - number) for number in range(head.snapshot_pieces)]
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return _as_written(pieces[0] if len(pieces) == 1 else b"".join(pieces), head.snapshot_mark)
 
 
 def catch_up(session: Stepped, head: Head, store: Store, step: int) -> None:
     """Take the steps after `step` again."""
     for number in range(step + 1, head.step + 1):
-        Movement.load(_piece(store, number)).apply(session)
+        Movement.load(_as_written(_piece(store, number), head.chain[number - head.first])).apply(session)
         session.take_late()
 
 
 def _piece(store: Store, number: int) -> bytes:
     piece = store.get_piece(number)
     if piece is None:
-        raise StateError("a part of the state of this stream is missing; its checkpoint is damaged")
+        raise StateError(f"a part of the state of this stream is missing: its checkpoint is damaged; {HEAD.remedy}")
     return piece
+
+
+def _as_written(sealed: bytes, mark: str) -> bytes:
+    """Refuse a piece that another step or another bucket has written. Whether it is damaged its own seal says."""
+    if mark_of(sealed) != mark:
+        raise StateError(
+            f"a part of the state of this stream is not the one that belongs to it: its checkpoint is damaged; "
+            f"{HEAD.remedy}"
+        )
+    return sealed
 
 
 # ── Saving ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def save(
-    head: Head, store: Store, movement: Movement, session: Stepped, *, steps_bytes_min: int = STEPS_BYTES_MIN
+    head: Head,
+    store: Store,
+    movement: Movement,
+    session: Stepped,
+    *,
+    steps_bytes_min: int = STEPS_BYTES_MIN,
+    anew: bool = False,
 ) -> None:
-    """Store a step that the session has just taken, or a snapshot where that is as cheap; `head` moves on."""
-    head.chain.append(movement.digest(head.chain[-1]))
+    """Store a step that the session has just taken, or a snapshot where that is as cheap; `head` moves on.
+
+    `anew`: the step must never be taken again, so a snapshot is stored and no step.
+    """
+    step = movement.dump(head.chain[-1])
+    head.chain.append(mark_of(step))
     step_bytes = movement.size
-    few = head.step - head.snapshot_at < STEPS_MAX and step_bytes <= PIECE_BYTES_MAX
+    can_be_stored = step_bytes <= PIECE_BYTES_MAX and not anew
+    few = head.step - head.snapshot_at < STEPS_MAX and can_be_stored
     if few and head.steps_bytes + step_bytes <= max(head.snapshot_bytes, steps_bytes_min):
-        store.put_piece(head.step, movement.dump())
+        store.put_piece(head.step, step)
         head.steps_bytes += step_bytes
         return
     for number in range(head.first + 1, head.step):
         # All of them: a step that is itself not stored breaks the way of whoever is behind.
-        if number <= head.step - STEPS_KEPT or step_bytes > PIECE_BYTES_MAX:
+        if number <= head.step - STEPS_KEPT or not can_be_stored:
             store.remove_piece(number)
-    if step_bytes <= PIECE_BYTES_MAX:
-        store.put_piece(head.step, movement.dump())
+    if can_be_stored:
+        store.put_piece(head.step, step)
         kept = max(head.first, head.step - STEPS_KEPT)
     else:
         kept = head.step
     head.chain, head.first = head.chain[kept - head.first :], kept
-    pieces = list(_pieces(session.snapshot(with_program=False)))
+    snapshot = session.snapshot(with_program=False)
+    pieces = list(_pieces(snapshot))
     for number in range(len(pieces), head.snapshot_pieces):
         store.remove_piece(-1 - number)
     for number, piece in enumerate(pieces):
         store.put_piece(-1 - number, piece)
-    head.snapshot_at, head.snapshot_pieces = head.step, len(pieces)
-    head.snapshot_bytes, head.steps_bytes = sum(map(len, pieces)), 0
+    head.snapshot_at, head.snapshot_mark, head.snapshot_pieces = head.step, mark_of(snapshot), len(pieces)
+    head.snapshot_bytes, head.steps_bytes = len(snapshot), 0
 
 
 def _pieces(blob: bytes) -> Iterator[bytes]:
@@ -224,7 +247,7 @@ def _pieces(blob: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Generic[Held]):
-    digest: str
+    mark: str
     session: Held
     bytes: int
 
@@ -232,8 +255,8 @@ class _Kept(Generic[Held]):
 class Keeper(Generic[Held]):
     """Sessions of a worker between its steps, the least recently used given up first.
 
-    Whether one may be used is told by its digest alone, so it does not matter which worker gets which bucket, nor
-    whether a step is tried twice.
+    The mark of its last step alone decides whether one may be used, so it does not matter which worker gets which
+    bucket, nor whether a step is tried twice.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -241,9 +264,9 @@ class Keeper(Generic[Held]):
         self._kept: OrderedDict[tuple[str, int], _Kept[Held]] = OrderedDict()
 
     def take(self, terms: str, name: int) -> tuple[str, Held] | None:
-        """A session and the digest of its last step. It is not kept any longer: a step that fails may spoil it."""
+        """A session and the mark of its last step. It is not kept any longer: a step that fails may spoil it."""
         kept = self._kept.pop((terms, name), None)
-        return None if kept is None else (kept.digest, kept.session)
+        return None if kept is None else (kept.mark, kept.session)
 
     def keep(self, head: Head, name: int, session: Held) -> None:
         """Keep a session that stands where the head says."""

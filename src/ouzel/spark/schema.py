@@ -5,10 +5,16 @@ Written out here because Spark's own converters are not part of its public inter
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ouzel.errors import InputError
+from ouzel.spark.jobs import PROBLEM_COLUMN
+
+# Why a query stopped, null in rows of matches.
+PROBLEM = pa.field(PROBLEM_COLUMN, pa.string())
 
 # Both ways alike. Timestamps, decimals and nested types have parameters and are handled one by one.
 _SIMPLE: tuple[tuple[type[spark.DataType], pa.DataType], ...] = (
@@ -101,6 +107,11 @@ def _arrow_field(field: spark.StructField, path: str) -> pa.Field:
 
 def _spark_field(field: pa.Field) -> spark.StructField:
     return spark.StructField(field.name, spark_type(field.type), field.nullable)
+
+
+def beside_others(schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Schema:
+    """The columns of matches where some rows are no matches and have null in them."""
+    return pa.schema([*(field.with_nullable(True) for field in schema), *others])
 
 
 def quoted(name: str) -> str:

@@ -160,10 +160,11 @@ def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> I
             # Where there are fewer, the range has no more, and a match may reach into the one after it.
             if following >= ranges.reach:
                 break
-        session = Session.open(share.program)
+        session = Session.open(share.program, isolates=share.reports)
         session.push(pa.concat_tables(pieces), keep_whole=True)
         for number, table in share.numbered(session.finish()):
             start, end = (as_ticks(table[name]) for name in ("start", "end"))
             crossing = table.filter(pa.array((start <= last) & (end > last)))
             if crossing.num_rows:
                 yield number, crossing
+        yield from share.problems(session.problems, "the events around one seam")

@@ -39,15 +39,17 @@ def plan_shares(
     apart: Callable[[Plan], Hashable] = lambda plan: None,
     *,
     spread_totals: bool = False,
+    reports: bool = False,
 ) -> list[SharePlan]:
     """Split a program so that each part can be spread by its own key.
 
     Queries for which `apart` gives different values are never put together. With `spread_totals` aggregates over all
-    keys are spread by key, too, and somebody has to add up what the parts tell.
+    keys are spread by key, too, and somebody has to add up what the parts tell. With `reports` a query that fails is
+    reported, and the others run on.
     """
     if program.algebra:
         # What one expression finds another reads, wherever in the stream that was.
-        return [_share(program, clock, keys=(), types=None)]
+        return [_share(program, clock, keys=(), types=None, reports=reports)]
     plans = program.plans()
     groups: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
     for family in families(program.queries):
@@ -73,7 +75,7 @@ def plan_shares(
         primary = [query for query in queries if not is_composed(query)]
         types = None if mixed else _types(primary)
         made = replace(part, partial=True) if has_totals else part
-        share = _share(made, clock, keys=keys, types=types, first_query=first_query)
+        share = _share(made, clock, keys=keys, types=types, first_query=first_query, reports=reports)
         own_plans = None if mixed else tuple(plans[query.name] for query in primary)
         if has_totals:
             telling = replace(share.share, tells_changes=True)
@@ -90,6 +92,7 @@ def _share(
     keys: tuple[KeyPath, ...],
     types: frozenset[str] | None,
     first_query: int = 0,
+    reports: bool = False,
 ) -> SharePlan:
     layout = program.layout
     outputs = dict(describe(program).output_schemas)
@@ -101,6 +104,7 @@ def _share(
             queries=tuple(outputs),
             first_query=first_query,
             clock=clock,
+            reports=reports,
         ),
         keys=keys,
         columns=tuple(layout.schema.names),

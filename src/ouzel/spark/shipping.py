@@ -114,9 +114,14 @@ def adding_processor(job: StreamJob) -> StatefulProcessor:
                 yield from (Row(query=row[1], payload=row[2], report=row[3]) for row in rows)
                 return
             with worker.message_alone():
-                added = worker.add_up(added_up[number], number, self._store, (bytes(row[2]) for row in rows))
+                told = [(row[1], bytes(row[2])) for row in rows]
+                changes = [payload for of, payload in told if of == number]
+                problems = [payload for of, payload in told if of != number]
+                added = worker.add_up(added_up[number], number, self._store, changes, problems)
             for payload in added.answers:
                 yield Row(query=number, payload=payload, report=None)
+            for payload in added.problems:
+                yield Row(query=worker.FIRST_PROBLEM + number, payload=payload, report=None)
             yield Row(query=None, payload=None, report=added.report)
 
         def close(self) -> None:

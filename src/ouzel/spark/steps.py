@@ -15,7 +15,7 @@ from ouzel.errors import StateError
 from ouzel.runtime.program import Program, load
 from ouzel.runtime.session import Session
 from ouzel.spark.jobs import Share, TotalsJob
-from ouzel.spark.packing import payloads_of
+from ouzel.spark.packing import payloads_of, to_payload
 from ouzel.spark.saved import STEPS_BYTES_MIN, Head, Keeper, Movement, Store, catch_up, restore, save
 from ouzel.spark.terms import disagreement
 from ouzel.spark.totals import of_part
@@ -87,6 +87,9 @@ def step_bucket(job: StreamJob, name: int, store: Store, watermark_ms: int, payl
         return Step()
     share = job.share_of(name)
     session = _session(job, share, name, head, store)
+    for problem in session.problems.values():
+        if not share.reports:
+            raise problem.raised()
     # Spark's watermark is 0 until it has seen an event.
     tick = share.clock.watermark_tick(watermark_ms) if watermark_ms > 0 else None
     movement = Movement(tick, list(payloads))
@@ -98,8 +101,11 @@ def step_bucket(job: StreamJob, name: int, store: Store, watermark_ms: int, payl
     else:
         for query, table in answer.items():
             head.matches[query] = head.matches.get(query, 0) + table.num_rows
-    answers = [*_matches(share, answer), *_late(share, session)]
-    save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min)
+    answers = [*_matches(share, answer), *_late(share, session), *_problems(share, session, name, head)]
+    # The same steps with other limits would not stop the query.
+    stops = len(session.problems) > len(head.problems)
+    head.problems = list(session.problems)
+    save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min, anew=stops)
     store.put("head", head.dump())
     _keeper.keep(head, name, session)
     return Step(old_timer_ms, head.timer_ms, tuple(answers), json.dumps(report(name, head, session)))
@@ -127,10 +133,11 @@ def _head(job: StreamJob, name: int, store: Store) -> Head:
 def _session(job: StreamJob, share: Share, name: int, head: Head, store: Store) -> Session:
     kept = _keeper.take(head.terms, name)
     if kept is not None and kept[0] in head.chain:
-        digest, session = kept
-        catch_up(session, head, store, head.first + head.chain.index(digest))
+        mark, session = kept
+        session.isolates = share.reports
+        catch_up(session, head, store, head.first + head.chain.index(mark))
         return session
-    return restore(head, store, _program(share.program), keep_late=job.late)
+    return restore(head, store, _program(share.program), keep_late=job.late, isolates=share.reports)
 
 
 @lru_cache(maxsize=16)
@@ -153,6 +160,11 @@ def _late(share: Share, session: Session) -> Iterator[tuple[int, bytes]]:
     for number, query in enumerate(share.queries, start=share.first_query):
         for payload in payloads_of(session.concerned(late, query)):
             yield ~number, payload
+
+
+def _problems(share: Share, session: Session, name: int, head: Head) -> Iterator[tuple[int, bytes]]:
+    for number, row in share.problems(session.problems, f"bucket {name}", known=head.problems):
+        yield number, to_payload(row)
 
 
 def report(name: int, head: Head, session: Session) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from ouzel.runtime.program import dump
 from ouzel.spark.buckets import DIVISIBLE, bucket_names
 from ouzel.spark.catalyst import wanted
 from ouzel.spark.events import WATERMARK_COLUMN, Events, Watermark, check_names, key_column
-from ouzel.spark.jobs import TotalsJob
+from ouzel.spark.jobs import FIRST_PROBLEM, TotalsJob
 from ouzel.spark.keys import KeyPath
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
-from ouzel.spark.schema import quoted, spark_schema
+from ouzel.spark.schema import PROBLEM, beside_others, quoted, spark_schema
 from ouzel.spark.shares import SharePlan
 from ouzel.spark.shipping import adding_processor, bucket_processor, in_arrow, on_workers
 from ouzel.spark.steps import StreamJob
@@ -56,7 +56,9 @@ def match_stream(
         terms=Terms(per_share, watermark.delays_ms, tuple(part.share.program for part in shares)).dump(),
         late=late,
         totals=tuple(
-            TotalsJob(dump(part.totals), part.share.first_query, None, 1) for part in shares if part.totals is not None
+            TotalsJob(dump(part.totals), part.share.first_query, None, 1, part.share.reports)
+            for part in shares
+            if part.totals is not None
         ),
     )
     columns = _columns(shares)
@@ -84,13 +86,14 @@ def match_stream(
     observed = stepped.observe(f"{OBSERVED} {job.digest[:8]}", reports.alias("reports"))
     payloads = observed.select(PACKED_NUMBER, PACKED_PAYLOAD)
     outputs = {name: schema for part in shares for name, schema in part.outputs.items()}
-    late_fields = [pa.field(LATE_COLUMN, _late_type(events, columns))] if late else []
+    others = [pa.field(LATE_COLUMN, _late_type(events, columns))] if late else []
+    others += [PROBLEM] if any(part.share.reports for part in shares) else []
     if several:
         structs = [pa.field(name, pa.struct(list(schema))) for name, schema in outputs.items()]
-        return _unpacked(payloads, "unpack_all", [pa.field("query", pa.string()), *structs, *late_fields])
+        return _unpacked(payloads, pa.schema([pa.field("query", pa.string()), *structs, *others]), "unpack_all")
     (schema,) = outputs.values()
-    if late:
-        return _unpacked(payloads, "unpack_with_late", [*(field.with_nullable(True) for field in schema), *late_fields])
+    if others:
+        return _unpacked(payloads, beside_others(schema, others), "unpack_beside", 0)
     return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
 
 
@@ -135,16 +138,18 @@ def _added_up(stepped: DataFrame, job: StreamJob) -> DataFrame:
     """Totals over all keys, out of what the buckets of this micro-batch tell; all other rows as they are."""
     # What is passed on stays spread as it is: these keys hold no state.
     number, elsewhere = F.col(PACKED_NUMBER), -1 - F.spark_partition_id()
-    adder = F.when(number.isin(*job.added_up), number).otherwise(elsewhere).alias(ADDER)
+    problem_of = number - FIRST_PROBLEM
+    adder = F.when(number.isin(*job.added_up), number).when(problem_of.isin(*job.added_up), problem_of)
+    adder = adder.otherwise(elsewhere).alias(ADDER)
     placed = stepped.select(adder, *stepped.columns)
     return placed.groupBy(ADDER).transformWithState(
         statefulProcessor=adding_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="none"
     )
 
 
-def _unpacked(payloads: DataFrame, function: str, fields: Sequence[pa.Field]) -> DataFrame:
-    schema = pa.schema(fields)
-    return payloads.mapInArrow(on_workers(function, schema.serialize().to_pybytes()), spark_schema(schema))
+def _unpacked(payloads: DataFrame, schema: pa.Schema, function: str, *arguments: int) -> DataFrame:
+    unpack = on_workers(function, *arguments, schema.serialize().to_pybytes())
+    return payloads.mapInArrow(unpack, spark_schema(schema))
 
 
 def _late_type(events: Events, columns: Iterable[str]) -> pa.StructType:

@@ -18,11 +18,8 @@ import pyarrow as pa
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import encode
 from ouzel.bind.model import BoundQuery, Catalog, TimeWindow
-from ouzel.runtime.framing import seal, unseal
 from ouzel.runtime.program import Program, load
-
-MAGIC = b"OUZELTRM"
-VERSION = 1
+from ouzel.sealing import TERMS, decoding, seal, unseal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +37,21 @@ class Terms:
         head = {"buckets": self.buckets, "delays_ms": self.delays_ms, "programs": list(map(len, self.programs))}
         text = json.dumps(head).encode("utf-8")
         body = b"".join([len(text).to_bytes(4, "little"), text, *self.programs])
-        return seal(MAGIC, VERSION, zlib.compress(body))
+        return seal(TERMS, zlib.compress(body))
 
     @classmethod
     def load(cls, blob: bytes) -> Terms:
-        """What `dump` wrote; StateError where it is damaged or from a newer version."""
-        body = zlib.decompress(unseal(MAGIC, VERSION, blob, "checkpoint"))
-        at = 4 + int.from_bytes(body[:4], "little")
-        head = json.loads(body[4:at])
-        programs = []
-        for length in head["programs"]:
-            programs.append(body[at : at + length])
-            at += length
-        return cls(head["buckets"], tuple(head["delays_ms"]), tuple(programs))
+        """What `dump` wrote; StateError where it is damaged or from another version."""
+        packed = unseal(TERMS, blob)
+        with decoding(TERMS):
+            body = zlib.decompress(packed)
+            at = 4 + int.from_bytes(body[:4], "little")
+            head = json.loads(body[4:at])
+            programs = []
+            for length in head["programs"]:
+                programs.append(body[at : at + length])
+                at += length
+            return cls(head["buckets"], tuple(head["delays_ms"]), tuple(programs))
 
 
 def disagreement(stored: bytes, current: bytes) -> str | None:

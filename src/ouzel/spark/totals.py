@@ -21,10 +21,11 @@ from ouzel.runtime.aggregate_changes import (
     totals_of,
     with_carried,
 )
+from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
 from ouzel.runtime.transform import output_schema
-from ouzel.spark.jobs import TotalsJob
-from ouzel.spark.packing import from_payload, payloads_of, split_by
+from ouzel.spark.jobs import FIRST_PROBLEM, TotalsJob, problem_row
+from ouzel.spark.packing import from_payload, payloads_of, split_by, to_payload
 
 CHANGES_TASK = "task"
 CHANGES = f"query INT, {CHANGES_TASK} INT, payload BINARY"
@@ -35,6 +36,11 @@ def packed_changes(totals: TotalsJob, part: int, told: Iterable[tuple[int, pa.Ta
     # The changes of the newest stretch: what it carries on is known when it is over.
     pending: dict[int, pa.Table] = {}
     for number, changes in told:
+        if number >= FIRST_PROBLEM:
+            # A part of the total is missing, so no task may give it; the first one reports why.
+            for task in range(totals.tasks):
+                yield _dealt(number, task, to_payload(changes if task == 0 else changes.slice(0, 0)))
+            continue
         placed = in_stretches(changes, totals.stretch_ticks)
         if number in pending:
             placed = joined([pending[number], placed])
@@ -54,8 +60,12 @@ def _dealt_out(totals: TotalsJob, number: int, part: int, changes: pa.Table) -> 
     whole = of_part(changes, part)
     for chosen, rows in split_by(whole.append_column(CHANGES_TASK, pa.array(task)), CHANGES_TASK):
         for payload in payloads_of(rows):
-            columns = [pa.array([number], pa.int32()), pa.array([chosen], pa.int32()), pa.array([payload], pa.binary())]
-            yield pa.record_batch(columns, names=["query", CHANGES_TASK, "payload"])
+            yield _dealt(number, chosen, payload)
+
+
+def _dealt(number: int, task: int, payload: bytes) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([task], pa.int32()), pa.array([payload], pa.binary())]
+    return pa.record_batch(columns, names=["query", CHANGES_TASK, "payload"])
 
 
 def of_part(changes: pa.Table, part: int) -> pa.Table:
@@ -70,8 +80,20 @@ def added_up(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[t
         for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
             told.setdefault(number, []).append(from_payload(payload.as_buffer()))
     for number, changes in told.items():
+        if number >= FIRST_PROBLEM:
+            yield number, pa.concat_tables(changes)
+            continue
+        if FIRST_PROBLEM + number in told:
+            continue
         plan, shown = plan_of(totals, number)
-        answer = totals_of(plan, shown, changes)
+        try:
+            answer = totals_of(plan, shown, changes)
+        except Exception as error:
+            if not totals.reports:
+                raise
+            row = problem_row(Problem.of(plan.query.name, None, error), "one part of time")
+            yield FIRST_PROBLEM + number, row
+            continue
         if answer.num_rows:
             yield number, answer
 

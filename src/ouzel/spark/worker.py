@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from ouzel.errors import LimitError, OuzelError
 from ouzel.runtime.layout import ticks_of
+from ouzel.runtime.problems import Problem
 from ouzel.runtime.session import Session
 from ouzel.spark import steps
-from ouzel.spark.jobs import Share, TotalsJob
+from ouzel.spark.jobs import FIRST_PROBLEM, PROBLEM_COLUMN, Share, TotalsJob
 
 # Spark's functions find these here by name.
 from ouzel.spark.listing_rows import expand_rows as expand_rows
@@ -109,16 +110,19 @@ def answers(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> I
     found = (
         _answers_of_whole(share, job, batches) if job.memory_limit is None else _answers_in_order(share, job, batches)
     )
-    for part, answer in found:
+    for part, answer, problems in found:
         for number, table in share.numbered(answer):
             owned = table if job.slices is None else job.slices.owned(table, part)
             if owned.num_rows:
                 yield number, owned
+        yield from share.problems(problems, "one part of the events")
 
 
-def _answers_of_whole(
-    share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+# Of a part: its number, rows by query, and at its end the queries that stopped.
+_Found = tuple[int, dict[str, pa.Table], dict[str, Problem]]
+
+
+def _answers_of_whole(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
     pieces = []
     held_bytes = 0
     for batch in batches:
@@ -133,14 +137,12 @@ def _answers_of_whole(
     if not pieces:
         return
     for part, events in _parts(share, job, pa.Table.from_batches(pieces)):
-        session = Session.open(share.program)
+        session = Session.open(share.program, isolates=share.reports)
         session.push(events, keep_whole=True)
-        yield part, session.finish()
+        yield part, session.finish(), session.problems
 
 
-def _answers_in_order(
-    share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+def _answers_in_order(share: Share, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
     """Events come part by part, each in order of time; what no later one can change is let go at once."""
     assert job.memory_limit is not None
     session: Session | None = None
@@ -149,15 +151,15 @@ def _answers_in_order(
     for table in gather(batches, bytes_max=max(1, job.memory_limit // 4)):
         for part, events in _parts(share, job, table):
             if session is not None and part != current:
-                yield current, session.finish()
+                yield current, session.finish(), session.problems
                 session = None
             if session is None:
-                session, current = Session.open(share.program), part
+                session, current = Session.open(share.program, isolates=share.reports), part
             session.push(events)
             # Events at the newest moment may still come.
-            yield part, session.advance(int(ticks_of(events, session.program.layout).max()) - 1)
+            yield part, session.advance(int(ticks_of(events, session.program.layout).max()) - 1), {}
     if session is not None:
-        yield current, session.finish()
+        yield current, session.finish(), session.problems
 
 
 def _parts(share: Share, job: BatchJob, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -255,32 +257,51 @@ def unpack(number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
             yield rows
 
 
-def unpack_with_late(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The matches of the only query and, in a last column, the events that came too late for it."""
+def unpack_beside(number: int, schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The matches of query `number` and, in last columns, the events that came too late for it and its problems."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
-    for number, rows in _unpacked(batches):
-        late = target.field(LATE_COLUMN)
-        if number < 0:
-            columns = [pa.nulls(rows.num_rows, field.type) for field in target]
-            columns[-1] = _as_struct(rows, late.type)
+    for found, rows in _unpacked(batches):
+        query, column = _query_and_column(found)
+        if query != number:
+            continue
+        if column is None:
+            own = dict(zip(rows.schema.names, rows.columns, strict=True))
         else:
-            columns = [*rows.columns, pa.nulls(rows.num_rows, late.type)]
-        yield pa.record_batch(columns, schema=target)
+            own = {column: _as_type(rows, target.field(column).type)}
+        yield _only(own, rows.num_rows, target)
 
 
 def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of all queries: a column with the query's name, and for each query a struct, null in others' rows.
 
-    Late events, where they were asked for, are in a last column of their own, in rows of the query they were late for.
+    Late events and problems, where they were asked for, are in last columns of their own, in rows of their query.
     """
     target = pa.ipc.read_schema(pa.py_buffer(schema))
-    names = target.names[1:]
-    for number, rows in _unpacked(batches):
-        count = rows.num_rows
-        query, column = (number, number) if number >= 0 else (~number, len(names) - 1)
-        columns = [pa.nulls(count, target.field(name).type) for name in names]
-        columns[column] = _as_struct(rows, target.field(names[column]).type)
-        yield pa.record_batch([pa.array([names[query]] * count, pa.string()), *columns], schema=target)
+    for found, rows in _unpacked(batches):
+        query, column = _query_and_column(found)
+        name = target.names[1 + query]
+        column = column or name
+        own = {column: _as_type(rows, target.field(column).type)}
+        yield _only({target.names[0]: pa.repeat(name, rows.num_rows)} | own, rows.num_rows, target)
+
+
+def _query_and_column(number: int) -> tuple[int, str | None]:
+    """The query that packed rows belong to, and the column that they are for; None: they are matches."""
+    if number < 0:
+        return ~number, LATE_COLUMN
+    if number >= FIRST_PROBLEM:
+        return number - FIRST_PROBLEM, PROBLEM_COLUMN
+    return number, None
+
+
+def _only(columns: Mapping[str, pa.Array], count: int, target: pa.Schema) -> pa.RecordBatch:
+    """Rows that are null in all other columns."""
+    made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in target]
+    return pa.record_batch(made, schema=target)
+
+
+def _as_type(rows: pa.RecordBatch, target: pa.DataType) -> pa.Array:
+    return _as_struct(rows, target) if pa.types.is_struct(target) else rows.column(0)
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

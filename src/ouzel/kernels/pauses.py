@@ -1,0 +1,75 @@
+"""Where work may be interrupted: between two calls of a kernel, each of which reads a piece of the events.
+
+Kernels do not see Ctrl-C. Pieces are cut by the time that the last one took, so that `pause` is called many times a
+second, however much work one event is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+
+_EVENTS_FIRST = 1024
+_SHORT_SECONDS = 0.01
+_LONG_SECONDS = 0.04
+
+
+class _Thread(threading.local):
+    on_pause: Callable[[], None] | None = None
+
+
+_thread = _Thread()
+
+
+def call_on_pause(on_pause: Callable[[], None] | None) -> None:
+    """What `pause` does in this thread."""
+    _thread.on_pause = on_pause
+
+
+def pause() -> None:
+    """Work may be interrupted here: all state is as the next call of a kernel needs it."""
+    on_pause = _thread.on_pause
+    if on_pause is not None:
+        on_pause()
+
+
+class Pieces:
+    """Cuts the events before a slot into pieces, each of which a kernel reads in a few hundredths of a second.
+
+    `times`: of events in order of time, for kernels that must read simultaneous events at once.
+
+    >>> pieces = Pieces(5000)
+    >>> pieces.end(0), pieces.end(4500)
+    (1024, 5000)
+    """
+
+    def __init__(self, last: int, times: np.ndarray | None = None) -> None:
+        self._last = last
+        self._times = times
+        self._size = _EVENTS_FIRST
+        self._began: float | None = None
+
+    def end(self, position: int) -> int:
+        """Where the piece that begins at a position ends."""
+        if self._began is None:
+            if self._last - position <= self._size:
+                return self._last
+            self._began = perf_counter()
+            return self._cut(position)
+        pause()
+        now = perf_counter()
+        seconds, self._began = now - self._began, now
+        if seconds < _SHORT_SECONDS:
+            self._size *= 2
+        elif seconds > _LONG_SECONDS:
+            self._size = max(1, self._size // 2)
+        return self._cut(position)
+
+    def _cut(self, position: int) -> int:
+        end = min(self._last, position + self._size)
+        if self._times is None:
+            return end
+        return position + int(np.searchsorted(self._times[position : self._last], self._times[end - 1], side="right"))

@@ -1,0 +1,238 @@
+"""Calls of an object that holds a stream's state: one at a time, and none of them half done.
+
+Python raises KeyboardInterrupt between any two steps of the main thread, so state that the main thread changes may be
+left half changed. Work is therefore done by a helper thread while the main thread waits. On Ctrl-C the helper stops at
+the next `pause()`, with the call as far as it has come, and the main thread raises KeyboardInterrupt. The next call
+first lets the helper complete that work. Other threads are never interrupted and do their own work.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextvars
+import os
+import threading
+from collections.abc import Callable
+from functools import wraps
+from queue import Empty, SimpleQueue
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ouzel.errors import StateError
+from ouzel.kernels.pauses import call_on_pause
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# A signal may be given to another thread than the main one, which then must look for it.
+_LOOK_SECONDS = 0.05
+# So often the main thread looks whether an interrupted helper has paused, and then leaves it to find its next pause.
+_LOOKS = 10
+# Helpers without work, by where they wait for it.
+_idle: list[SimpleQueue[_Job]] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+class _Abandoned(BaseException):
+    """Ends work that nobody waits for."""
+
+
+class _Job:
+    """A call on its way. Flags say how it stands; queues only wake up those who wait for a flag."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], *, gives_rows: bool) -> None:
+        self.work: Callable[[], Any] | None = lambda: contextvars.copy_context().run(function, *args)
+        self.gives_rows = gives_rows
+        self.process = os.getpid()
+        self.claim = _thread.allocate_lock()
+        self.stop = False
+        self.is_abandoned = False
+        self.is_parked = False
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.quiet: SimpleQueue[None] = SimpleQueue()
+        self.go_on: SimpleQueue[None] = SimpleQueue()
+
+    def run(self) -> None:
+        assert self.work is not None
+        call_on_pause(self.pause)
+        try:
+            self.result = self.work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            call_on_pause(None)
+            self.work = None
+
+    def pause(self) -> None:
+        if self.is_abandoned:
+            raise _Abandoned
+        if not self.stop:
+            return
+        self.stop = False
+        self.is_parked = True
+        self.quiet.put(None)
+        while self.is_parked:
+            self.go_on.get()
+
+    def wait(self, *, abandon: bool = False) -> None:
+        """Until the job is done. KeyboardInterrupt stops it, or abandons it, at its next pause."""
+        try:
+            if self.is_parked:
+                self.is_parked = False
+                self.go_on.put(None)
+            elif not self.is_done:
+                _start(self)
+            while not self.is_done:
+                self._look()
+        except BaseException:
+            self.stop, self.is_abandoned = True, abandon
+            # It may have been started or not, and can be claimed only once.
+            _thread.start_new_thread(_serve, (self,))
+            for _ in range(_LOOKS):
+                if not self.is_parked and not self.is_done:
+                    self._look()
+            raise
+
+    def _look(self) -> None:
+        try:
+            self.quiet.get(timeout=_LOOK_SECONDS)
+        except Empty:
+            return
+
+
+def _start(job: _Job) -> None:
+    try:
+        _idle.pop().put(job)
+    except IndexError:
+        _thread.start_new_thread(_serve, (job,))
+
+
+def _serve(job: _Job | None) -> None:
+    """The life of a helper thread."""
+    inbox: SimpleQueue[_Job] = SimpleQueue()
+    while job is not None:
+        if job.claim.acquire(blocking=False):
+            job.run()
+            if _idle:
+                _finish(job)
+                return
+            _idle.append(inbox)
+            _finish(job)
+        elif _idle:
+            return
+        else:
+            _idle.append(inbox)
+        job = None  # What it holds is free while this thread waits.
+        job = inbox.get()
+
+
+def _finish(job: _Job) -> None:
+    job.is_done = True
+    job.quiet.put(None)
+
+
+def interruptible(function: Callable[..., T], *args: Any) -> T:
+    """Do work whose state nobody needs after KeyboardInterrupt, which is then raised at once."""
+    if not _is_main():
+        return function(*args)
+    job = _Job(function, args, gives_rows=False)
+    job.wait(abandon=True)
+    if job.error is not None:
+        raise job.error
+    result: T = job.result
+    return result
+
+
+class Calls:
+    """The calls of one object: a lock, the call that was interrupted, and rows that no call has returned yet."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._job: _Job | None = None
+        self._rows: list[dict[Any, pa.Table]] = []
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a call was interrupted after it had begun, so that its work or rows are still to come."""
+        return self._job is not None or bool(self._rows)
+
+    @property
+    def rows(self) -> dict[Any, pa.Table]:
+        """Rows of interrupted calls that no call has returned yet."""
+        return _joined(self._rows)
+
+    def owe(self, rows: dict[Any, pa.Table]) -> None:
+        """Return these rows with the next call."""
+        self._rows = [*self._rows, rows]
+
+    def complete(self) -> None:
+        """Do what an interrupted call has left undone."""
+        job = self._job
+        if job is None:
+            return
+        if job.process != os.getpid():
+            raise StateError("a call was interrupted before this process was forked; restore a snapshot instead")
+        job.wait()
+        # Nothing can be interrupted between the two.
+        if job.error is not None:
+            self._job = None
+            raise job.error
+        self._job, self._rows = None, [*self._rows, job.result] if job.gives_rows else self._rows
+
+    def run(self, function: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
+        """Do work that gives rows by name; those of an interrupted call come first."""
+        self.complete()
+        if _is_main():
+            self._job = _Job(function, args, gives_rows=True)
+            self.complete()
+        else:
+            self._rows = [*self._rows, function(*args)]
+        rows = _joined(self._rows)
+        self._rows = []
+        return rows
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Do work that gives something else."""
+        self.complete()
+        if not _is_main():
+            return function(*args)
+        job = self._job = _Job(function, args, gives_rows=False)
+        self.complete()
+        result: T = job.result
+        return result
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _joined(answers: list[dict[Any, pa.Table]]) -> dict[Any, pa.Table]:
+    if len(answers) == 1:
+        return answers[0]
+    found: dict[Any, list[pa.Table]] = {}
+    for answer in answers:
+        for name, table in answer.items():
+            # A call before the first events knows no columns.
+            found.setdefault(name, []).extend([table] if table.num_columns else [])
+    return {name: pa.concat_tables(tables) if tables else pa.table({}) for name, tables in found.items()}
+
+
+class _HasCalls(Protocol):
+    _calls: Calls
+
+
+S = TypeVar("S", bound=_HasCalls)
+
+
+def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A method that one thread at a time may be in."""
+
+    @wraps(method)
+    def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._calls.lock:
+            return method(self, *args, **kwargs)
+
+    return alone

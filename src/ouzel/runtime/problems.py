@@ -1,0 +1,75 @@
+"""Queries that stopped because of an error of their own, while the others of their engine run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ouzel import errors
+from ouzel.errors import OuzelError
+from ouzel.runtime.layout import Layout
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A query that stopped: the time of the newest event at that moment, and why. `error` is the kind of error."""
+
+    query: Any
+    time: int | datetime | None
+    reason: str
+    error: str = "OuzelError"
+
+    @classmethod
+    def of(cls, query: Any, time: int | datetime | None, error: Exception) -> Problem:
+        """The problem that an error is for a query."""
+        known = isinstance(error, OuzelError)
+        kind, reason = type(error).__name__, str(error)
+        return cls(query, time, reason if known else f"query '{query}' failed with {kind}: {reason}", kind)
+
+    def raised(self) -> OuzelError:
+        """The error that is raised when the rows of the query are asked for."""
+        kind = getattr(errors, self.error, None)
+        made = kind if isinstance(kind, type) and issubclass(kind, OuzelError) else OuzelError
+        return made(f"{self.reason} (query '{self.query}' stopped at time {self.time} and returns no more rows)")
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, for snapshots."""
+        time = self.time.isoformat() if isinstance(self.time, datetime) else self.time
+        return {**asdict(self), "time": time}
+
+    @classmethod
+    def from_plain(cls, stored: Mapping[str, Any]) -> Problem:
+        """What `plain` stored."""
+        time = stored["time"]
+        return cls(**{**stored, "time": datetime.fromisoformat(time) if isinstance(time, str) else time})
+
+
+class Answers(dict[K, pa.Table]):
+    """Rows by query. Those of a query that stopped are not among them, and asking for them raises its error."""
+
+    def __init__(self, rows: Mapping[K, pa.Table], problems: Mapping[K, Problem]) -> None:
+        super().__init__(rows)
+        self._problems = problems
+
+    def __missing__(self, name: K) -> pa.Table:
+        if name in self._problems:
+            raise self._problems[name].raised()
+        raise KeyError(name)
+
+
+def shown_time(tick: int, layout: Layout) -> int | datetime | None:
+    """A tick as users write times."""
+    kind = layout.schema.field(layout.time).type
+    if not pa.types.is_timestamp(kind):
+        return tick
+    try:
+        moment: datetime = pa.scalar(tick if kind.unit != "ns" else tick // 1000, pa.timestamp("us", kind.tz)).as_py()
+    except (OverflowError, ValueError):
+        return tick
+    return moment

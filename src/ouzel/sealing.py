@@ -1,0 +1,121 @@
+"""The seal around everything that is stored or sent: what it is, its format, its length, and a checksum over all bytes.
+
+The checksum is verified before anything is parsed, so damage of any kind is found here and nowhere else. It guards
+against damage, not against forgery: whoever can write a state can also seal it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from ouzel.errors import StateError
+
+_MAGIC_BYTES, _CHECKSUM_BYTES = 8, 16
+_FORMAT_AT, _LENGTH_AT, _CHECKSUM_AT = _MAGIC_BYTES, _MAGIC_BYTES + 4, _MAGIC_BYTES + 12
+_HEAD_BYTES = _CHECKSUM_AT + _CHECKSUM_BYTES
+
+_FROM_SNAPSHOT = "restore an earlier snapshot, or start anew"
+_FROM_CHECKPOINT = "restore the checkpoint from a copy, or start from a new checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of stored bytes."""
+
+    magic: bytes
+    number: int  # of the format that this version writes and reads
+    name: str  # as errors call it
+    remedy: str  # what to do about one that cannot be read
+
+
+SNAPSHOT = Format(b"OUZELSNP", 1, "snapshot", _FROM_SNAPSHOT)
+PROGRAM = Format(b"OUZELPRG", 1, "program", _FROM_SNAPSHOT)
+HEAD = Format(b"OUZELBKT", 1, "state of a stream", _FROM_CHECKPOINT)
+STEP = Format(b"OUZELSTP", 1, "step of a stream", _FROM_CHECKPOINT)
+TERMS = Format(b"OUZELTRM", 1, "checkpoint", _FROM_CHECKPOINT)
+SET_TERMS = Format(b"OUZELSET", 1, "checkpoint of a set of queries", _FROM_CHECKPOINT)
+TOTALS = Format(b"OUZELTOT", 1, "total of a stream", _FROM_CHECKPOINT)
+TOTALS_PIECE = Format(b"OUZELTOP", 1, "part of a total of a stream", _FROM_CHECKPOINT)
+TABLES = Format(b"OUZELTAB", 1, "table of the parser", "run `python -m ouzel.lang.tables`")
+
+_FORMATS = {one.magic: one for one in (SNAPSHOT, PROGRAM, HEAD, STEP, TERMS, SET_TERMS, TOTALS, TOTALS_PIECE, TABLES)}
+
+
+def seal(form: Format, *chunks: Any) -> bytes:
+    """Join the chunks of a body and seal them.
+
+    >>> bytes(unseal(PROGRAM, seal(PROGRAM, b"a ", b"body")))
+    b'a body'
+    """
+    length = sum(map(len, chunks))
+    head = form.magic + form.number.to_bytes(4, "little") + length.to_bytes(8, "little")
+    return b"".join([head, _checksum(head, *chunks), *chunks])
+
+
+def unseal(form: Format, blob: Any) -> memoryview:
+    """Verify the seal and give the body back; StateError where bytes are damaged or are something else."""
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise StateError(f"a {form.name} is bytes, not a {type(blob).__name__}")
+    view = memoryview(blob)
+    if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
+        view = memoryview(view.tobytes())
+    body = view[_HEAD_BYTES:]
+    if len(view) < _HEAD_BYTES or _checksum(view[:_CHECKSUM_AT], body) != view[_CHECKSUM_AT:_HEAD_BYTES]:
+        raise StateError(f"{_damage(form, view)}; {form.remedy}")
+    magic = bytes(view[:_MAGIC_BYTES])
+    if magic != form.magic:
+        found = _FORMATS.get(magic)
+        what = "something else of a newer Ouzel" if found is None else f"a {found.name}"
+        raise StateError(f"this is not a {form.name} but {what}")
+    number = int.from_bytes(view[_FORMAT_AT:_LENGTH_AT], "little")
+    if number != form.number:
+        age, advice = ("a newer", "upgrade Ouzel here") if number > form.number else ("an older", form.remedy)
+        raise StateError(
+            f"this {form.name} was written by {age} Ouzel (format {number}, this one reads {form.number}); {advice}"
+        )
+    return body
+
+
+def mark_of(sealed: bytes) -> str:
+    """The checksum of what `seal` gave, by which what is stored elsewhere refers to exactly these bytes."""
+    return sealed[_CHECKSUM_AT:_HEAD_BYTES].hex()
+
+
+def is_sealed_as(form: Format, blob: bytes) -> bool:
+    """Whether bytes begin as those of a format do; they may be damaged."""
+    return blob[:_MAGIC_BYTES] == form.magic
+
+
+@contextmanager
+def decoding(form: Format) -> Iterator[None]:
+    """Around whatever decodes a body: a body that this version cannot read is a StateError, whatever it failed on."""
+    try:
+        yield
+    except StateError:
+        raise
+    except Exception as error:
+        why = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__} {error}".strip()
+        raise StateError(f"this {form.name} cannot be read by this version of Ouzel: {why}; {form.remedy}") from error
+
+
+def _checksum(*chunks: Any) -> bytes:
+    # The fastest strong hash of the standard library where the processor knows it, which servers do.
+    running = sha256(usedforsecurity=False)
+    for chunk in chunks:
+        running.update(chunk)
+    return running.digest()[:_CHECKSUM_BYTES]
+
+
+def _damage(form: Format, view: memoryview) -> str:
+    if not len(view):
+        return f"this {form.name} is empty"
+    if bytes(view[:_MAGIC_BYTES]) != form.magic[: len(view)]:
+        return f"this is not a {form.name} of Ouzel, or its beginning is damaged"
+    length = _HEAD_BYTES + int.from_bytes(view[_LENGTH_AT:_CHECKSUM_AT], "little")
+    if len(view) < _HEAD_BYTES or len(view) < length:
+        return f"this {form.name} is damaged: only its first {len(view):,} bytes are there"
+    return f"this {form.name} is damaged: its checksum does not match its bytes"
