@@ -6,9 +6,6 @@ from ouzel.kernels.arrival_queues import largest_kept
 from ouzel.kernels.arrival_tables import ENTRY, ByEdge, Link, Queue
 from ouzel.kernels.jit import helper
 
-_SOURCE, _WORTH = int(ByEdge.SOURCE), int(ByEdge.WORTH)
-_ABOVE = int(Link.ABOVE)
-_NEWEST, _OLDEST = int(Queue.NEWEST), int(Queue.OLDEST)
 # `Trend` of the loss room.
 _RISING, _FALLING = 1, 2
 
@@ -51,26 +48,26 @@ def upper_bound(tables, state, instances, base, place, slot, oldest):
     begin = instances.start[slot]
     best = 0.0
     for edge in range(tables.first_edge[place], tables.first_edge[place + 1]):
-        source = tables.by_edge[edge, _SOURCE]
+        source = tables.by_edge[edge, ByEdge.SOURCE]
         value = tables.edge_best[edge]
         if source != ENTRY:
             own = base + tables.component_at[source]
             largest = largest_kept(links, queues, own, oldest)
             if largest < 0 or state.upper[largest] * value <= best:
                 continue
-            curve = tables.by_edge[edge, _WORTH]
+            curve = tables.by_edge[edge, ByEdge.WORTH]
             if curve >= 0:
-                node = queues[own, _OLDEST]
+                node = queues[own, Queue.OLDEST]
                 while node < oldest:
-                    node = links[node, _ABOVE]
-                queues[own, _OLDEST] = node
+                    node = links[node, Link.ABOVE]
+                queues[own, Queue.OLDEST] = node
                 longest = begin - instances.end[node]
                 if longest < 1:
                     continue
                 if curves.trend[curve] == _RISING:
                     value = value_at(curves, curve, longest)
                 elif curves.trend[curve] == _FALLING:
-                    shortest = begin - instances.end[queues[own, _NEWEST]]
+                    shortest = begin - instances.end[queues[own, Queue.NEWEST]]
                     value = value_at(curves, curve, shortest) if shortest >= 1 else value
                 else:
                     value = curves.ceiling[_piece(curves, curve, longest)]

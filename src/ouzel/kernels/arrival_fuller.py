@@ -7,8 +7,6 @@ from ouzel.kernels.arrival_tables import Link, Queue
 from ouzel.kernels.arrival_tests import is_forbidden, tests_pass
 from ouzel.kernels.jit import helper
 
-_BELOW = int(Link.BELOW)
-_NEWEST = int(Queue.NEWEST)
 _UNSET = -2
 
 
@@ -43,9 +41,9 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
             candidate = chosen[place] if entering else _UNSET
         elif entering:
             own = base + tables.component_at[place]
-            candidate = last_before(end, links, state.queues[own, _NEWEST], oldest, moment)
+            candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, moment)
         elif tried[place] >= 0:
-            candidate = links[tried[place], _BELOW]
+            candidate = links[tried[place], Link.BELOW]
         else:
             candidate = _UNSET
         if chosen[place] < 0 and candidate != _UNSET:
@@ -54,7 +52,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
                 below -= 1
             after = end[chosen[below]] if below >= 0 else window_start - 1
             while candidate >= oldest and end[candidate] > after and start[candidate] <= after:
-                candidate = links[candidate, _BELOW]
+                candidate = links[candidate, Link.BELOW]
             if candidate < oldest or end[candidate] <= after:
                 candidate = -1
         if candidate == _UNSET:

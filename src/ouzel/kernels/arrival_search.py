@@ -13,14 +13,6 @@ from ouzel.kernels.arrival_tests import is_forbidden, tests_pass
 from ouzel.kernels.jit import helper
 from ouzel.kernels.stack_tables import Status
 
-_SOURCE, _WORTH, _OTHER = int(ByEdge.SOURCE), int(ByEdge.WORTH), int(ByEdge.OTHER)
-_FIRST_NEGATIVE = int(ByEdge.FIRST_NEGATIVE)
-_READY = int(ByNegative.READY)
-_KEPT = int(Link.KEPT)
-_NEWEST = int(Queue.NEWEST)
-_MOMENT, _AT_MOMENT = int(Counter.MOMENT), int(Counter.AT_MOMENT)
-_EDGES, _MATCHES, _DROPPED = int(Counter.EDGES), int(Counter.MATCHES), int(Counter.DROPPED)
-_DONE, _OUTPUT_FULL, _MATCH_LIMIT = int(Status.DONE), int(Status.OUTPUT_FULL), int(Status.MATCH_LIMIT)
 _UNSET = -2
 
 
@@ -39,12 +31,12 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     begun = written
     now = end[slot]
     room = tables.max_matches_per_moment
-    if state.counters[_MOMENT] == now:
-        room -= state.counters[_AT_MOMENT]
+    if state.counters[Counter.MOMENT] == now:
+        room -= state.counters[Counter.AT_MOMENT]
     state.bound[tables.component_at[last_position]] = slot
     state.missing[last_position] = 0
     if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
-        return _DONE
+        return Status.DONE
     seen = 0
     dropped = 0
     level = 0
@@ -63,7 +55,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                 state.candidate[level] = next_kept(links, state.candidate[level])
             continue
         node = state.node[level]
-        source = by_edge[edge, _SOURCE]
+        source = by_edge[edge, ByEdge.SOURCE]
         if state.candidate[level] == _UNSET:
             for between in range(source + 1, place):
                 state.missing[between] = 1
@@ -80,9 +72,9 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                     ):
                         state.edge[level] += 1
                         continue
-                candidate = last_before(end, links, queues[own, _NEWEST], oldest, start[node])
+                candidate = last_before(end, links, queues[own, Queue.NEWEST], oldest, start[node])
                 if candidate >= 0:
-                    candidate = links[candidate, _KEPT]
+                    candidate = links[candidate, Link.KEPT]
         else:
             candidate = state.candidate[level]
         if source != ENTRY:
@@ -94,11 +86,11 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             gap = start[node] - end[candidate]
         seen += 1
         worth = state.worth[level] * tables.edge_worth[edge]
-        if by_edge[edge, _WORTH] >= 0:
-            worth *= value_at(curves, by_edge[edge, _WORTH], gap)
+        if by_edge[edge, ByEdge.WORTH] >= 0:
+            worth *= value_at(curves, by_edge[edge, ByEdge.WORTH], gap)
         other = state.other[level] * tables.edge_other[edge]
-        if by_edge[edge, _OTHER] >= 0:
-            other *= value_at(curves, by_edge[edge, _OTHER], gap)
+        if by_edge[edge, ByEdge.OTHER] >= 0:
+            other *= value_at(curves, by_edge[edge, ByEdge.OTHER], gap)
         ahead = state.upper[candidate] * SLACK if source != ENTRY else 1.0
         passes = worth > 0.0 and worth * ahead >= threshold
         if passes and tables.worth_is_probability:
@@ -111,9 +103,9 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             passes = tests_pass(tables, state, instances, tables.first_test[max(source, 0)], tables.first_test[place])
         if passes:
             after = end[candidate] if source != ENTRY else window_start - 1
-            for entry in range(by_edge[edge, _FIRST_NEGATIVE], by_edge[edge + 1, _FIRST_NEGATIVE]):
+            for entry in range(by_edge[edge, ByEdge.FIRST_NEGATIVE], by_edge[edge + 1, ByEdge.FIRST_NEGATIVE]):
                 negative = tables.edge_negatives[entry]
-                if tables.by_negative[negative, _READY] >= source and is_forbidden(
+                if tables.by_negative[negative, ByNegative.READY] >= source and is_forbidden(
                     tables, state, instances, negative, base, oldest, after, start[node]
                 ):
                     passes = False
@@ -147,11 +139,11 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                 continue
         if written - begun >= room:
             if not tables.drop:
-                return _MATCH_LIMIT
+                return Status.MATCH_LIMIT
             dropped += 1
             continue
         if written == output.worth.size:
-            return _OUTPUT_FULL
+            return Status.OUTPUT_FULL
         for position in range(tables.length):
             output.slots[position, written] = state.chosen[position]
         output.worth[written] = worth
@@ -161,13 +153,15 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         written += 1
     output.written[0] = written
     found = written - begun
-    state.counters[_EDGES] += seen
-    state.counters[_MATCHES] += found
-    state.counters[_DROPPED] += dropped
+    state.counters[Counter.EDGES] += seen
+    state.counters[Counter.MATCHES] += found
+    state.counters[Counter.DROPPED] += dropped
     if found > 0:
-        state.counters[_AT_MOMENT] = found + (state.counters[_AT_MOMENT] if state.counters[_MOMENT] == now else 0)
-        state.counters[_MOMENT] = now
-    return _DONE
+        state.counters[Counter.AT_MOMENT] = found + (
+            state.counters[Counter.AT_MOMENT] if state.counters[Counter.MOMENT] == now else 0
+        )
+        state.counters[Counter.MOMENT] = now
+    return Status.DONE
 
 
 @helper
@@ -176,11 +170,13 @@ def _late_forbidden(tables, state, instances, level, base, oldest, window_start)
     for depth in range(level + 1):
         # Below the last level an edge is still being tried; at the last it has been counted on already.
         edge = state.edge[depth] - (depth == level)
-        source = tables.by_edge[edge, _SOURCE]
+        source = tables.by_edge[edge, ByEdge.SOURCE]
         after = instances.end[state.node[depth + 1]] if depth < level else window_start - 1
-        for entry in range(tables.by_edge[edge, _FIRST_NEGATIVE], tables.by_edge[edge + 1, _FIRST_NEGATIVE]):
+        for entry in range(
+            tables.by_edge[edge, ByEdge.FIRST_NEGATIVE], tables.by_edge[edge + 1, ByEdge.FIRST_NEGATIVE]
+        ):
             negative = tables.edge_negatives[entry]
-            if tables.by_negative[negative, _READY] < source and is_forbidden(
+            if tables.by_negative[negative, ByNegative.READY] < source and is_forbidden(
                 tables, state, instances, negative, base, oldest, after, instances.start[state.node[depth]]
             ):
                 return True

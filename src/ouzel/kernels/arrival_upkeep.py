@@ -7,11 +7,6 @@ import numpy as np
 from ouzel.kernels.arrival_tables import ArrivalState, Counter, Link, Queue
 from ouzel.kernels.jit import kernel
 
-_SPAN = int(Link.SPAN)
-_ABOVE, _OLDER, _NEWER = int(Link.ABOVE), int(Link.OLDER), int(Link.NEWER)
-_NEWEST, _OLDEST = int(Queue.NEWEST), int(Queue.OLDEST)
-_MAXIMUM, _LAST_MAXIMUM = int(Queue.MAXIMUM), int(Queue.LAST_MAXIMUM)
-
 
 def rebase(state: ArrivalState, dead: int, used: int) -> None:
     """The first `dead` of `used` slots are given up; all others move down by so many."""
@@ -23,22 +18,22 @@ def rebase(state: ArrivalState, dead: int, used: int) -> None:
 @kernel(allocates=True)
 def _rebase(queues, links, dead, used):
     for own in range(queues.shape[0]):
-        node = queues[own, _OLDEST]
+        node = queues[own, Queue.OLDEST]
         while 0 <= node < dead:
-            node = links[node, _ABOVE]
-        queues[own, _OLDEST] = node - dead if node >= 0 else -1
-        node = queues[own, _MAXIMUM]
+            node = links[node, Link.ABOVE]
+        queues[own, Queue.OLDEST] = node - dead if node >= 0 else -1
+        node = queues[own, Queue.MAXIMUM]
         while 0 <= node < dead:
-            node = links[node, _NEWER]
+            node = links[node, Link.NEWER]
             if node >= dead:
-                links[node, _OLDER] = -1
-        queues[own, _MAXIMUM] = node - dead if node >= 0 else -1
-        queues[own, _LAST_MAXIMUM] = max(queues[own, _LAST_MAXIMUM] - dead, -1) if node >= 0 else -1
-        queues[own, _NEWEST] = max(queues[own, _NEWEST] - dead, -1)
+                links[node, Link.OLDER] = -1
+        queues[own, Queue.MAXIMUM] = node - dead if node >= 0 else -1
+        queues[own, Queue.LAST_MAXIMUM] = max(queues[own, Queue.LAST_MAXIMUM] - dead, -1) if node >= 0 else -1
+        queues[own, Queue.NEWEST] = max(queues[own, Queue.NEWEST] - dead, -1)
     for slot in range(dead, used):
         for link in range(links.shape[1]):
             value = links[slot, link]
-            links[slot - dead, link] = value if link == _SPAN else max(value - dead, -1)
+            links[slot - dead, link] = value if link == Link.SPAN else max(value - dead, -1)
 
 
 def rekey(state: ArrivalState, components: int, renamed: np.ndarray) -> ArrivalState:

@@ -18,11 +18,6 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.stack_tables import NO_LIMIT, Instances, Status
 
-_KEPT = int(Link.KEPT)
-_OLDEST_ALIVE, _INSTANCES = int(Counter.OLDEST), int(Counter.INSTANCES)
-_KEPT_COUNT, _SEARCHES = int(Counter.KEPT), int(Counter.SEARCHES)
-_DONE, _OUTPUT_FULL = int(Status.DONE), int(Status.OUTPUT_FULL)
-
 
 def scan(
     tables: ArrivalTables,
@@ -42,9 +37,9 @@ def scan(
     pieces = Pieces(last)
     while True:
         status, position = _scan(tables, state, instances, position, pieces.end(position), output)
-        if status == _OUTPUT_FULL and len(output.worth) <= matches_max:
+        if status == Status.OUTPUT_FULL and len(output.worth) <= matches_max:
             output = grown(tables, output)
-        elif status != _DONE or position == last:
+        elif status != Status.DONE or position == last:
             return Status(status), position, output
 
 
@@ -54,8 +49,8 @@ def _scan(tables, state, instances, first, last, output):
     links = state.links
     counters = state.counters
     last_position = tables.length - 1
-    oldest = counters[_OLDEST_ALIVE]
-    status = _DONE
+    oldest = counters[Counter.OLDEST]
+    status = Status.DONE
     slot = first
     while slot < last:
         component = instances.component[slot]
@@ -66,7 +61,7 @@ def _scan(tables, state, instances, first, last, output):
             oldest += 1
         if place < 0:
             push(links, state.queues, base + component, slot)
-            counters[_INSTANCES] += 1
+            counters[Counter.INSTANCES] += 1
             slot += 1
             continue
         upper = 1.0
@@ -78,20 +73,20 @@ def _scan(tables, state, instances, first, last, output):
             below = push(links, state.queues, own, slot)
             state.upper[slot] = upper
             if reaches:
-                links[slot, _KEPT] = slot
+                links[slot, Link.KEPT] = slot
                 keep(links, state.queues, state.upper, own, slot)
-                counters[_KEPT_COUNT] += 1
+                counters[Counter.KEPT] += 1
             else:
-                links[slot, _KEPT] = links[below, _KEPT] if below >= 0 else -1
+                links[slot, Link.KEPT] = links[below, Link.KEPT] if below >= 0 else -1
         elif reaches:
-            counters[_OLDEST_ALIVE] = oldest
-            counters[_SEARCHES] += 1
+            counters[Counter.OLDEST] = oldest
+            counters[Counter.SEARCHES] += 1
             status = search(tables, state, instances, slot, base, oldest, window_start, output)
-            if status != _DONE:
+            if status != Status.DONE:
                 break
-        counters[_INSTANCES] += 1
+        counters[Counter.INSTANCES] += 1
         slot += 1
-    counters[_OLDEST_ALIVE] = oldest
+    counters[Counter.OLDEST] = oldest
     return status, slot
 
 

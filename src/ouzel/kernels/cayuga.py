@@ -28,77 +28,8 @@ from ouzel.kernels.cayuga_tables import (
 )
 from ouzel.kernels.jit import helper, kernel
 
-_SIGNATURE_FIRST = int(Node.SIGNATURE_FIRST)
-_SLOT = int(Node.SLOT)
-_KEY_LANE = int(Wait.KEY_LANE)
-_STAYS = int(Wait.STAYS)
-_STEADY = int(Wait.STEADY)
-
-_REGISTER_FIRST = int(Edge.REGISTER_FIRST)
-
-_EDGE = int(Entry.EDGE)
-_CONJUNCT = int(Entry.CONJUNCT)
-_LANES = int(Entry.LANES)
-_LOW = int(Entry.LOW)
-_HIGH = int(Entry.HIGH)
-_OTHER_LOW = int(Entry.OTHER_LOW)
-_OTHER_HIGH = int(Entry.OTHER_HIGH)
-_TARGET = int(Entry.TARGET)
-_MORE_ATOMS = int(EntryFlag.ATOMS)
-_MORE_PROGRAMS = int(EntryFlag.PROGRAMS)
-_SIBLINGS = int(EntryFlag.SIBLINGS)
-_SETS_REGISTERS = int(EntryFlag.REGISTERS)
 _FLAG_BITS = 4
-_SIGNATURE = int(Found.SIGNATURE)
-_VALUE = int(Found.VALUE)
-_OTHER_VALUE = int(Found.OTHER_VALUE)
-_ENTRIES = int(Found.ENTRIES)
 
-_PARAMETER_ROW = int(Conjunct.PARAMETER_ROW)
-_LEAST = int(Conjunct.LEAST)
-_GREATEST = int(Conjunct.GREATEST)
-
-_START = int(Time.START)
-_END = int(Time.END)
-_FIRST_END = int(Time.FIRST_END)
-_PRINT = int(Time.PRINT)
-_OTHER_PRINT = int(Time.OTHER_PRINT)
-_KEY = int(Time.KEY)
-_STAMP = int(Time.STAMP)
-
-_NODE = int(Link.NODE)
-_WAIT = int(Link.WAIT)
-_FOLLOWING = int(Link.FOLLOWING)
-_FREE_STACK = int(Link.FREE)
-_TAKEN = int(Link.TAKEN)
-_MADE = int(Link.MADE)
-_MEMBER_HEAD = int(Link.MEMBER_HEAD)
-_MEMBER_COUNT = int(Link.MEMBER_COUNT)
-
-_HEAD = int(Place.HEAD)
-_WAIT_STAMP = int(Place.STAMP)
-_WAIT_FOLLOWING = int(Place.FOLLOWING)
-_OPEN_FOR = int(Place.OPEN_FOR)
-_INSTANCE = int(Place.INSTANCE)
-
-_FREE = int(Counter.FREE)
-_SERIAL = int(Counter.SERIAL)
-_SWEEP_AT = int(Counter.SWEEP_AT)
-_EVENTS = int(Counter.EVENTS)
-_STATIC_MATCHES = int(Counter.STATIC_MATCHES)
-_WAITS_READ = int(Counter.WAITS_READ)
-_INSTANCES_READ = int(Counter.INSTANCES_READ)
-_BUNDLES_READ = int(Counter.BUNDLES_READ)
-_CREATED = int(Counter.CREATED)
-_RESULTS = int(Counter.RESULTS)
-_FIRED = int(Counter.FIRED)
-_EVERY_HEAD = int(Counter.EVERY_HEAD)
-_MEMBERS = int(Counter.MEMBERS)
-
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_INSTANCES_FULL = int(Status.INSTANCES_FULL)
-_MEMBERS_FULL = int(Status.MEMBERS_FULL)
 
 _NO_INSTANCE = -1
 _LOWER_HALF = 2**32 - 1
@@ -116,57 +47,57 @@ _SIXTY_THREE = np.uint64(63)
 def fire(automata, state, events, results, slot, instance, event, entry, made):
     """Send a copy of an instance, with the event, along the edge of an entry. Gives a status and how many were made."""
     counters = state.counters
-    target = np.int32(automata.fr_entries[entry, _TARGET] & _LOWER_HALF)
-    wait = automata.fr_entries[entry, _TARGET] >> 32
-    carries = automata.fr_entries[entry, _CONJUNCT] & _SETS_REGISTERS != 0
+    target = np.int32(automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF)
+    wait = automata.fr_entries[entry, Entry.TARGET] >> 32
+    carries = automata.fr_entries[entry, Entry.CONJUNCT] & EntryFlag.REGISTERS != 0
     if wait < 0:
         place = results.count[0]
         if place == len(results.node):
-            return _OUTPUT_FULL, made
+            return Status.OUTPUT_FULL, made
         results.count[0] = place + 1
         results.node[place] = target
         times, slots = results.times, results.slots
         registers = results.registers
     else:
-        member = counters[_MEMBERS]
+        member = counters[Counter.MEMBERS]
         if member == len(state.members):
-            return _MEMBERS_FULL, made
+            return Status.MEMBERS_FULL, made
         state.members[member, 0] = target
-        if not carries and state.places[wait, _OPEN_FOR] == counters[_FIRED]:
+        if not carries and state.places[wait, Place.OPEN_FOR] == counters[Counter.FIRED]:
             # The same instance with the same event already waits so: it only is at one node more.
-            place = state.places[wait, _INSTANCE]
-            state.members[member, 1] = state.links[place, _MEMBER_HEAD]
-            state.links[place, _MEMBER_HEAD] = member
-            state.links[place, _MEMBER_COUNT] += 1
-            counters[_MEMBERS] = member + 1
-            return _DONE, made
-        free = counters[_FREE]
+            place = state.places[wait, Place.INSTANCE]
+            state.members[member, 1] = state.links[place, Link.MEMBER_HEAD]
+            state.links[place, Link.MEMBER_HEAD] = member
+            state.links[place, Link.MEMBER_COUNT] += 1
+            counters[Counter.MEMBERS] = member + 1
+            return Status.DONE, made
+        free = counters[Counter.FREE]
         if free == 0:
-            return _INSTANCES_FULL, made
-        place = np.int64(state.links[free - 1, _FREE_STACK])
-        counters[_FREE] = free - 1
-        counters[_MEMBERS] = member + 1
+            return Status.INSTANCES_FULL, made
+        place = np.int64(state.links[free - 1, Link.FREE])
+        counters[Counter.FREE] = free - 1
+        counters[Counter.MEMBERS] = member + 1
         state.members[member, 1] = -1
-        state.links[made, _MADE] = place
+        state.links[made, Link.MADE] = place
         made += 1
-        state.links[place, _NODE] = target
-        state.links[place, _WAIT] = wait
-        state.links[place, _MEMBER_HEAD] = member
-        state.links[place, _MEMBER_COUNT] = 1
+        state.links[place, Link.NODE] = target
+        state.links[place, Link.WAIT] = wait
+        state.links[place, Link.MEMBER_HEAD] = member
+        state.links[place, Link.MEMBER_COUNT] = 1
         if not carries:
-            state.places[wait, _OPEN_FOR] = counters[_FIRED]
-            state.places[wait, _INSTANCE] = place
+            state.places[wait, Place.OPEN_FOR] = counters[Counter.FIRED]
+            state.places[wait, Place.INSTANCE] = place
         times, slots = state.times, state.slots
         registers = state.registers
-    times[place, _END] = events.times[event, _END]
+    times[place, Time.END] = events.times[event, Time.END]
     if instance == _NO_INSTANCE:
-        for k in (_START, _FIRST_END, _PRINT, _OTHER_PRINT):
+        for k in (Time.START, Time.FIRST_END, Time.PRINT, Time.OTHER_PRINT):
             times[place, k] = events.times[event, k]
     else:
-        times[place, _START] = state.times[instance, _START]
-        times[place, _FIRST_END] = state.times[instance, _FIRST_END]
-        times[place, _PRINT] = state.times[instance, _PRINT] + events.times[event, _PRINT]
-        times[place, _OTHER_PRINT] = state.times[instance, _OTHER_PRINT] + events.times[event, _OTHER_PRINT]
+        times[place, Time.START] = state.times[instance, Time.START]
+        times[place, Time.FIRST_END] = state.times[instance, Time.FIRST_END]
+        times[place, Time.PRINT] = state.times[instance, Time.PRINT] + events.times[event, Time.PRINT]
+        times[place, Time.OTHER_PRINT] = state.times[instance, Time.OTHER_PRINT] + events.times[event, Time.OTHER_PRINT]
         for k in range(slot):
             slots[place, k] = state.slots[instance, k]
         for k in range(registers.ints.shape[1]):
@@ -178,9 +109,9 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
         for k in range(slot + 1, slots.shape[1]):
             slots[place, k] = 0
     if carries:
-        edges, edge = automata.edges, automata.fr_entries[entry, _EDGE]
-        row = automata.conjuncts[automata.fr_entries[entry, _CONJUNCT] >> _FLAG_BITS, _PARAMETER_ROW]
-        for k in range(edges[edge, _REGISTER_FIRST], edges[edge + 1, _REGISTER_FIRST]):
+        edges, edge = automata.edges, automata.fr_entries[entry, Entry.EDGE]
+        row = automata.conjuncts[automata.fr_entries[entry, Entry.CONJUNCT] >> _FLAG_BITS, Conjunct.PARAMETER_ROW]
+        for k in range(edges[edge, Edge.REGISTER_FIRST], edges[edge + 1, Edge.REGISTER_FIRST]):
             register = automata.registers[k, 0]
             program = automata.registers[k, 1]
             run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
@@ -189,7 +120,7 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             registers.ints[place, register] = 0 if is_float else state.values.ints[0]
             registers.floats[place, register] = state.values.floats[0] if is_float else 0.0
             registers.nulls[place, register] = state.values.nulls[0]
-    return _DONE, made
+    return Status.DONE, made
 
 
 @helper(inline=True)
@@ -218,13 +149,13 @@ def candidates(automata, events, event, row):
     table = automata.fr_table
     last = np.uint64(len(table) - 1)
     place = word >> _SHIFT & last
-    while table[place, _SIGNATURE] != 0:
+    while table[place, Found.SIGNATURE] != 0:
         if (
-            table[place, _SIGNATURE] == row + 1
-            and table[place, _VALUE] == value
-            and table[place, _OTHER_VALUE] == other_value
+            table[place, Found.SIGNATURE] == row + 1
+            and table[place, Found.VALUE] == value
+            and table[place, Found.OTHER_VALUE] == other_value
         ):
-            return np.int32(table[place, _ENTRIES] >> 32), np.int32(table[place, _ENTRIES] & _LOWER_HALF)
+            return np.int32(table[place, Found.ENTRIES] >> 32), np.int32(table[place, Found.ENTRIES] & _LOWER_HALF)
         place = (place + _ONE) & last
     return np.int32(0), np.int32(0)
 
@@ -233,22 +164,24 @@ def candidates(automata, events, event, row):
 def entry_holds(automata, events, event, entry):
     """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
     entries = automata.fr_entries
-    lanes = entries[entry, _LANES]
+    lanes = entries[entry, Entry.LANES]
     if lanes != 0:
         lane = (lanes & _LOWER_HALF) - 1
         value = events.ints[lane, event]
         # Nobody can predict these, so that one jump is cheaper than six.
-        holds = (entries[entry, _LOW] <= value) & (value <= entries[entry, _HIGH])
+        holds = (entries[entry, Entry.LOW] <= value) & (value <= entries[entry, Entry.HIGH])
         holds &= events.int_nulls[lane, event] == 0
         lane = (lanes >> 32) - 1
         if lane >= 0:
             value = events.ints[lane, event]
-            holds &= (entries[entry, _OTHER_LOW] <= value) & (value <= entries[entry, _OTHER_HIGH])
+            holds &= (entries[entry, Entry.OTHER_LOW] <= value) & (value <= entries[entry, Entry.OTHER_HIGH])
             holds &= events.int_nulls[lane, event] == 0
         if not holds:
             return False
-    if entries[entry, _CONJUNCT] & _MORE_ATOMS:
-        return static_holds(automata.conjuncts, automata.atoms, events, event, entries[entry, _CONJUNCT] >> _FLAG_BITS)
+    if entries[entry, Entry.CONJUNCT] & EntryFlag.ATOMS:
+        return static_holds(
+            automata.conjuncts, automata.atoms, events, event, entries[entry, Entry.CONJUNCT] >> _FLAG_BITS
+        )
     return True
 
 
@@ -273,41 +206,44 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
     """Try all edges out of a node, through the FR index where there are many."""
     counters = state.counters
     if automata.gates[node, 0] & bits | automata.gates[node, 1] & other_bits == _NO_BITS:
-        return _DONE, made
-    fired = counters[_FIRED]
-    slot = automata.nodes[node, _SLOT]
-    for row in range(automata.nodes[node, _SIGNATURE_FIRST], automata.nodes[node + 1, _SIGNATURE_FIRST]):
+        return Status.DONE, made
+    fired = counters[Counter.FIRED]
+    slot = automata.nodes[node, Node.SLOT]
+    for row in range(automata.nodes[node, Node.SIGNATURE_FIRST], automata.nodes[node + 1, Node.SIGNATURE_FIRST]):
         first, last = candidates(automata, events, event, row)
         for entry in range(first, last):
             if not entry_holds(automata, events, event, entry):
                 continue
-            counters[_STATIC_MATCHES] += 1
-            flags = automata.fr_entries[entry, _CONJUNCT]
-            if flags & _SIBLINGS and state.edge_stamps[automata.fr_entries[entry, _EDGE]] == fired:
+            counters[Counter.STATIC_MATCHES] += 1
+            flags = automata.fr_entries[entry, Entry.CONJUNCT]
+            if flags & EntryFlag.SIBLINGS and state.edge_stamps[automata.fr_entries[entry, Entry.EDGE]] == fired:
                 continue
-            if flags & _MORE_PROGRAMS:
+            if flags & EntryFlag.PROGRAMS:
                 conjunct = flags >> _FLAG_BITS
-                least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
+                least, greatest = (
+                    automata.conjuncts[conjunct, Conjunct.LEAST],
+                    automata.conjuncts[conjunct, Conjunct.GREATEST],
+                )
                 if duration < least or duration > greatest:
                     continue
                 if not programs_hold(automata, state, events, instance, event, conjunct):
                     continue
-            if flags & _SIBLINGS:
-                state.edge_stamps[automata.fr_entries[entry, _EDGE]] = fired
+            if flags & EntryFlag.SIBLINGS:
+                state.edge_stamps[automata.fr_entries[entry, Entry.EDGE]] = fired
             if (
-                automata.fr_entries[entry, _TARGET] & _LOWER_HALF == node
-                and flags & _SETS_REGISTERS == 0
-                and state.links[instance, _MEMBER_COUNT] == 1
-                and state.members[state.links[instance, _MEMBER_HEAD], 1] == -1
-                and automata.waits[state.links[instance, _WAIT], _STEADY]
+                automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF == node
+                and flags & EntryFlag.REGISTERS == 0
+                and state.links[instance, Link.MEMBER_COUNT] == 1
+                and state.members[state.links[instance, Link.MEMBER_HEAD], 1] == -1
+                and automata.waits[state.links[instance, Link.WAIT], Wait.STEADY]
             ):
                 # Once round a loop, to wait as before: the instance changes where it is, after this moment.
-                state.members[state.links[instance, _MEMBER_HEAD], 1] = -2 - event
+                state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -2 - event
                 continue
             status, made = fire(automata, state, events, results, slot, instance, event, entry, made)
-            if status != _DONE:
+            if status != Status.DONE:
                 return status, made
-    return _DONE, made
+    return Status.DONE, made
 
 
 # ── Events ─────────────────────────────────────────────────────────────────────────────────────────
@@ -317,9 +253,9 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
 def _read(automata, state, events, results, event, moment, taken, made):
     """One event: new instances at the start, then the instances that it may affect, list by list."""
     counters, links, places = state.counters, state.links, state.places
-    counters[_SERIAL] += 1
-    serial = counters[_SERIAL]
-    begin, end = events.times[event, _START], events.times[event, _END]
+    counters[Counter.SERIAL] += 1
+    serial = counters[Counter.SERIAL]
+    begin, end = events.times[event, Time.START], events.times[event, Time.END]
     bits, other_bits = gate_bits(automata, events, event)
     an_lists = len(automata.an_lanes)
     # List -1 is the start itself, 0 the waits that every event looks at; then AN's lanes, then AI's.
@@ -330,7 +266,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
         lane = 0
         value = np.int64(0)
         if number == 0:
-            cursor = counters[_EVERY_HEAD]
+            cursor = counters[Counter.EVERY_HEAD]
         elif number > 0:
             lane = automata.ai_lanes[number - 1 - an_lists] if dynamic else automata.an_lanes[number - 1]
             if events.int_nulls[lane, event]:
@@ -356,74 +292,74 @@ def _read(automata, state, events, results, event, moment, taken, made):
                     instance = cursor
                     if instance < 0:
                         break
-                    cursor = np.int64(links[instance, _FOLLOWING])
-                    wait = np.int64(links[instance, _WAIT])
-                    if state.times[instance, _KEY] != value or automata.waits[wait, _KEY_LANE] != lane:
+                    cursor = np.int64(links[instance, Link.FOLLOWING])
+                    wait = np.int64(links[instance, Link.WAIT])
+                    if state.times[instance, Time.KEY] != value or automata.waits[wait, Wait.KEY_LANE] != lane:
                         continue
                     mask = filter_mask(automata, places, serial, events, wait, event)
                     if mask == 0:
                         continue
                 else:
                     if instance >= 0:
-                        instance = np.int64(links[instance, _FOLLOWING])
+                        instance = np.int64(links[instance, Link.FOLLOWING])
                     while instance < 0 and cursor >= 0:
                         if number == 0:
                             wait = cursor
-                            cursor = places[wait, _WAIT_FOLLOWING]
+                            cursor = places[wait, Place.FOLLOWING]
                         else:
                             wait = np.int64(automata.an_entries[cursor, 0])
                             cursor = np.int64(state.an_links[cursor, 0])
                         # A wait may stand in several lists, one for each conjunct of its filter predicate.
-                        if places[wait, _WAIT_STAMP] != serial:
-                            counters[_WAITS_READ] += 1
+                        if places[wait, Place.STAMP] != serial:
+                            counters[Counter.WAITS_READ] += 1
                             mask = filter_mask(automata, places, serial, events, wait, event)
                             if mask != 0:
-                                instance = places[wait, _HEAD]
+                                instance = places[wait, Place.HEAD]
                     if instance < 0:
                         break
-                counters[_BUNDLES_READ] += 1
-                counters[_INSTANCES_READ] += links[instance, _MEMBER_COUNT]
+                counters[Counter.BUNDLES_READ] += 1
+                counters[Counter.INSTANCES_READ] += links[instance, Link.MEMBER_COUNT]
                 # What begins before the instance has ended does not follow it: the filter edge lets it pass.
-                if begin <= state.times[instance, _END]:
+                if begin <= state.times[instance, Time.END]:
                     continue
-                duration = end - state.times[instance, _START] + 1
+                duration = end - state.times[instance, Time.START] + 1
                 is_dead = duration > automata.life[wait]
                 if not is_dead and not takes(automata, state, events, instance, event, wait, mask, duration):
                     continue
-                gone = is_dead or automata.waits[wait, _STAYS] == 0
-                if gone and state.times[instance, _STAMP] != moment:
-                    state.times[instance, _STAMP] = moment
-                    links[taken, _TAKEN] = instance
+                gone = is_dead or automata.waits[wait, Wait.STAYS] == 0
+                if gone and state.times[instance, Time.STAMP] != moment:
+                    state.times[instance, Time.STAMP] = moment
+                    links[taken, Link.TAKEN] = instance
                     taken += 1
                 if is_dead:
                     continue
-                member = np.int64(links[instance, _MEMBER_HEAD])
+                member = np.int64(links[instance, Link.MEMBER_HEAD])
                 node = np.int64(state.members[member, 0])
                 member = np.int64(state.members[member, 1])
-            counters[_FIRED] += 1
+            counters[Counter.FIRED] += 1
             while True:
                 status, made = leave(
                     automata, state, events, results, node, instance, event, bits, other_bits, duration, made
                 )
-                if status != _DONE:
+                if status != Status.DONE:
                     return status, taken, made
                 if member < 0:
                     break
                 node = np.int64(state.members[member, 0])
                 member = np.int64(state.members[member, 1])
-    return _DONE, taken, made
+    return Status.DONE, taken, made
 
 
 @helper(inline=True)
 def _go_round(automata, state, events, instance, event):
     """Give an instance the event of one round more."""
     times = state.times
-    state.members[state.links[instance, _MEMBER_HEAD], 1] = -1
-    state.slots[instance, automata.nodes[state.links[instance, _NODE], _SLOT]] = event
-    times[instance, _END] = events.times[event, _END]
-    times[instance, _PRINT] += events.times[event, _PRINT]
-    times[instance, _OTHER_PRINT] += events.times[event, _OTHER_PRINT]
-    state.counters[_CREATED] += 1
+    state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -1
+    state.slots[instance, automata.nodes[state.links[instance, Link.NODE], Node.SLOT]] = event
+    times[instance, Time.END] = events.times[event, Time.END]
+    times[instance, Time.PRINT] += events.times[event, Time.PRINT]
+    times[instance, Time.OTHER_PRINT] += events.times[event, Time.OTHER_PRINT]
+    state.counters[Counter.CREATED] += 1
 
 
 @kernel
@@ -432,44 +368,44 @@ def advance(automata, state, events, first, last, results, moment):
     position = first
     counters = state.counters
     while position < last:
-        now = events.times[position, _END]
-        if len(state.links) - counters[_FREE] >= counters[_SWEEP_AT]:
+        now = events.times[position, Time.END]
+        if len(state.links) - counters[Counter.FREE] >= counters[Counter.SWEEP_AT]:
             sweep(automata, state, now)
         after = position
         moment += 1
         taken = 0
         made = 0
         found = results.count[0]
-        free = counters[_FREE]
-        members = counters[_MEMBERS]
-        status = _DONE
-        while after < last and events.times[after, _END] == now and status == _DONE:
+        free = counters[Counter.FREE]
+        members = counters[Counter.MEMBERS]
+        status = Status.DONE
+        while after < last and events.times[after, Time.END] == now and status == Status.DONE:
             status, taken, made = _read(automata, state, events, results, after, moment, taken, made)
             after += 1
-        if status != _DONE:
+        if status != Status.DONE:
             # Nothing of this moment has happened.
             results.count[0] = found
-            counters[_FREE] = free
-            counters[_MEMBERS] = members
+            counters[Counter.FREE] = free
+            counters[Counter.MEMBERS] = members
             for k in range(made):
-                state.links[state.links[k, _MADE], _NODE] = -1
+                state.links[state.links[k, Link.MADE], Link.NODE] = -1
             for k in range(taken):
-                head = state.links[state.links[k, _TAKEN], _MEMBER_HEAD]
+                head = state.links[state.links[k, Link.TAKEN], Link.MEMBER_HEAD]
                 state.members[head, 1] = max(state.members[head, 1], np.int32(-1))
             return position, status, moment
         if automata.content_lane >= 0 and made > 1:
             made = keep_distinct(state, events, automata.content_lane, made)
         for k in range(made):
-            link(automata, state, events, state.links[k, _MADE])
+            link(automata, state, events, state.links[k, Link.MADE])
         for k in range(taken):
-            instance = state.links[k, _TAKEN]
-            following = state.members[state.links[instance, _MEMBER_HEAD], 1]
+            instance = state.links[k, Link.TAKEN]
+            following = state.members[state.links[instance, Link.MEMBER_HEAD], 1]
             if following < -1:
                 _go_round(automata, state, events, instance, -2 - following)
             else:
                 unlink(automata, state, instance)
-        counters[_EVENTS] += after - position
-        counters[_CREATED] += counters[_MEMBERS] - members
-        counters[_RESULTS] += results.count[0] - found
+        counters[Counter.EVENTS] += after - position
+        counters[Counter.CREATED] += counters[Counter.MEMBERS] - members
+        counters[Counter.RESULTS] += results.count[0] - found
         position = after
-    return position, _DONE, moment
+    return position, Status.DONE, moment

@@ -35,10 +35,6 @@ from ouzel.kernels.cayuga_tables import (
 )
 from ouzel.kernels.jit import kernel
 
-_GREATEST = int(Conjunct.GREATEST)
-_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
-_ATOM_LAST = int(Conjunct.ATOM_LAST)
-
 
 class Owners(NamedTuple):
     """The query that a merged node is built from: its pattern, place and row; and how the node waits.
@@ -82,7 +78,7 @@ def _conjunct_blocks(
 def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
     """Write all atoms of conjuncts from row `used` on; gives the row after the last one."""
     for k in range(len(rows)):
-        conjuncts[places[k], _ATOM_FIRST] = used
+        conjuncts[places[k], Conjunct.ATOM_FIRST] = used
         for atom in range(counts[rows[k]]):
             code = table[rows[k], atom, 0]
             atoms[used, 0] = code >> 1
@@ -90,7 +86,7 @@ def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
             atoms[used, 2] = table[rows[k], atom, 1]
             atoms[used, 3] = table[rows[k], atom, 2]
             used += 1
-        conjuncts[places[k], _ATOM_LAST] = used
+        conjuncts[places[k], Conjunct.ATOM_LAST] = used
     return used
 
 
@@ -351,11 +347,11 @@ def _lives(edge_first, target, conjunct_first, conjuncts, edge_count, wait, node
             if target[edge] == node:
                 continue
             for conjunct in range(conjunct_first[edge], conjunct_first[edge + 1]):
-                longest = max(longest, min(conjuncts[conjunct, _GREATEST], node_life[target[edge]]))
+                longest = max(longest, min(conjuncts[conjunct, Conjunct.GREATEST], node_life[target[edge]]))
         allowed = np.int64(INT64_MIN)
         owner = edge_count + wait[node]
         for conjunct in range(conjunct_first[owner], conjunct_first[owner + 1]):
-            allowed = max(allowed, conjuncts[conjunct, _GREATEST])
+            allowed = max(allowed, conjuncts[conjunct, Conjunct.GREATEST])
         node_life[node] = min(longest, allowed)
         life[wait[node]] = max(life[wait[node]], node_life[node])
 

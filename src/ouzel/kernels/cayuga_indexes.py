@@ -21,24 +21,8 @@ _ALL_BITS = np.uint64(2**64 - 1)
 _TOP_BIT = np.uint64(63)
 _LOWEST_BITS = np.uint64(63)
 
-_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
-_ATOM_LAST = int(Conjunct.ATOM_LAST)
-_EDGE = int(Entry.EDGE)
-_CONJUNCT = int(Entry.CONJUNCT)
-_LANES = int(Entry.LANES)
-_LOW = int(Entry.LOW)
-_HIGH = int(Entry.HIGH)
-_TARGET = int(Entry.TARGET)
-_MORE_ATOMS = int(EntryFlag.ATOMS)
-_MORE_PROGRAMS = int(EntryFlag.PROGRAMS)
-_SIBLINGS = int(EntryFlag.SIBLINGS)
-_SETS_REGISTERS = int(EntryFlag.REGISTERS)
 _FLAG_BITS = 4
 _HALF = 32
-_SIGNATURE = int(Found.SIGNATURE)
-_VALUE = int(Found.VALUE)
-_OTHER_VALUE = int(Found.OTHER_VALUE)
-_ENTRIES = int(Found.ENTRIES)
 
 
 class ConjunctBlock(NamedTuple):
@@ -128,10 +112,10 @@ def write_entries(
         lane, value = lanes[wait[node]], values[wait[node]]
         tests = 0
         is_open = True
-        conjuncts[conjunct, _ATOM_FIRST] = more
-        entries[entry, _EDGE] = edge
-        entries[entry, _TARGET] = np.int64(wait[target[edge]]) << _HALF | np.int64(target[edge])
-        entries[entry, _LANES] = 0
+        conjuncts[conjunct, Conjunct.ATOM_FIRST] = more
+        entries[entry, Entry.EDGE] = edge
+        entries[entry, Entry.TARGET] = np.int64(wait[target[edge]]) << _HALF | np.int64(target[edge])
+        entries[entry, Entry.LANES] = 0
         if len(counts):
             keys = min(equal[row], 2) if is_indexed[node] else -1
             if keys < 0 and equal[row] > 0:
@@ -146,9 +130,9 @@ def write_entries(
                     continue
                 code = atoms[row, atom, 0]
                 if tests < 2 and code & 1 == 0:
-                    entries[entry, _LANES] |= ((code >> 1) + 1) << _HALF * tests
-                    entries[entry, _LOW + 2 * tests] = atoms[row, atom, 1]
-                    entries[entry, _HIGH + 2 * tests] = atoms[row, atom, 2]
+                    entries[entry, Entry.LANES] |= ((code >> 1) + 1) << _HALF * tests
+                    entries[entry, Entry.LOW + 2 * tests] = atoms[row, atom, 1]
+                    entries[entry, Entry.HIGH + 2 * tests] = atoms[row, atom, 2]
                     tests += 1
                 else:
                     rest[more, 0] = code >> 1
@@ -158,15 +142,15 @@ def write_entries(
                     more += 1
         if is_open:
             gates[node, 0] = gates[node, 1] = _ALL_BITS
-        conjuncts[conjunct, _ATOM_LAST] = more
-        flags = 0 if is_plain else _MORE_PROGRAMS
-        if more > conjuncts[conjunct, _ATOM_FIRST]:
-            flags |= _MORE_ATOMS
+        conjuncts[conjunct, Conjunct.ATOM_LAST] = more
+        flags = 0 if is_plain else EntryFlag.PROGRAMS
+        if more > conjuncts[conjunct, Conjunct.ATOM_FIRST]:
+            flags |= EntryFlag.ATOMS
         if conjunct_first[edge + 1] - conjunct_first[edge] > 1:
-            flags |= _SIBLINGS
+            flags |= EntryFlag.SIBLINGS
         if register_first[edge + 1] > register_first[edge]:
-            flags |= _SETS_REGISTERS
-        entries[entry, _CONJUNCT] = conjunct << _FLAG_BITS | flags
+            flags |= EntryFlag.REGISTERS
+        entries[entry, Entry.CONJUNCT] = conjunct << _FLAG_BITS | flags
     return more
 
 
@@ -273,12 +257,12 @@ def _insert(words, which, values, begins, first_entry, table, bits):
         bit = words[begin] & bit_mask
         bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
         place = words[begin] >> np.uint64(32) & mask
-        while table[place, _SIGNATURE] != 0:
+        while table[place, Found.SIGNATURE] != 0:
             place = (place + np.uint64(1)) & mask
-        table[place, _SIGNATURE] = which[begin] + 1
-        table[place, _VALUE] = values[begin, 0]
-        table[place, _OTHER_VALUE] = values[begin, 1]
-        table[place, _ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
+        table[place, Found.SIGNATURE] = which[begin] + 1
+        table[place, Found.VALUE] = values[begin, 0]
+        table[place, Found.OTHER_VALUE] = values[begin, 1]
+        table[place, Found.ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
 
 
 # ── AN ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,36 +12,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ouzel.kernels.cayuga import (
-    _CONJUNCT,
-    _DONE,
-    _EDGE,
-    _END,
-    _FIRED,
-    _FLAG_BITS,
-    _FOLLOWING,
-    _FREE,
-    _GREATEST,
-    _HEAD,
-    _LEAST,
-    _MADE,
-    _MEMBERS,
-    _NODE,
-    _SERIAL,
-    _SIGNATURE_FIRST,
-    _START,
-    _SWEEP_AT,
-    _TAKEN,
-    _WAIT,
-    candidates,
-    entry_holds,
-    fire,
-    gate_bits,
-    leave,
-)
-from ouzel.kernels.cayuga_lists import _KEY_COMPONENT, _KEY_LANE, _KEY_VALUE_LANE, link, sweep, unlink
+from ouzel.kernels.cayuga import _FLAG_BITS, candidates, entry_holds, fire, gate_bits, leave
+from ouzel.kernels.cayuga_lists import link, sweep, unlink
 from ouzel.kernels.cayuga_programs import filter_mask, mixed, programs_hold, takes
-from ouzel.kernels.cayuga_tables import Automata, Edge, Finding, Node, Wait
+from ouzel.kernels.cayuga_tables import (
+    Automata,
+    Conjunct,
+    Counter,
+    Edge,
+    Entry,
+    Finding,
+    Link,
+    Node,
+    Place,
+    Status,
+    Time,
+    Wait,
+)
 from ouzel.kernels.jit import helper, kernel
 
 
@@ -58,10 +45,10 @@ def _place_of(edges_found, edge, serial):
 @helper(inline=True)
 def _has_key(waits, registers, slots, events, instance, event, wait):
     """Whether the event has the value that the AI index would have found the instance by."""
-    lane = waits[wait, _KEY_LANE]
+    lane = waits[wait, Wait.KEY_LANE]
     if lane < 0:
         return True
-    component, own = waits[wait, _KEY_COMPONENT], waits[wait, _KEY_VALUE_LANE]
+    component, own = waits[wait, Wait.KEY_COMPONENT], waits[wait, Wait.KEY_VALUE_LANE]
     if component < 0:
         value, null = registers.ints[instance, own], registers.nulls[instance, own]
     else:
@@ -117,24 +104,24 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
     position = first
     counters, links, nodes = state.counters, state.links, automata.nodes
     while position < last:
-        now = events.times[position, _END]
-        if len(links) - counters[_FREE] >= counters[_SWEEP_AT]:
+        now = events.times[position, Time.END]
+        if len(links) - counters[Counter.FREE] >= counters[Counter.SWEEP_AT]:
             sweep(automata, state, now)
             for k in range(len(heads)):
-                heads[k] = state.places[users.waits[k], _HEAD]
-        after, taken, made, status = position, 0, 0, _DONE
+                heads[k] = state.places[users.waits[k], Place.HEAD]
+        after, taken, made, status = position, 0, 0, Status.DONE
         moment += 1
-        found, free, members = results.count[0], counters[_FREE], counters[_MEMBERS]
-        while after < last and events.times[after, _END] == now and status == _DONE:
-            counters[_SERIAL] += 1
-            serial = counters[_SERIAL]
-            begin = events.times[after, _START]
+        found, free, members = results.count[0], counters[Counter.FREE], counters[Counter.MEMBERS]
+        while after < last and events.times[after, Time.END] == now and status == Status.DONE:
+            counters[Counter.SERIAL] += 1
+            serial = counters[Counter.SERIAL]
+            begin = events.times[after, Time.START]
             bits = gate_bits(automata, events, after)
-            for row in range(nodes[0, _SIGNATURE_FIRST], nodes[1, _SIGNATURE_FIRST]):
+            for row in range(nodes[0, Node.SIGNATURE_FIRST], nodes[1, Node.SIGNATURE_FIRST]):
                 begins, ends = candidates(automata, events, after, row)
                 for entry in range(begins, ends):
                     if entry_holds(automata, events, after, entry):
-                        edge = automata.fr_entries[entry, _EDGE]
+                        edge = automata.fr_entries[entry, Entry.EDGE]
                         place = _place_of(edges_found, edge, serial)
                         edges_found[place, 0] = edge
                         edges_found[place, 1] = serial
@@ -142,58 +129,58 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
             for user in range(len(users.edge_first) - 1):
                 for k in range(users.edge_first[user], users.edge_first[user + 1]):
                     place = _place_of(edges_found, users.edges[k], serial)
-                    if edges_found[place, 1] != serial or status != _DONE:
+                    if edges_found[place, 1] != serial or status != Status.DONE:
                         continue
                     entry = edges_found[place, 2]
-                    conjunct = automata.fr_entries[entry, _CONJUNCT] >> _FLAG_BITS
+                    conjunct = automata.fr_entries[entry, Entry.CONJUNCT] >> _FLAG_BITS
                     duration = now - begin + 1
-                    counters[_FIRED] += 1
+                    counters[Counter.FIRED] += 1
                     lasts = (
-                        automata.conjuncts[conjunct, _LEAST] <= duration
-                        and duration <= automata.conjuncts[conjunct, _GREATEST]
+                        automata.conjuncts[conjunct, Conjunct.LEAST] <= duration
+                        and duration <= automata.conjuncts[conjunct, Conjunct.GREATEST]
                     )
                     if lasts and programs_hold(automata, state, events, -1, after, conjunct):
                         status, made = fire(automata, state, events, results, 0, -1, after, entry, made)
                 for k in range(users.wait_first[user], users.wait_first[user + 1]):
                     instance = np.int64(heads[k])
                     wait = np.int64(users.waits[k]) if instance >= 0 else 0
-                    while instance >= 0 and status == _DONE:
-                        following = np.int64(links[instance, _FOLLOWING])
-                        duration = now - state.times[instance, _START] + 1
+                    while instance >= 0 and status == Status.DONE:
+                        following = np.int64(links[instance, Link.FOLLOWING])
+                        duration = now - state.times[instance, Time.START] + 1
                         mask = 0
-                        if begin > state.times[instance, _END] and _has_key(
+                        if begin > state.times[instance, Time.END] and _has_key(
                             automata.waits, state.registers, state.slots, events, instance, after, wait
                         ):
                             mask = filter_mask(automata, state.places, serial, events, wait, after)
                         if mask and takes(automata, state, events, instance, after, wait, mask, duration):
-                            counters[_FIRED] += 1
-                            links[taken, _TAKEN] = instance
+                            counters[Counter.FIRED] += 1
+                            links[taken, Link.TAKEN] = instance
                             taken += 1
-                            node = np.int64(links[instance, _NODE])
+                            node = np.int64(links[instance, Link.NODE])
                             status, made = leave(
                                 automata, state, events, results, node, instance, after, *bits, duration, made
                             )
                         instance = following
             after += 1
-        if status != _DONE:
+        if status != Status.DONE:
             results.count[0] = found
-            counters[_FREE] = free
-            counters[_MEMBERS] = members
+            counters[Counter.FREE] = free
+            counters[Counter.MEMBERS] = members
             for k in range(made):
-                links[links[k, _MADE], _NODE] = -1
+                links[links[k, Link.MADE], Link.NODE] = -1
             return position, status, moment
         for k in range(made):
-            link(automata, state, events, links[k, _MADE])
-            wait = links[links[k, _MADE], _WAIT]
-            heads[users.place_of[wait]] = state.places[wait, _HEAD]
+            link(automata, state, events, links[k, Link.MADE])
+            wait = links[links[k, Link.MADE], Link.WAIT]
+            heads[users.place_of[wait]] = state.places[wait, Place.HEAD]
         for k in range(taken):
             # Two events of one moment may take the same instance.
-            if links[links[k, _TAKEN], _NODE] >= 0:
-                unlink(automata, state, links[k, _TAKEN])
-                wait = links[links[k, _TAKEN], _WAIT]
-                heads[users.place_of[wait]] = state.places[wait, _HEAD]
+            if links[links[k, Link.TAKEN], Link.NODE] >= 0:
+                unlink(automata, state, links[k, Link.TAKEN])
+                wait = links[links[k, Link.TAKEN], Link.WAIT]
+                heads[users.place_of[wait]] = state.places[wait, Place.HEAD]
         position = after
-    return position, _DONE, moment
+    return position, Status.DONE, moment
 
 
 class NaiveKernel:

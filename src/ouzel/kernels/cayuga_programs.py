@@ -9,24 +9,6 @@ from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import Opcode
 from ouzel.kernels.predicates import _calculate, _compare, _decide, _order_of_floats
 
-_ATOM_FIRST = int(Conjunct.ATOM_FIRST)
-_ATOM_LAST = int(Conjunct.ATOM_LAST)
-_PROGRAM_FIRST = int(Conjunct.PROGRAM_FIRST)
-_PARAMETER_ROW = int(Conjunct.PARAMETER_ROW)
-_LEAST = int(Conjunct.LEAST)
-_GREATEST = int(Conjunct.GREATEST)
-_FILTER_FIRST = int(Wait.CONJUNCT_FIRST)
-_WAIT_STAMP = int(Place.STAMP)
-_MASK = int(Place.MASK)
-
-_LOAD_INT = int(Opcode.LOAD_INT)
-_LOAD_FLOAT = int(Opcode.LOAD_FLOAT)
-_INT = int(Opcode.INT)
-_FLOAT = int(Opcode.FLOAT)
-_PUSH_NULL = int(Opcode.NULL)
-_COMPARE_INT = int(Opcode.COMPARE_INT)
-_COMPARE_FLOAT = int(Opcode.COMPARE_FLOAT)
-
 _CURRENT = -1
 _REGISTERS = -2
 
@@ -55,7 +37,7 @@ def apart(number):
 @helper(inline=True)
 def static_holds(conjuncts, atoms, events, event, conjunct):
     """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
-    for atom in range(conjuncts[conjunct, _ATOM_FIRST], conjuncts[conjunct, _ATOM_LAST]):
+    for atom in range(conjuncts[conjunct, Conjunct.ATOM_FIRST], conjuncts[conjunct, Conjunct.ATOM_LAST]):
         lane = atoms[atom, 0]
         value = events.ints[lane, event]
         inside = atoms[atom, 2] <= value and value <= atoms[atom, 3]
@@ -74,15 +56,15 @@ def run(code, values, registers, slots, events, instance, event, program, row):
     top = -1
     for step in range(code.first[program], code.first[program + 1]):
         opcode = steps[step, 0]
-        if opcode <= _PUSH_NULL:
+        if opcode <= Opcode.NULL:
             top += 1
             nulls[top] = 0
-            if opcode <= _LOAD_FLOAT:
+            if opcode <= Opcode.LOAD_FLOAT:
                 component = steps[step, 1]
                 lane = steps[step, 2]
                 if component >= _CURRENT:
                     place = event if component == _CURRENT else slots[instance, component]
-                    if opcode == _LOAD_INT:
+                    if opcode == Opcode.LOAD_INT:
                         ints[top] = events.ints[lane, place]
                         nulls[top] = events.int_nulls[lane, place]
                     else:
@@ -96,18 +78,18 @@ def run(code, values, registers, slots, events, instance, event, program, row):
                     ints[top] = code.parameter_ints[row, lane]
                     floats[top] = code.parameter_floats[row, lane]
                     nulls[top] = code.parameter_nulls[row, lane]
-            elif opcode == _INT:
+            elif opcode == Opcode.INT:
                 ints[top] = code.int_constants[steps[step, 1]]
-            elif opcode == _FLOAT:
+            elif opcode == Opcode.FLOAT:
                 floats[top] = code.float_constants[steps[step, 1]]
             else:
                 nulls[top] = 1
-        elif opcode < _COMPARE_INT:
+        elif opcode < Opcode.COMPARE_INT:
             top = _calculate(ints, floats, nulls, top, opcode)
-        elif opcode <= _COMPARE_FLOAT:
+        elif opcode <= Opcode.COMPARE_FLOAT:
             top -= 1
             nulls[top] |= nulls[top + 1]
-            if opcode == _COMPARE_INT:
+            if opcode == Opcode.COMPARE_INT:
                 order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
             else:
                 order = _order_of_floats(floats[top], floats[top + 1])
@@ -146,9 +128,9 @@ def programs_hold(automata, state, events, instance, event, conjunct):
     Most of them compare two values and are read here: a call hands over all arrays, which costs more than they do.
     """
     conjuncts, code = automata.conjuncts, automata.code
-    row = conjuncts[conjunct, _PARAMETER_ROW]
+    row = conjuncts[conjunct, Conjunct.PARAMETER_ROW]
     registers, slots = state.registers, state.slots
-    for place in range(conjuncts[conjunct, _PROGRAM_FIRST], conjuncts[conjunct + 1, _PROGRAM_FIRST]):
+    for place in range(conjuncts[conjunct, Conjunct.PROGRAM_FIRST], conjuncts[conjunct + 1, Conjunct.PROGRAM_FIRST]):
         program = automata.programs[place]
         plain = code.plain[program]
         step = code.first[program]
@@ -173,25 +155,28 @@ def programs_hold(automata, state, events, instance, event, conjunct):
 @helper(inline=True)
 def filter_mask(automata, places, serial, events, wait, event):
     """Which conjuncts of a filter predicate the event satisfies by itself, as bits; asked once an event."""
-    if places[wait, _WAIT_STAMP] == serial:
-        return places[wait, _MASK]
-    first = automata.waits[wait, _FILTER_FIRST]
+    if places[wait, Place.STAMP] == serial:
+        return places[wait, Place.MASK]
+    first = automata.waits[wait, Wait.CONJUNCT_FIRST]
     mask = 0
-    for conjunct in range(first, automata.waits[wait + 1, _FILTER_FIRST]):
+    for conjunct in range(first, automata.waits[wait + 1, Wait.CONJUNCT_FIRST]):
         if static_holds(automata.conjuncts, automata.atoms, events, event, conjunct):
             mask |= 1 << (conjunct - first)
-    places[wait, _WAIT_STAMP] = serial
-    places[wait, _MASK] = mask
+    places[wait, Place.STAMP] = serial
+    places[wait, Place.MASK] = mask
     return mask
 
 
 @helper(inline=True)
 def takes(automata, state, events, instance, event, wait, mask, duration):
     """Whether the filter predicate holds, so that the event takes the instance."""
-    conjunct = automata.waits[wait, _FILTER_FIRST]
+    conjunct = automata.waits[wait, Wait.CONJUNCT_FIRST]
     while mask != 0:
         if mask & 1:
-            least, greatest = automata.conjuncts[conjunct, _LEAST], automata.conjuncts[conjunct, _GREATEST]
+            least, greatest = (
+                automata.conjuncts[conjunct, Conjunct.LEAST],
+                automata.conjuncts[conjunct, Conjunct.GREATEST],
+            )
             lasts = least <= duration and duration <= greatest
             if lasts and programs_hold(automata, state, events, instance, event, conjunct):
                 return True

@@ -14,21 +14,6 @@ import numpy as np
 from ouzel.kernels.counters_tables import NARROW_MAX, NOTHING, ByComponent, ByMeasure, MeasureKind, Over
 from ouzel.kernels.jit import helper
 
-_FROM = int(ByComponent.FROM)
-_OWN = int(ByComponent.OWN)
-_GATE = int(ByComponent.GATE)
-_KLEENE = int(ByComponent.KLEENE)
-_KIND = int(ByMeasure.KIND)
-_COLUMN = int(ByMeasure.COLUMN)
-_LANE = int(ByMeasure.LANE)
-_OVER = int(ByMeasure.OVER)
-_FIELD = int(ByMeasure.FIELD)
-_HIGH = int(ByMeasure.HIGH_FIELD)
-_INTEGER = int(MeasureKind.INTEGER)
-_FLOAT = int(MeasureKind.FLOAT)
-_FIRST = int(Over.FIRST)
-_LAST = int(Over.LAST)
-
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _NOTHING = np.uint64(NOTHING)
@@ -77,14 +62,14 @@ def sign_extension(low):
 def weigh(tables, scratch, instances, first, last):
     """What the instances in slots first to last - 1, of one component, weigh together."""
     for measure in range(tables.by_measure.shape[0]):
-        lane = tables.by_measure[measure, _LANE]
-        kind = tables.by_measure[measure, _KIND]
-        if kind == _FLOAT:
+        lane = tables.by_measure[measure, ByMeasure.LANE]
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        if kind == MeasureKind.FLOAT:
             real = 0.0
             for slot in range(first, last):
                 real += instances.floats[lane, slot]
             scratch.real[measure] = real
-        elif kind == _INTEGER:
+        elif kind == MeasureKind.INTEGER:
             low = _ZERO
             high = _ZERO
             for slot in range(first, last):
@@ -114,10 +99,10 @@ def extend(
     its own prefixes now. Only the first `gate_rows` of the rows reach the gate.
     """
     columns = tables.columns
-    from_column = tables.by_component[component, _FROM]
-    own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE]
-    takes = takes and tables.by_component[component, _KLEENE] != 0
+    from_column = tables.by_component[component, ByComponent.FROM]
+    own = tables.by_component[component, ByComponent.OWN]
+    gate = tables.by_component[component, ByComponent.GATE]
+    takes = takes and tables.by_component[component, ByComponent.KLEENE] != 0
     word_fields = tables.word_fields
     real_fields = tables.real_fields
     word_width = word_fields + wide * (1 + tables.integers)
@@ -129,18 +114,18 @@ def extend(
     source_word = source * word_width * columns + source_row
     source_real = source * real_width * columns + source_row
     for measure in range(tables.by_measure.shape[0]):
-        column = tables.by_measure[measure, _COLUMN]
+        column = tables.by_measure[measure, ByMeasure.COLUMN]
         if own < column:
             continue
-        kind = tables.by_measure[measure, _KIND]
-        over = tables.by_measure[measure, _OVER]
-        field = tables.by_measure[measure, _FIELD] * columns
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        over = tables.by_measure[measure, ByMeasure.OVER]
+        field = tables.by_measure[measure, ByMeasure.FIELD] * columns
         is_here = own == column
-        carries = takes and not (is_here and over == _LAST)
-        counts_own = takes and over != _FIRST
+        carries = takes and not (is_here and over == Over.LAST)
+        counts_own = takes and over != Over.FIRST
         low_from = source_word + from_column * source_stride
         low_own = word + own * stride
-        if kind == _FLOAT:
+        if kind == MeasureKind.FLOAT:
             sum_from = source_real + (field + from_column) * source_stride
             sum_own = real + (field + own) * stride
             sum_gate = real + (field + gate) * stride
@@ -167,7 +152,7 @@ def extend(
                 reals[sum_own + row] += grown
                 if gate >= 0 and row < gate_rows:
                     reals[sum_gate + row] += grown
-        elif kind == _INTEGER:
+        elif kind == MeasureKind.INTEGER:
             sum_from = source_word + (field + from_column) * source_stride
             sum_own = word + (field + own) * stride
             sum_gate = word + (field + gate) * stride
@@ -187,7 +172,7 @@ def extend(
                     if gate >= 0 and row < gate_rows:
                         words[sum_gate + row] += gain
             else:
-                high_field = tables.by_measure[measure, _HIGH] * columns
+                high_field = tables.by_measure[measure, ByMeasure.HIGH_FIELD] * columns
                 high_from = source_word + (high_field + from_column) * source_stride
                 high_own = word + (high_field + own) * stride
                 high_gate = word + (high_field + gate) * stride
@@ -303,8 +288,10 @@ def close(tables, words, reals, wide, base, stride, first_row, rows, column):
         for row in range(first_row, first_row + rows):
             words[start + row] = _ZERO
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] > _FLOAT:
-            start = base * word_width * columns + (tables.by_measure[measure, _FIELD] * columns + column) * stride
+        if tables.by_measure[measure, ByMeasure.KIND] > MeasureKind.FLOAT:
+            start = (
+                base * word_width * columns + (tables.by_measure[measure, ByMeasure.FIELD] * columns + column) * stride
+            )
             for row in range(first_row, first_row + rows):
                 words[start + row] = _NOTHING
     for field in range(real_width):
@@ -319,10 +306,10 @@ def close(tables, words, reals, wide, base, stride, first_row, rows, column):
 @helper(inline=True)
 def raise_bound(tables, bound, component, times):
     """A bound on every count of a column, whatever leaves the window; past NARROW_MAX it must be looked at."""
-    own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE]
-    gain = max(1.0, bound[tables.by_component[component, _FROM]])
-    if tables.by_component[component, _KLEENE]:
+    own = tables.by_component[component, ByComponent.OWN]
+    gate = tables.by_component[component, ByComponent.GATE]
+    gain = max(1.0, bound[tables.by_component[component, ByComponent.FROM]])
+    if tables.by_component[component, ByComponent.KLEENE]:
         gain += bound[own]
     bound[own] += gain * times
     if gate >= 0:
@@ -351,7 +338,7 @@ def clear_reading(tables, reading_words, reading_reals):
     for real in range(reading_reals.size):
         reading_reals[real] = 0.0
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] > _FLOAT:
+        if tables.by_measure[measure, ByMeasure.KIND] > MeasureKind.FLOAT:
             reading_words[2 + 2 * measure] = _NOTHING
 
 
@@ -379,18 +366,18 @@ def add_rows(tables, words, reals, wide, base, stride, first, last, reading_word
     reading_words[1] = high
     reading_reals[0] = size
     for measure in range(tables.by_measure.shape[0]):
-        kind = tables.by_measure[measure, _KIND]
-        field = tables.by_measure[measure, _FIELD] * field_stride
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        field = tables.by_measure[measure, ByMeasure.FIELD] * field_stride
         place = 2 + 2 * measure
-        if kind == _FLOAT:
+        if kind == MeasureKind.FLOAT:
             real_sum = reading_reals[1 + measure]
             for row in range(first, last):
                 real_sum += reals[real + field + row]
             reading_reals[1 + measure] = real_sum
-        elif kind == _INTEGER:
+        elif kind == MeasureKind.INTEGER:
             low = reading_words[place]
             high = reading_words[place + 1]
-            high_field = tables.by_measure[measure, _HIGH] * field_stride
+            high_field = tables.by_measure[measure, ByMeasure.HIGH_FIELD] * field_stride
             for row in range(first, last):
                 value = words[word + field + row]
                 upper = words[word + high_field + row] if wide else sign_extension(value)

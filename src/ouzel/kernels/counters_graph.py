@@ -214,24 +214,6 @@ def scan_graph(
             return GraphProgress(state, output)
 
 
-_COMPONENT_KIND = int(ByComponent.KIND)
-_POSITIVE = int(Kind.POSITIVE)
-_MEASURE_KIND = int(ByMeasure.KIND)
-_COLUMN = int(ByMeasure.COLUMN)
-_LANE = int(ByMeasure.LANE)
-_OWN = int(ByComponent.OWN)
-_INTEGER = int(MeasureKind.INTEGER)
-_FLOAT = int(MeasureKind.FLOAT)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_CHOOSE = int(Phase.CHOOSE)
-_EMIT = int(Phase.EMIT)
-_MOMENT = int(Counter.MOMENT)
-_PHASE = int(Counter.PHASE)
-_OLDEST = int(Counter.OLDEST)
-_INSTANCES = int(Counter.INSTANCES)
-_STARTS = int(Counter.STARTS)
-_EXPIRED = int(Counter.EXPIRED)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
@@ -242,11 +224,11 @@ def _add(tables, words, reals, more_words, more_reals):
     words[0], words[1] = add_wide(words[0], words[1], more_words[0], more_words[1])
     reals[0] += more_reals[0]
     for measure in range(tables.by_measure.shape[0]):
-        kind = tables.by_measure[measure, _MEASURE_KIND]
+        kind = tables.by_measure[measure, ByMeasure.KIND]
         place = 2 + 2 * measure
-        if kind == _FLOAT:
+        if kind == MeasureKind.FLOAT:
             reals[1 + measure] += more_reals[1 + measure]
-        elif kind == _INTEGER:
+        elif kind == MeasureKind.INTEGER:
             words[place], words[place + 1] = add_wide(
                 words[place], words[place + 1], more_words[place], more_words[place + 1]
             )
@@ -257,16 +239,16 @@ def _add(tables, words, reals, more_words, more_reals):
 @helper
 def _weigh_in(tables, instances, slot, words, reals):
     """What an event itself adds, once for each way on from it."""
-    own = tables.by_component[instances.component[slot], _OWN]
+    own = tables.by_component[instances.component[slot], ByComponent.OWN]
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _COLUMN] != own:
+        if tables.by_measure[measure, ByMeasure.COLUMN] != own:
             continue
-        kind = tables.by_measure[measure, _MEASURE_KIND]
-        lane = tables.by_measure[measure, _LANE]
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        lane = tables.by_measure[measure, ByMeasure.LANE]
         place = 2 + 2 * measure
-        if kind == _FLOAT:
+        if kind == MeasureKind.FLOAT:
             reals[1 + measure] += instances.floats[lane, slot] * reals[0]
-        elif kind == _INTEGER:
+        elif kind == MeasureKind.INTEGER:
             value = np.uint64(instances.ints[lane, slot])
             low, high = multiply_wide(words[0], words[1], value, sign_extension(value))
             words[place], words[place + 1] = add_wide(words[place], words[place + 1], low, high)
@@ -278,7 +260,7 @@ def _weigh_in(tables, instances, slot, words, reals):
 def _read_group(tables, state, group, words, reals):
     clear_reading(tables.counted, words, reals)
     slot = state.group_head[group]
-    while slot >= state.counters[_OLDEST]:
+    while slot >= state.counters[Counter.OLDEST]:
         if state.held_reals[slot, 0] > 0.0:
             _add(tables.counted, words, reals, state.held_words[slot], state.held_reals[slot])
         slot = state.group_below[slot]
@@ -301,36 +283,36 @@ def _scan(tables, state, instances, lanes, first, last, until, output):
     position = first
     bounded = counted.window != NO_WINDOW
     while True:
-        if counters[_PHASE] == _EMIT:
+        if counters[Counter.PHASE] == Phase.EMIT:
             while True:
                 group = emit(counted, state.groups, counters, state.scratch, output)
                 if group == -1:
                     break
                 if group == -2:
-                    return _OUTPUT_FULL, position
+                    return Status.OUTPUT_FULL, position
                 _read_group(tables, state, group, state.scratch.words, state.scratch.reals)
-            counters[_PHASE] = _CHOOSE
-        leaving = bounded and counters[_OLDEST] < position
+            counters[Counter.PHASE] = Phase.CHOOSE
+        leaving = bounded and counters[Counter.OLDEST] < position
         found, moment = next_moment(
             counted,
             position < last,
             tick[position] if position < last else 0,
             leaving,
-            tick[counters[_OLDEST]] if leaving else 0,
+            tick[counters[Counter.OLDEST]] if leaving else 0,
             until,
         )
         if not found:
             break
-        counters[_MOMENT] = moment
+        counters[Counter.MOMENT] = moment
         if bounded:
             _expire(tables, state, instances, position, moment)
         while position < last and tick[position] == moment:
             position = _apply(tables, state, instances, lanes, position, last, moment)
-        counters[_PHASE] = _EMIT
+        counters[Counter.PHASE] = Phase.EMIT
     if bounded and not counted.on_change and until < 2**63 - 1:
         _expire(tables, state, instances, position, until)
-    counters[_INSTANCES] += position - first
-    return _DONE, position
+    counters[Counter.INSTANCES] += position - first
+    return Status.DONE, position
 
 
 @helper
@@ -342,16 +324,16 @@ def _group_of(tables, state, instances, slot):
 def _expire(tables, state, instances, position, moment):
     counters = state.counters
     window = np.uint64(tables.counted.window)
-    while counters[_OLDEST] < position:
-        slot = counters[_OLDEST]
+    while counters[Counter.OLDEST] < position:
+        slot = counters[Counter.OLDEST]
         tick = instances.tick[slot]
         if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
             break
         if instances.component[slot] == tables.counted.first:
             if tables.counted.on_change:
                 _touch(tables, state, _group_of(tables, state, instances, slot))
-            counters[_EXPIRED] += 1
-        counters[_OLDEST] += 1
+            counters[Counter.EXPIRED] += 1
+        counters[Counter.OLDEST] += 1
 
 
 @helper
@@ -369,7 +351,7 @@ def _apply(tables, state, instances, lanes, slot, last, moment):
         and instances.key[behind] == key
     ):
         behind += 1
-    if tables.counted.by_component[component, _COMPONENT_KIND] != _POSITIVE:
+    if tables.counted.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
         state.last_negative[key, place] = moment
         return behind
     for one in range(slot, behind):
@@ -380,7 +362,7 @@ def _apply(tables, state, instances, lanes, slot, last, moment):
             group = _group_of(tables, state, instances, one)
             state.group_below[one] = state.group_head[group]
             state.group_head[group] = one
-            state.counters[_STARTS] += 1
+            state.counters[Counter.STARTS] += 1
             clear_reading(tables.counted, state.held_words[one], state.held_reals[one])
     if place == length - 1:
         _run_back(tables, state, instances, lanes, slot, behind, key, moment)
@@ -392,7 +374,7 @@ def _run_back(tables, state, instances, lanes, first, behind, key, moment):
     """Weights from the events that complete matches back to first events."""
     counted = tables.counted
     tick = instances.tick
-    oldest = state.counters[_OLDEST]
+    oldest = state.counters[Counter.OLDEST]
     later = 0
     count = 0
     for slot in range(behind - 1, first - 1, -1):

@@ -172,36 +172,6 @@ def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint
         state.total[:, 2 * field + 1] = (halves[1] >> 32).view(np.uint64)
 
 
-_COMPONENT_KIND = int(ByComponent.KIND)
-_FROM = int(ByComponent.FROM)
-_OWN = int(ByComponent.OWN)
-_GATE = int(ByComponent.GATE)
-_KLEENE = int(ByComponent.KLEENE)
-_POSITIVE = int(Kind.POSITIVE)
-_NEGATIVE = int(Kind.NEGATIVE)
-_NEGATED_START = int(Kind.NEGATED_START)
-_MEASURE_KIND = int(ByMeasure.KIND)
-_INTEGER = int(MeasureKind.INTEGER)
-
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WIDEN = int(Status.WIDEN)
-_ROOM = int(Status.ROOM)
-_CHOOSE = int(Phase.CHOOSE)
-_WORK = int(Phase.WORK)
-_EMIT = int(Phase.EMIT)
-_WIDE = int(Counter.WIDE)
-_MOMENT = int(Counter.MOMENT)
-_PHASE = int(Counter.PHASE)
-_OLDEST = int(Counter.OLDEST)
-_INSTANCES = int(Counter.INSTANCES)
-_STARTS = int(Counter.STARTS)
-_EXPIRED = int(Counter.EXPIRED)
-_FLIPS = int(Counter.FLIPS)
-_UNBOUNDED = int(Way.UNBOUNDED)
-_INVERSE = int(Way.INVERSE)
-_STACKS = int(Way.STACKS)
-
 _ZERO = np.uint64(0)
 # How far from too large counts must be after a flip that was made to learn how large they are.
 _FAR = 16.0
@@ -226,49 +196,49 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     bounded = tables.window != NO_WINDOW
     lets_go = bounded and not tables.on_change and until < 2**63 - 1
     while True:
-        if counters[_PHASE] == _EMIT:
+        if counters[Counter.PHASE] == Phase.EMIT:
             while True:
                 group = emit(tables, state.groups, counters, state.scratch, output)
                 if group == -1:
                     break
                 if group == -2:
-                    return _OUTPUT_FULL, position
+                    return Status.OUTPUT_FULL, position
                 read_group_of_matrix(tables, state, group, state.scratch.words, state.scratch.reals)
-            counters[_PHASE] = _CHOOSE
-        if counters[_PHASE] == _CHOOSE:
-            leaving = bounded and counters[_OLDEST] < position
+            counters[Counter.PHASE] = Phase.CHOOSE
+        if counters[Counter.PHASE] == Phase.CHOOSE:
+            leaving = bounded and counters[Counter.OLDEST] < position
             found, moment = next_moment(
                 tables,
                 position < last,
                 tick[position] if position < last else 0,
                 leaving,
-                tick[counters[_OLDEST]] if leaving else 0,
+                tick[counters[Counter.OLDEST]] if leaving else 0,
                 until,
             )
             if found:
-                counters[_MOMENT] = moment
-                counters[_PHASE] = _WORK
+                counters[Counter.MOMENT] = moment
+                counters[Counter.PHASE] = Phase.WORK
             elif lets_go:
                 moment = until
             else:
                 break
         else:
-            moment = counters[_MOMENT]
+            moment = counters[Counter.MOMENT]
         # Here alone: what is written out in place twice takes twice as long to compile.
         if bounded and not expire(tables, state, instances, position, moment, tables.on_change):
-            return _ROOM, position
-        if counters[_PHASE] == _CHOOSE:
+            return Status.ROOM, position
+        if counters[Counter.PHASE] == Phase.CHOOSE:
             break
         while position < last and tick[position] == moment:
             behind = _together(tables, instances, position, last)
             status = _may_count(tables, state, instances, position, behind, largest_weight)
-            if status != _DONE:
+            if status != Status.DONE:
                 return status, position
             _apply(tables, state, instances, position, behind)
-            counters[_INSTANCES] += behind - position
+            counters[Counter.INSTANCES] += behind - position
             position = behind
-        counters[_PHASE] = _EMIT
-    return _DONE, position
+        counters[Counter.PHASE] = Phase.EMIT
+    return Status.DONE, position
 
 
 @helper(inline=True)
@@ -276,7 +246,7 @@ def _together(tables, instances, slot, last):
     """The slot behind the instances that are one with this one: simultaneous, of its component, with +, and key."""
     behind = slot + 1
     component = instances.component[slot]
-    if tables.by_component[component, _KLEENE]:
+    if tables.by_component[component, ByComponent.KLEENE]:
         while (
             behind < last
             and instances.tick[behind] == instances.tick[slot]
@@ -291,25 +261,25 @@ def _together(tables, instances, slot, last):
 def _may_count(tables, state, instances, slot, behind, largest_weight):
     """Whether narrow counters can take the instances: DONE, WIDEN, or ROOM if that is needed to find out."""
     component = instances.component[slot]
-    if state.counters[_WIDE] or tables.by_component[component, _COMPONENT_KIND] != _POSITIVE:
-        return _DONE
+    if state.counters[Counter.WIDE] or tables.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
+        return Status.DONE
     key = instances.key[slot]
     bound = state.bound[key]
     if not needs_widening(raise_bound(tables, bound, component, behind - slot), largest_weight):
-        return _DONE
+        return Status.DONE
     if not state.is_open[key]:
-        return _WIDEN if needs_widening(1.0, largest_weight) else _DONE
+        return Status.WIDEN if needs_widening(1.0, largest_weight) else Status.DONE
     if tables.has_negated_start:
         # What is held back is in no matrix before the next flip, so that only a flip can tell. It must not be asked for
         # again with the next event.
         if state.free_count[0] < state.start_count[key]:
-            return _ROOM
+            return Status.ROOM
         flip(tables, state, instances, key)
         raised = raise_bound(tables, bound, component, behind - slot)
-        return _WIDEN if needs_widening(_FAR * raised, largest_weight) else _DONE
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
+        return Status.WIDEN if needs_widening(_FAR * raised, largest_weight) else Status.DONE
+    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
     measure_bound(tables, state.words, key * rows, rows, 0, rows, bound)
-    if state.way[0] == _STACKS:
+    if state.way[0] == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
@@ -320,15 +290,15 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
                 )  # fmt: skip
                 bound[column] = max(bound[column], reached)
     raised = raise_bound(tables, bound, component, behind - slot)
-    return _WIDEN if needs_widening(raised, largest_weight) else _DONE
+    return Status.WIDEN if needs_widening(raised, largest_weight) else Status.DONE
 
 
 @helper(inline=True)
 def _open(tables, state, key):
     """The first event of a key."""
     group = state.key_group[key]
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
-    identity(tables, state.words, state.reals, state.counters[_WIDE], key * rows, rows)
+    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    identity(tables, state.words, state.reals, state.counters[Counter.WIDE], key * rows, rows)
     if not state.is_open[key]:
         state.is_open[key] = 1
         state.next_of_group[key] = state.groups.first_cell[group]
@@ -345,23 +315,23 @@ def _apply(tables, state, instances, slot, behind):
     """Count the instances in slots slot to behind - 1, which are one."""
     component = instances.component[slot]
     key = instances.key[slot]
-    kind = tables.by_component[component, _COMPONENT_KIND]
-    if kind == _NEGATIVE and key == 0 and state.way[0] == _UNBOUNDED:
+    kind = tables.by_component[component, ByComponent.KIND]
+    if kind == Kind.NEGATIVE and key == 0 and state.way[0] == Way.UNBOUNDED:
         # Of no key, or everywhere.
         for one in range(state.is_open.size):
             if state.is_open[one]:
                 close(
-                    tables, state.words, state.reals, state.counters[_WIDE], one, 1, 0, 1,
-                    tables.by_component[component, _OWN],
+                    tables, state.words, state.reals, state.counters[Counter.WIDE], one, 1, 0, 1,
+                    tables.by_component[component, ByComponent.OWN],
                 )  # fmt: skip
         return
     if not state.is_open[key]:
         _open(tables, state, key)
-    own = tables.by_component[component, _OWN]
-    completes = kind == _POSITIVE and max(own, tables.by_component[component, _GATE]) == tables.final
+    own = tables.by_component[component, ByComponent.OWN]
+    completes = kind == Kind.POSITIVE and max(own, tables.by_component[component, ByComponent.GATE]) == tables.final
     if completes:
-        completes = _has_prefix(tables, state, key, tables.by_component[component, _FROM])
-        if not completes and tables.by_component[component, _KLEENE]:
+        completes = _has_prefix(tables, state, key, tables.by_component[component, ByComponent.FROM])
+        if not completes and tables.by_component[component, ByComponent.KLEENE]:
             completes = _has_prefix(tables, state, key, own)
     group = state.key_group[key]
     if completes:
@@ -382,9 +352,9 @@ def _has_prefix(tables, state, key, column):
     """Whether any prefix of the window ends at a column."""
     if is_held(tables, state, key):
         return False
-    wide = state.counters[_WIDE]
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
-    if state.way[0] == _STACKS:
+    wide = state.counters[Counter.WIDE]
+    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    if state.way[0] == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
@@ -406,11 +376,11 @@ def _insert(tables, state, instances, slot, behind):
     """Multiply a key's window by its newest factor."""
     component = instances.component[slot]
     key = instances.key[slot]
-    wide = state.counters[_WIDE]
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
-    own = tables.by_component[component, _OWN]
-    kind = tables.by_component[component, _COMPONENT_KIND]
-    if kind != _POSITIVE:
+    wide = state.counters[Counter.WIDE]
+    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    own = tables.by_component[component, ByComponent.OWN]
+    kind = tables.by_component[component, ByComponent.KIND]
+    if kind != Kind.POSITIVE:
         close(tables, state.words, state.reals, wide, key * rows, rows, 0, rows, own)
     else:
         if tables.by_measure.shape[0] > 0:
@@ -421,9 +391,9 @@ def _insert(tables, state, instances, slot, behind):
             tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, opened,
             component, behind - slot, state.scratch, 1,
         )  # fmt: skip
-    if state.way[0] != _STACKS:
+    if state.way[0] != Way.STACKS:
         return
-    if tables.has_negated_start and kind == _NEGATED_START:
+    if tables.has_negated_start and kind == Kind.NEGATED_START:
         state.next_start[slot] = -1
         if state.oldest_negative[key] < 0:
             state.oldest_negative[key] = slot
@@ -434,7 +404,7 @@ def _insert(tables, state, instances, slot, behind):
         state.below[one] = state.newest[key]
         state.newest[key] = one
         if component == tables.first:
-            state.counters[_STARTS] += 1
+            state.counters[Counter.STARTS] += 1
             state.start_count[key] += 1
             state.next_start[one] = -1
             state.older_row[one] = -1
@@ -450,7 +420,9 @@ def _replay(tables, state, instances, first, last):
     """Count again what is in the window."""
     for key in range(state.is_open.size):
         if state.is_open[key]:
-            identity(tables, state.words, state.reals, state.counters[_WIDE], key * tables.columns, tables.columns)
+            identity(
+                tables, state.words, state.reals, state.counters[Counter.WIDE], key * tables.columns, tables.columns
+            )
     slot = first
     while slot < last:
         behind = _together(tables, instances, slot, last)

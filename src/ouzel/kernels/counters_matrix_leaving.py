@@ -17,27 +17,15 @@ from ouzel.kernels.counters_products import clear_final, close_row, copy_row, id
 from ouzel.kernels.counters_tables import ByComponent, Counter, Kind, Way
 from ouzel.kernels.jit import helper
 
-_COMPONENT_KIND = int(ByComponent.KIND)
-_OWN = int(ByComponent.OWN)
-_GATE = int(ByComponent.GATE)
-_KLEENE = int(ByComponent.KLEENE)
-_POSITIVE = int(Kind.POSITIVE)
-_NEGATED_START = int(Kind.NEGATED_START)
-_WIDE = int(Counter.WIDE)
-_OLDEST = int(Counter.OLDEST)
-_EXPIRED = int(Counter.EXPIRED)
-_FLIPS = int(Counter.FLIPS)
-_INVERSE = int(Way.INVERSE)
-
 
 @helper(inline=True)
 def expire(tables, state, instances, position, moment, tell):
     """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
     counters = state.counters
     window = np.uint64(tables.window)
-    inverse = state.way[0] == _INVERSE
-    while counters[_OLDEST] < position:
-        slot = counters[_OLDEST]
+    inverse = state.way[0] == Way.INVERSE
+    while counters[Counter.OLDEST] < position:
+        slot = counters[Counter.OLDEST]
         tick = instances.tick[slot]
         if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
             break
@@ -66,16 +54,16 @@ def expire(tables, state, instances, position, moment, tell):
                 add_to_total(tables, state, key, 1)
             else:
                 put_in_tree(tables, state, key)
-            counters[_EXPIRED] += 1
+            counters[Counter.EXPIRED] += 1
         elif inverse:
             remove(tables, state.words, key * tables.columns, instances, slot)
         elif (
             tables.has_negated_start
-            and tables.by_component[instances.component[slot], _COMPONENT_KIND] == _NEGATED_START
+            and tables.by_component[instances.component[slot], ByComponent.KIND] == Kind.NEGATED_START
             and not _release(tables, state, instances, slot, moment)
         ):
             return False
-        counters[_OLDEST] += 1
+        counters[Counter.OLDEST] += 1
     return True
 
 
@@ -96,8 +84,16 @@ def _release(tables, state, instances, slot, moment):
     else:
         columns = tables.columns
         close(
-            tables, state.words, state.reals, state.counters[_WIDE], key * columns, columns, 0, columns, tables.final
-        )  # fmt: skip
+            tables,
+            state.words,
+            state.reals,
+            state.counters[Counter.WIDE],
+            key * columns,
+            columns,
+            0,
+            columns,
+            tables.final,
+        )
     return True
 
 
@@ -107,9 +103,9 @@ def flip(tables, state, instances, key):
 
     There is room for as many rows as the key has first events; with a negated start some may have theirs already.
     """
-    wide = state.counters[_WIDE]
+    wide = state.counters[Counter.WIDE]
     oldest = state.oldest_start[key]
-    state.counters[_FLIPS] += oldest >= 0
+    state.counters[Counter.FLIPS] += oldest >= 0
     words = state.flip_words
     reals = state.flip_reals
     bounded = tables.has_negated_start != 0 and not wide
@@ -120,15 +116,15 @@ def flip(tables, state, instances, key):
     while slot >= max(oldest, 0):
         component = instances.component[slot]
         first = slot
-        if tables.by_component[component, _KLEENE]:
+        if tables.by_component[component, ByComponent.KLEENE]:
             while (
                 state.below[first] >= oldest
                 and instances.tick[state.below[first]] == instances.tick[slot]
                 and instances.component[state.below[first]] == component
             ):
                 first = state.below[first]
-        if tables.by_component[component, _COMPONENT_KIND] != _POSITIVE:
-            close_row(tables, words, reals, wide, tables.by_component[component, _OWN])
+        if tables.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
+            close_row(tables, words, reals, wide, tables.by_component[component, ByComponent.OWN])
         else:
             if tables.by_measure.shape[0] > 0:
                 weigh(tables, state.scratch, instances, first, slot + 1)
@@ -164,7 +160,7 @@ def stands(tables, state, key, component, tick):
     """Whether what an event completes stands: not where a negated start held all first events of its time back."""
     return (
         not tables.has_negated_start
-        or tables.by_component[component, _GATE] != tables.final
+        or tables.by_component[component, ByComponent.GATE] != tables.final
         or tick >= state.open_since[key]
     )
 
@@ -173,8 +169,8 @@ def stands(tables, state, key, component, tick):
 def _add_to_bound(tables, bound, words, times):
     """Prefixes from all first events, held back or not: no count of the window is larger, whatever is let through."""
     columns = tables.columns
-    own = tables.by_component[tables.first, _OWN]
-    gate = tables.by_component[tables.first, _GATE]
+    own = tables.by_component[tables.first, ByComponent.OWN]
+    gate = tables.by_component[tables.first, ByComponent.GATE]
     for column in range(own, columns):
         bound[column] += times * float(words[column * columns + own])
         if gate >= 0:

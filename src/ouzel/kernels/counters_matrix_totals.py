@@ -25,10 +25,6 @@ from ouzel.kernels.counters_tables import (
 from ouzel.kernels.counters_tree import climb
 from ouzel.kernels.jit import helper, kernel
 
-_MEASURE_KIND = int(ByMeasure.KIND)
-_WIDE = int(Counter.WIDE)
-_UNBOUNDED = int(Way.UNBOUNDED)
-_STACKS = int(Way.STACKS)
 _ZERO = np.uint64(0)
 # What goes with a key to its new number.
 _PER_KEY = (
@@ -53,9 +49,9 @@ def add_key(tables, state, key, reading_words, reading_reals):
     """Add the matches of a key to a reading."""
     if is_held(tables, state, key):
         return
-    wide = state.counters[_WIDE]
-    rows = 1 if state.way[0] == _UNBOUNDED else tables.columns
-    if state.way[0] == _STACKS:
+    wide = state.counters[Counter.WIDE]
+    rows = 1 if state.way[0] == Way.UNBOUNDED else tables.columns
+    if state.way[0] == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             row = state.older_row[start]
@@ -69,7 +65,7 @@ def add_key(tables, state, key, reading_words, reading_reals):
 
 @helper(inline=True)
 def keeps_totals(tables, state):
-    return state.counters[_WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
+    return state.counters[Counter.WIDE] == 0 and tables.by_measure.shape[0] == tables.integers
 
 
 @helper(inline=True)
@@ -147,7 +143,7 @@ def put_in_tree(tables, state, key):
     node = leaves + state.leaf[key]
     clear_reading(tables, words[node], reals[node])
     add_key(tables, state, key, words[node], reals[node])
-    climb(tables.by_measure[:, _MEASURE_KIND], words, reals, node)
+    climb(tables.by_measure[:, ByMeasure.KIND], words, reals, node)
 
 
 @kernel

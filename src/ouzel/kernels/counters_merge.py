@@ -78,9 +78,6 @@ def total_changes(changes: Changes, kinds: NDArray[np.int64], parts: int, *, on_
     return Totals._make(array[:count] for array in totals)
 
 
-_CARRIED = int(Told.CARRIED)
-_COMPLETED = int(Told.COMPLETED)
-_LEAST = int(MeasureKind.LEAST)
 _NOTHING = np.uint64(NOTHING)
 
 
@@ -92,7 +89,7 @@ def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
         if row == 0 or changes.segment[row] != changes.segment[row - 1]:
             _clear(kinds, tree_words, tree_reals)
         first = row
-        told = _CARRIED
+        told = Told.CARRIED
         if on_change:
             _copy(tree_words[1], tree_reals[1], totals.before_words[written], totals.before_reals[written])
         while (
@@ -105,9 +102,9 @@ def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
             _copy(changes.words[row], changes.reals[row], tree_words[leaf], tree_reals[leaf])
             climb(kinds, tree_words, tree_reals, leaf)
             row += 1
-        if told == _COMPLETED or (on_change and told != _CARRIED):
+        if told == Told.COMPLETED or (on_change and told != Told.CARRIED):
             totals.row[written] = row - 1
-            totals.completed[written] = told == _COMPLETED
+            totals.completed[written] = told == Told.COMPLETED
             _copy(tree_words[1], tree_reals[1], totals.words[written], totals.reals[written])
             written += 1
     return written
@@ -118,7 +115,7 @@ def _clear(kinds, tree_words, tree_reals):
     tree_words[:] = np.uint64(0)
     tree_reals[:] = 0.0
     for measure in range(kinds.size):
-        if kinds[measure] == _LEAST:
+        if kinds[measure] == MeasureKind.LEAST:
             tree_words[:, 2 + 2 * measure] = _NOTHING
 
 

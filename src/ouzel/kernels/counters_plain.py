@@ -21,24 +21,6 @@ from ouzel.kernels.counters_tables import (
 )
 from ouzel.kernels.jit import helper, kernel
 
-_KIND = int(ByComponent.KIND)
-_OWN = int(ByComponent.OWN)
-_POSITIVE = int(Kind.POSITIVE)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WIDEN = int(Status.WIDEN)
-_ROOM = int(Status.ROOM)
-_WORK = int(Phase.WORK)
-_MOMENT = int(Counter.MOMENT)
-_PHASE = int(Counter.PHASE)
-_TOUCHED = int(Counter.TOUCHED)
-_OLDEST = int(Counter.OLDEST)
-_INSTANCES = int(Counter.INSTANCES)
-_STARTS = int(Counter.STARTS)
-_EXPIRED = int(Counter.EXPIRED)
-_FLIPS = int(Counter.FLIPS)
-_ROWS = int(Counter.ROWS)
-_STACKS = int(Way.STACKS)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 # Each key's count is smaller than NARROW_MAX, and the total over keys stays so far below 2^64 that it never wraps.
@@ -67,7 +49,7 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
     columns = tables.columns
     final = tables.final
     window = np.uint64(tables.window)
-    stacks = state.way[0] == _STACKS
+    stacks = state.way[0] == Way.STACKS
     has_negatives = by_component.shape[0] > columns - 1
     words = state.words
     bound = state.bound
@@ -84,14 +66,14 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
     room = out_tick.size
     block = columns * columns
     written = output.written[0]
-    oldest = counters[_OLDEST]
+    oldest = counters[Counter.OLDEST]
     began = written  # the first row of the moment
     moment = tick[first] if first < last else np.int64(0)
     while began > 0 and first < last and out_tick[began - 1] == moment:
         # An earlier call ended in the middle of the moment.
         began -= 1
     starts = 0
-    status = _DONE
+    status = Status.DONE
     position = last
     for slot in range(first, last):
         now = tick[slot]
@@ -103,27 +85,27 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
             left = component_of[oldest]
             if stacks:
                 if left == tables.first and not _leave(tables, state, instances, oldest, summed):
-                    status = _ROOM
+                    status = Status.ROOM
                     break
             else:
                 base = np.int64(key_of[oldest]) * block
-                own = by_component[left, _OWN]
+                own = by_component[left, ByComponent.OWN]
                 if own == 1 and summed:
                     total[key_group[key_of[oldest]], 0] -= words[base + final * columns + 1]
                 # All columns, though those before its own hold nothing: a loop of one length is never guessed wrong.
                 for column in range(columns):
                     words[base + column * columns + own - 1] -= words[base + column * columns + own]
             oldest += 1
-        if status != _DONE:
+        if status != Status.DONE:
             position = slot
             break
         # ── What comes.
         component = component_of[slot]
         key = np.int64(key_of[slot])
-        own = by_component[component, _OWN]
+        own = by_component[component, ByComponent.OWN]
         base = key * block
         column = base + own * columns
-        if has_negatives and by_component[component, _KIND] != _POSITIVE:
+        if has_negatives and by_component[component, ByComponent.KIND] != Kind.POSITIVE:
             # A negative event: nothing goes on from this column.
             for place in range(column, column + columns):
                 words[place] = _ZERO
@@ -133,7 +115,7 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
         if reach >= NARROW_MAX:
             reach = _measured_reach(tables, state, key, own)
             if reach >= NARROW_MAX:
-                status = _WIDEN
+                status = Status.WIDEN
                 position = slot
                 break
         bound[key, own] = reach
@@ -149,13 +131,13 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
                 older = -1
             if gain != _ZERO:
                 if written == room:
-                    status = _OUTPUT_FULL
+                    status = Status.OUTPUT_FULL
                     position = slot
                     break
                 group = key_group[key]
                 if summed:
                     if total[group, 0] + gain >= _TOTAL_MAX:
-                        status = _WIDEN
+                        status = Status.WIDEN
                         position = slot
                         break
                     total[group, 0] += gain
@@ -184,33 +166,33 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
         if stacks:
             _chain(state, key, slot, own == 1)
     output.written[0] = written
-    counters[_OLDEST] = oldest
-    counters[_INSTANCES] += position - first
-    counters[_STARTS] += starts
-    if status == _WIDEN:
+    counters[Counter.OLDEST] = oldest
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.STARTS] += starts
+    if status == Status.WIDEN:
         # The moment goes on elsewhere; its rows so far are told when it is over.
         for row in range(began, written):
             state.groups.mark[out_group[row]] = 2
             state.groups.touched[row - began] = out_group[row]
-        counters[_TOUCHED] = written - began
-        counters[_MOMENT] = moment
-        counters[_PHASE] = _WORK
+        counters[Counter.TOUCHED] = written - began
+        counters[Counter.MOMENT] = moment
+        counters[Counter.PHASE] = Phase.WORK
         output.written[0] = began
-    if status == _DONE and until < 2**63 - 1:
+    if status == Status.DONE and until < 2**63 - 1:
         while oldest < last and until >= tick[oldest] and np.uint64(until) - np.uint64(tick[oldest]) >= window:
             if stacks:
                 if component_of[oldest] == tables.first and not _leave(tables, state, instances, oldest, summed):
-                    status = _ROOM
+                    status = Status.ROOM
                     break
             else:
                 base = np.int64(key_of[oldest]) * block
-                own = by_component[component_of[oldest], _OWN]
+                own = by_component[component_of[oldest], ByComponent.OWN]
                 if own == 1 and summed:
                     total[key_group[key_of[oldest]], 0] -= words[base + final * columns + 1]
                 for column in range(columns):
                     words[base + column * columns + own - 1] -= words[base + column * columns + own]
             oldest += 1
-        counters[_OLDEST] = oldest
+        counters[Counter.OLDEST] = oldest
     return status, position
 
 
@@ -249,7 +231,7 @@ def _measured_reach(tables, state, key, own):
         for row in range(columns):
             largest = max(largest, state.words[base + column * columns + row])
         bound[key, column] = float(largest)
-    if state.way[0] == _STACKS:
+    if state.way[0] == Way.STACKS:
         start = state.oldest_start[key]
         if start >= 0 and state.older_row[start] >= 0:
             for column in range(columns):
@@ -266,7 +248,7 @@ def value_of_key(tables, state, key):
     """How many matches a key has."""
     columns = tables.columns
     column = key * columns * columns + tables.final * columns
-    start = state.oldest_start[key] if state.way[0] == _STACKS else -1
+    start = state.oldest_start[key] if state.way[0] == Way.STACKS else -1
     if start < 0 or state.older_row[start] < 0:
         return state.words[column]
     value = _ZERO
@@ -285,7 +267,7 @@ def _leave(tables, state, instances, slot, summed):
     if summed:
         state.total[group, 0] -= value_of_key(tables, state, key)
     if state.older_row[slot] < 0:
-        state.counters[_FLIPS] += 1
+        state.counters[Counter.FLIPS] += 1
         # A call that hands over arrays one by one: the state as a whole would be copied.
         _flip(
             tables.columns, tables.by_component, instances.component, state.below, state.newest[key], slot,
@@ -298,7 +280,7 @@ def _leave(tables, state, instances, slot, summed):
     state.oldest_start[key] = state.next_start[slot]
     if summed:
         state.total[group, 0] += value_of_key(tables, state, key)
-    state.counters[_EXPIRED] += 1
+    state.counters[Counter.EXPIRED] += 1
     return True
 
 
@@ -316,8 +298,8 @@ def _flip(
         words[row * columns + row] = _ONE
     while slot >= oldest:
         component = component_of[slot]
-        own = by_component[component, _OWN]
-        if by_component[component, _KIND] != _POSITIVE:
+        own = by_component[component, ByComponent.OWN]
+        if by_component[component, ByComponent.KIND] != Kind.POSITIVE:
             for column in range(columns):
                 product[own * columns + column] = _ZERO
         else:

@@ -12,17 +12,6 @@ from ouzel.kernels.counters_columns import add_wide, multiply_wide, sign_extensi
 from ouzel.kernels.counters_tables import NOTHING, ByComponent, ByMeasure, MeasureKind
 from ouzel.kernels.jit import helper
 
-_FROM = int(ByComponent.FROM)
-_OWN = int(ByComponent.OWN)
-_GATE = int(ByComponent.GATE)
-_KLEENE = int(ByComponent.KLEENE)
-_KIND = int(ByMeasure.KIND)
-_COLUMN = int(ByMeasure.COLUMN)
-_LANE = int(ByMeasure.LANE)
-_FIELD = int(ByMeasure.FIELD)
-_HIGH = int(ByMeasure.HIGH_FIELD)
-_INTEGER = int(MeasureKind.INTEGER)
-_FLOAT = int(MeasureKind.FLOAT)
 _ZERO = np.uint64(0)
 _NOTHING = np.uint64(NOTHING)
 
@@ -32,16 +21,16 @@ def remove(tables, words, base, instances, slot):
     """The oldest event leaves a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
     columns = tables.columns
     component = instances.component[slot]
-    from_row = tables.by_component[component, _FROM]
-    own = tables.by_component[component, _OWN]
+    from_row = tables.by_component[component, ByComponent.FROM]
+    own = tables.by_component[component, ByComponent.OWN]
     start = base * tables.word_fields * columns
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _COLUMN] < own:
+        if tables.by_measure[measure, ByMeasure.COLUMN] < own:
             continue
-        field = start + tables.by_measure[measure, _FIELD] * columns * columns
+        field = start + tables.by_measure[measure, ByMeasure.FIELD] * columns * columns
         weight = _ZERO
-        if tables.by_measure[measure, _COLUMN] == own:
-            weight = np.uint64(instances.ints[tables.by_measure[measure, _LANE], slot])
+        if tables.by_measure[measure, ByMeasure.COLUMN] == own:
+            weight = np.uint64(instances.ints[tables.by_measure[measure, ByMeasure.LANE], slot])
         for column in range(own, columns):
             place = field + column * columns
             words[place + from_row] -= words[place + own] + weight * words[start + column * columns + own]
@@ -63,8 +52,8 @@ def identity(tables, words, reals, wide, base, rows):
     for place in range(real_width * columns * rows):
         reals[real + place] = 0.0
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] > _FLOAT:
-            field = word + tables.by_measure[measure, _FIELD] * columns * rows
+        if tables.by_measure[measure, ByMeasure.KIND] > MeasureKind.FLOAT:
+            field = word + tables.by_measure[measure, ByMeasure.FIELD] * columns * rows
             for place in range(columns * rows):
                 words[field + place] = _NOTHING
     for row in range(rows):
@@ -78,10 +67,10 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
     """Put simultaneous events of one component, whose weights are in scratch, before a whole matrix. `opens`: whether
     they reach the gate, if there is one."""
     columns = tables.columns
-    from_row = tables.by_component[component, _FROM]
-    own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE] if opens else np.int32(-1)
-    takes = tables.by_component[component, _KLEENE] != 0
+    from_row = tables.by_component[component, ByComponent.FROM]
+    own = tables.by_component[component, ByComponent.OWN]
+    gate = tables.by_component[component, ByComponent.GATE] if opens else np.int32(-1)
+    takes = tables.by_component[component, ByComponent.KLEENE] != 0
     many = np.uint64(times)
     field_size = columns * columns
     high_counts = tables.word_fields * field_size
@@ -95,10 +84,10 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
             low, high = add_wide(low, high, words[here + gate], words[high_counts + here + gate] if wide else _ZERO)
             size += reals[sizes + here + gate] if wide else float(words[here + gate])
         for measure in range(tables.by_measure.shape[0]):
-            kind = tables.by_measure[measure, _KIND]
-            is_here = tables.by_measure[measure, _COLUMN] == own
-            place = tables.by_measure[measure, _FIELD] * field_size + here
-            if kind == _FLOAT:
+            kind = tables.by_measure[measure, ByMeasure.KIND]
+            is_here = tables.by_measure[measure, ByMeasure.COLUMN] == own
+            place = tables.by_measure[measure, ByMeasure.FIELD] * field_size + here
+            if kind == MeasureKind.FLOAT:
                 real = times * reals[place + own]
                 if gate >= 0:
                     real += times * reals[place + gate]
@@ -107,8 +96,8 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
                 reals[place + from_row] += real
                 if takes:
                     reals[place + own] += real
-            elif kind == _INTEGER:
-                high_place = tables.by_measure[measure, _HIGH] * field_size + here
+            elif kind == MeasureKind.INTEGER:
+                high_place = tables.by_measure[measure, ByMeasure.HIGH_FIELD] * field_size + here
                 gain = words[place + own]
                 upper = words[high_place + own] if wide else _ZERO
                 if gate >= 0:
@@ -159,8 +148,8 @@ def close_row(tables, words, reals, wide, row):
     for place in range((tables.real_fields + wide) * columns):
         reals[place * columns + row] = 0.0
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] > _FLOAT:
-            field = tables.by_measure[measure, _FIELD] * columns
+        if tables.by_measure[measure, ByMeasure.KIND] > MeasureKind.FLOAT:
+            field = tables.by_measure[measure, ByMeasure.FIELD] * columns
             for column in range(columns):
                 words[(field + column) * columns + row] = _NOTHING
 
@@ -184,8 +173,8 @@ def clear_final(tables, wide, row_words, row_reals):
     for field in range(tables.real_fields + wide):
         row_reals[field * columns + tables.final] = 0.0
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] > _FLOAT:
-            row_words[tables.by_measure[measure, _FIELD] * columns + tables.final] = _NOTHING
+        if tables.by_measure[measure, ByMeasure.KIND] > MeasureKind.FLOAT:
+            row_words[tables.by_measure[measure, ByMeasure.FIELD] * columns + tables.final] = _NOTHING
 
 
 @helper(inline=True)
@@ -229,16 +218,16 @@ def add_product(tables, row_words, row_reals, words, reals, wide, base, reading_
         if left_size != 0.0 and right_size != 0.0:
             reading_reals[0] += left_size * right_size
         for measure in range(tables.by_measure.shape[0]):
-            kind = tables.by_measure[measure, _KIND]
-            field = tables.by_measure[measure, _FIELD] * columns
+            kind = tables.by_measure[measure, ByMeasure.KIND]
+            field = tables.by_measure[measure, ByMeasure.FIELD] * columns
             place = 2 + 2 * measure
-            if kind == _FLOAT:
+            if kind == MeasureKind.FLOAT:
                 if right_size != 0.0:
                     reading_reals[1 + measure] += row_reals[field + middle] * right_size
                 if left_size != 0.0:
                     reading_reals[1 + measure] += left_size * reals[real + (field + final) * columns + middle]
-            elif kind == _INTEGER:
-                high_field = tables.by_measure[measure, _HIGH] * columns
+            elif kind == MeasureKind.INTEGER:
+                high_field = tables.by_measure[measure, ByMeasure.HIGH_FIELD] * columns
                 value = row_words[field + middle]
                 upper = row_words[high_field + middle] if wide else sign_extension(value)
                 low, high = multiply_wide(value, upper, right, right_high)

@@ -7,12 +7,6 @@ import numpy as np
 from ouzel.kernels.counters_tables import NO_WINDOW, ByMeasure, Counter, MeasureKind
 from ouzel.kernels.jit import helper
 
-_TOUCHED = int(Counter.TOUCHED)
-_EMITTED = int(Counter.EMITTED)
-_MOMENT = int(Counter.MOMENT)
-_ROWS = int(Counter.ROWS)
-_KIND = int(ByMeasure.KIND)
-_FLOAT = int(MeasureKind.FLOAT)
 _LATEST = np.int64(2**63 - 1)
 
 # What `emit` wants next.
@@ -40,9 +34,9 @@ def touch(tables, groups, counters, group):
     if groups.mark[group] != 0:
         return -1
     groups.mark[group] = 1
-    place = counters[_TOUCHED]
+    place = counters[Counter.TOUCHED]
     groups.touched[place] = group
-    counters[_TOUCHED] += 1
+    counters[Counter.TOUCHED] += 1
     return place if tables.on_change else -1
 
 
@@ -58,19 +52,19 @@ def emit(tables, groups, counters, scratch, output):
 
     Called in turns with the reading: what was read is written down at the next call.
     """
-    while counters[_EMITTED] < 2 * counters[_TOUCHED]:
-        place = counters[_EMITTED] // 2
+    while counters[Counter.EMITTED] < 2 * counters[Counter.TOUCHED]:
+        place = counters[Counter.EMITTED] // 2
         group = groups.touched[place]
-        if counters[_EMITTED] % 2 == 0:
+        if counters[Counter.EMITTED] % 2 == 0:
             if output.written[0] == output.tick.size:
                 return FULL
             if groups.mark[group] != 2 and not tables.on_change:
                 groups.mark[group] = 0
-                counters[_EMITTED] += 2
+                counters[Counter.EMITTED] += 2
                 continue
-            counters[_EMITTED] += 1
+            counters[Counter.EMITTED] += 1
             return group
-        counters[_EMITTED] += 1
+        counters[Counter.EMITTED] += 1
         completed = groups.mark[group] == 2
         told = completed
         if not told:
@@ -78,7 +72,7 @@ def emit(tables, groups, counters, scratch, output):
         groups.mark[group] = 0
         if told:
             written = output.written[0]
-            output.tick[written] = counters[_MOMENT]
+            output.tick[written] = counters[Counter.MOMENT]
             output.group[written] = group
             output.completed[written] = completed
             for word in range(scratch.words.size):
@@ -90,9 +84,9 @@ def emit(tables, groups, counters, scratch, output):
                 if tables.on_change:
                     output.before_reals[written, real] = groups.before_reals[place, real]
             output.written[0] += 1
-            counters[_ROWS] += 1
-    counters[_TOUCHED] = 0
-    counters[_EMITTED] = 0
+            counters[Counter.ROWS] += 1
+    counters[Counter.TOUCHED] = 0
+    counters[Counter.EMITTED] = 0
     return NOTHING_LEFT
 
 
@@ -103,7 +97,7 @@ def _differs(tables, words, reals, scratch):
         if words[place] != scratch.words[place]:
             return True
     for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, _KIND] == _FLOAT:
+        if tables.by_measure[measure, ByMeasure.KIND] == MeasureKind.FLOAT:
             before = reals[1 + measure]
             after = scratch.reals[1 + measure]
             if before != after and not (before != before and after != after):

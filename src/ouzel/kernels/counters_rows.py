@@ -89,37 +89,6 @@ def scan_rows(
             state = with_room(tables, state)
 
 
-_BASE = int(Cell.BASE)
-_STRIDE = int(Cell.STRIDE)
-_FIRST = int(Cell.FIRST)
-_LAST = int(Cell.LAST)
-_GROUP = int(Cell.GROUP)
-_NEXT_OF_KEY = int(Cell.NEXT_OF_KEY)
-_NEXT_OF_GROUP = int(Cell.NEXT_OF_GROUP)
-_TOUCHED = int(Cell.TOUCHED)
-_COMPONENT_KIND = int(ByComponent.KIND)
-_OWN = int(ByComponent.OWN)
-_GATE = int(ByComponent.GATE)
-_KLEENE = int(ByComponent.KLEENE)
-_NEGATIVE = int(Kind.NEGATIVE)
-_NEGATED_START = int(Kind.NEGATED_START)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WIDEN = int(Status.WIDEN)
-_ROOM = int(Status.ROOM)
-_CHOOSE = int(Phase.CHOOSE)
-_WORK = int(Phase.WORK)
-_EMIT = int(Phase.EMIT)
-_WIDE = int(Counter.WIDE)
-_MOMENT = int(Counter.MOMENT)
-_PHASE = int(Counter.PHASE)
-_OLDEST = int(Counter.OLDEST)
-_QUEUED = int(Counter.QUEUED)
-_INSTANCES = int(Counter.INSTANCES)
-_STARTS = int(Counter.STARTS)
-_EXPIRED = int(Counter.EXPIRED)
-
-
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -130,10 +99,18 @@ def read_group_of_rows(tables, state, group, reading_words, reading_reals):
     while cell >= 0:
         row = state.cells[cell]
         add_rows(
-            tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], row[_FIRST], row[_LAST],
-            reading_words, reading_reals,
-        )  # fmt: skip
-        cell = row[_NEXT_OF_GROUP]
+            tables,
+            state.words,
+            state.reals,
+            state.counters[Counter.WIDE],
+            row[Cell.BASE],
+            row[Cell.STRIDE],
+            row[Cell.FIRST],
+            row[Cell.LAST],
+            reading_words,
+            reading_reals,
+        )
+        cell = row[Cell.NEXT_OF_GROUP]
 
 
 @helper
@@ -151,37 +128,37 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     tick = instances.tick
     position = first
     while True:
-        if counters[_PHASE] == _EMIT:
+        if counters[Counter.PHASE] == Phase.EMIT:
             while True:
                 group = emit(tables, state.groups, state.counters, state.scratch, output)
                 if group == -1:
                     break
                 if group == -2:
-                    return _OUTPUT_FULL, position
+                    return Status.OUTPUT_FULL, position
                 read_group_of_rows(tables, state, group, state.scratch.words, state.scratch.reals)
-            counters[_PHASE] = _CHOOSE
-        if counters[_PHASE] == _CHOOSE:
-            leaving = counters[_OLDEST] < counters[_QUEUED]
-            oldest_tick = state.queue_tick[counters[_OLDEST]] if leaving else 0
+            counters[Counter.PHASE] = Phase.CHOOSE
+        if counters[Counter.PHASE] == Phase.CHOOSE:
+            leaving = counters[Counter.OLDEST] < counters[Counter.QUEUED]
+            oldest_tick = state.queue_tick[counters[Counter.OLDEST]] if leaving else 0
             found, moment = next_moment(
                 tables, position < last, tick[position] if position < last else 0, leaving, oldest_tick, until
             )
             if not found:
                 break
-            counters[_MOMENT] = moment
-            counters[_PHASE] = _WORK
+            counters[Counter.MOMENT] = moment
+            counters[Counter.PHASE] = Phase.WORK
             _expire(tables, state, moment, tables.on_change)
-        moment = counters[_MOMENT]
+        moment = counters[Counter.MOMENT]
         while position < last and tick[position] == moment:
             status, behind = _apply(tables, state, instances, position, last, moment, largest_weight)
-            if status != _DONE:
+            if status != Status.DONE:
                 return status, position
-            counters[_INSTANCES] += behind - position
+            counters[Counter.INSTANCES] += behind - position
             position = behind
-        counters[_PHASE] = _EMIT
+        counters[Counter.PHASE] = Phase.EMIT
     if not tables.on_change and until < 2**63 - 1:
         _expire(tables, state, until, 0)
-    return _DONE, position
+    return Status.DONE, position
 
 
 @helper
@@ -189,19 +166,19 @@ def _expire(tables, state, moment, tell):
     """Let go of the rows whose first event has left the window."""
     counters = state.counters
     cells = state.cells
-    while counters[_OLDEST] < counters[_QUEUED]:
-        tick = state.queue_tick[counters[_OLDEST]]
+    while counters[Counter.OLDEST] < counters[Counter.QUEUED]:
+        tick = state.queue_tick[counters[Counter.OLDEST]]
         if np.uint64(moment) - np.uint64(tick) < np.uint64(tables.window) or moment < tick:
             break
-        cell = state.queue_cell[counters[_OLDEST]]
-        counters[_OLDEST] += 1
-        counters[_EXPIRED] += 1
+        cell = state.queue_cell[counters[Counter.OLDEST]]
+        counters[Counter.OLDEST] += 1
+        counters[Counter.EXPIRED] += 1
         in_step = tables.split > 1
         while cell >= 0:
-            if tell and cells[cell, _GROUP] >= 0:
-                _touch(tables, state, cells[cell, _GROUP])
-            cells[cell, _FIRST] += 1
-            cell = cells[cell, _NEXT_OF_KEY] if in_step else -1
+            if tell and cells[cell, Cell.GROUP] >= 0:
+                _touch(tables, state, cells[cell, Cell.GROUP])
+            cells[cell, Cell.FIRST] += 1
+            cell = cells[cell, Cell.NEXT_OF_KEY] if in_step else -1
 
 
 @helper
@@ -211,7 +188,7 @@ def _apply(tables, state, instances, slot, last, moment, largest_weight):
     key = instances.key[slot]
     row = tables.by_component[component]
     behind = slot + 1
-    together = row[_KLEENE] != 0
+    together = row[ByComponent.KLEENE] != 0
     while (
         together
         and behind < last
@@ -220,16 +197,16 @@ def _apply(tables, state, instances, slot, last, moment, largest_weight):
         and instances.key[behind] == key
     ):
         behind += 1
-    if row[_COMPONENT_KIND] == _NEGATED_START:
+    if row[ByComponent.KIND] == Kind.NEGATED_START:
         state.last_negative[key] = moment
-        return _DONE, behind
-    if row[_COMPONENT_KIND] == _NEGATIVE:
+        return Status.DONE, behind
+    if row[ByComponent.KIND] == Kind.NEGATIVE:
         if key > 0:
-            _close_key(tables, state, key, row[_OWN])
+            _close_key(tables, state, key, row[ByComponent.OWN])
         else:
             for one in range(state.first_cell.size):
-                _close_key(tables, state, one, row[_OWN])
-        return _DONE, behind
+                _close_key(tables, state, one, row[ByComponent.OWN])
+        return Status.DONE, behind
     if component == tables.first:
         return _begin(tables, state, instances, slot, behind, key, moment, largest_weight), behind
     return _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight), behind
@@ -244,24 +221,31 @@ def _close_key(tables, state, key, column):
         holds_it = tables.split <= 1 or (is_first == (column < tables.split))
         if holds_it:
             close(
-                tables, state.words, state.reals, state.counters[_WIDE], row[_BASE], row[_STRIDE], row[_FIRST],
-                row[_LAST] - row[_FIRST], column,
-            )  # fmt: skip
-        cell = row[_NEXT_OF_KEY]
+                tables,
+                state.words,
+                state.reals,
+                state.counters[Counter.WIDE],
+                row[Cell.BASE],
+                row[Cell.STRIDE],
+                row[Cell.FIRST],
+                row[Cell.LAST] - row[Cell.FIRST],
+                column,
+            )
+        cell = row[Cell.NEXT_OF_KEY]
         is_first = False
 
 
 @helper
 def _may_count(tables, state, cell, component, times, largest_weight):
     """Whether narrow counters of a cell can take some events."""
-    if state.counters[_WIDE]:
+    if state.counters[Counter.WIDE]:
         return True
     bound = state.bound[cell]
     if not needs_widening(raise_bound(tables, bound, component, times), largest_weight):
         return True
     row = state.cells[cell]
-    rows = row[_LAST] - row[_FIRST]
-    measure_bound(tables, state.words, row[_BASE], row[_STRIDE], row[_FIRST], rows, bound)
+    rows = row[Cell.LAST] - row[Cell.FIRST]
+    measure_bound(tables, state.words, row[Cell.BASE], row[Cell.STRIDE], row[Cell.FIRST], rows, bound)
     return not needs_widening(raise_bound(tables, bound, component, times), largest_weight)
 
 
@@ -270,10 +254,10 @@ def _released(tables, state, cell, moment):
     """How many of the oldest rows may complete matches."""
     row = state.cells[cell]
     if not tables.has_negated_start:
-        return row[_LAST] - row[_FIRST]
+        return row[Cell.LAST] - row[Cell.FIRST]
     released = 0
-    while row[_FIRST] + released < row[_LAST]:
-        if state.row_release[row[_BASE] + row[_FIRST] + released] > moment:
+    while row[Cell.FIRST] + released < row[Cell.LAST]:
+        if state.row_release[row[Cell.BASE] + row[Cell.FIRST] + released] > moment:
             break
         released += 1
     return released
@@ -284,30 +268,44 @@ def _extend_cell(tables, state, source, cell, component, times, takes, moment):
     """Lengthen what a cell counts from the prefixes of another, or of its own; tell its group of matches."""
     from_row = state.cells[source]
     row = state.cells[cell]
-    rows = row[_LAST] - row[_FIRST]
-    own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE]
-    is_final = max(own, gate) == tables.final and row[_GROUP] >= 0
+    rows = row[Cell.LAST] - row[Cell.FIRST]
+    own = tables.by_component[component, ByComponent.OWN]
+    gate = tables.by_component[component, ByComponent.GATE]
+    is_final = max(own, gate) == tables.final and row[Cell.GROUP] >= 0
     if is_final:
-        _touch(tables, state, row[_GROUP])
+        _touch(tables, state, row[Cell.GROUP])
     # A negated start holds matches back; the gate between a + and a negation lets everything through.
     through = _released(tables, state, cell, moment) if gate == tables.final else rows
     grown = extend(
-        tables, state.words, state.reals, state.counters[_WIDE], from_row[_BASE], from_row[_STRIDE], from_row[_FIRST],
-        row[_BASE], row[_STRIDE], row[_FIRST], rows, through, component, times, state.scratch, takes,
-    )  # fmt: skip
+        tables,
+        state.words,
+        state.reals,
+        state.counters[Counter.WIDE],
+        from_row[Cell.BASE],
+        from_row[Cell.STRIDE],
+        from_row[Cell.FIRST],
+        row[Cell.BASE],
+        row[Cell.STRIDE],
+        row[Cell.FIRST],
+        rows,
+        through,
+        component,
+        times,
+        state.scratch,
+        takes,
+    )
     if is_final and grown:
-        complete(state.groups, row[_GROUP])
+        complete(state.groups, row[Cell.GROUP])
 
 
 @helper
 def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weight):
     """Instances of a component that is not the first."""
     component = instances.component[slot]
-    own = tables.by_component[component, _OWN]
+    own = tables.by_component[component, ByComponent.OWN]
     head = state.first_cell[key]
-    if head < 0 or (state.cells[head, _FIRST] == state.cells[head, _LAST] and tables.split != 1):
-        return _DONE
+    if head < 0 or (state.cells[head, Cell.FIRST] == state.cells[head, Cell.LAST] and tables.split != 1):
+        return Status.DONE
     times = behind - slot
     weigh(tables, state.scratch, instances, slot, behind)
     if tables.split == own:
@@ -315,34 +313,34 @@ def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weigh
         group = instances.group[slot]
         cell = cell_of_group(state, head, group)
         if cell < 0:
-            cell = new_cell(tables, state, key, group, state.cells[head, _LAST] - state.cells[head, _FIRST])
+            cell = new_cell(tables, state, key, group, state.cells[head, Cell.LAST] - state.cells[head, Cell.FIRST])
             if cell < 0:
-                return _ROOM
+                return Status.ROOM
         for column in range(own):
             state.bound[cell, column] = state.bound[head, column]
-        state.cells[cell, _TOUCHED] = moment
+        state.cells[cell, Cell.TOUCHED] = moment
         if not _may_count(tables, state, cell, component, times, largest_weight):
-            return _WIDEN
+            return Status.WIDEN
         _extend_cell(tables, state, head, cell, component, times, 0, moment)
-        return _DONE
-    cell = head if tables.split <= 1 or own < tables.split else state.cells[head, _NEXT_OF_KEY]
+        return Status.DONE
+    cell = head if tables.split <= 1 or own < tables.split else state.cells[head, Cell.NEXT_OF_KEY]
     in_all = tables.split != 0 and own > tables.split
     checked = cell
     while checked >= 0:
         if not _may_count(tables, state, checked, component, times, largest_weight):
-            return _WIDEN
-        checked = state.cells[checked, _NEXT_OF_KEY] if in_all else -1
+            return Status.WIDEN
+        checked = state.cells[checked, Cell.NEXT_OF_KEY] if in_all else -1
     while cell >= 0:
         _extend_cell(tables, state, cell, cell, component, times, 1, moment)
-        cell = state.cells[cell, _NEXT_OF_KEY] if in_all else -1
-    return _DONE
+        cell = state.cells[cell, Cell.NEXT_OF_KEY] if in_all else -1
+    return Status.DONE
 
 
 @helper
 def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
     """Instances of the first component: each begins a row, those of one moment share it."""
     component = instances.component[slot]
-    splits = tables.split == tables.by_component[component, _OWN]
+    splits = tables.split == tables.by_component[component, ByComponent.OWN]
     # All that may be refused comes before anything is changed.
     for one in range(slot, behind):
         group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
@@ -350,24 +348,24 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
         if cell < 0:
             cell = new_cell(tables, state, key, group, 0)
             if cell < 0:
-                return _ROOM
+                return Status.ROOM
         if not splits:
             break
     cell = state.first_cell[key]
     while cell >= 0:
         if not _may_count(tables, state, cell, component, behind - slot, largest_weight):
-            return _WIDEN
+            return Status.WIDEN
         if not has_row(tables, state, cell):
-            return _ROOM
-        cell = state.cells[cell, _NEXT_OF_KEY]
-    if state.counters[_QUEUED] + behind - slot > state.queue_tick.size:
-        return _ROOM
-    if tables.by_component[component, _KLEENE]:
+            return Status.ROOM
+        cell = state.cells[cell, Cell.NEXT_OF_KEY]
+    if state.counters[Counter.QUEUED] + behind - slot > state.queue_tick.size:
+        return Status.ROOM
+    if tables.by_component[component, ByComponent.KLEENE]:
         weigh(tables, state.scratch, instances, slot, behind)
         cell = state.first_cell[key]
         while cell >= 0:
             _extend_cell(tables, state, cell, cell, component, behind - slot, 1, moment)
-            cell = state.cells[cell, _NEXT_OF_KEY]
+            cell = state.cells[cell, Cell.NEXT_OF_KEY]
     for one in range(slot, behind):
         group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
         cell = cell_of_group(state, state.first_cell[key], group)
@@ -378,36 +376,38 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
             weigh(tables, state.scratch, instances, slot, behind)
             _push(tables, state, cell, component, behind - slot, key, moment)
             break
-    return _DONE
+    return Status.DONE
 
 
 @helper
 def _push(tables, state, cell, component, times, key, moment):
     """Put first events of one moment into a row."""
     counters = state.counters
-    counters[_STARTS] += times
+    counters[Counter.STARTS] += times
     row = state.cells[cell]
-    group = row[_GROUP]
-    own = tables.by_component[component, _OWN]
-    gate = tables.by_component[component, _GATE]
+    group = row[Cell.GROUP]
+    own = tables.by_component[component, ByComponent.OWN]
+    gate = tables.by_component[component, ByComponent.GATE]
     is_final = max(own, gate) == tables.final and group >= 0
     if is_final:
         _touch(tables, state, group)
-    newest = row[_LAST] - 1
+    newest = row[Cell.LAST] - 1
     # Without a window all first events share a row.
-    shared = newest >= row[_FIRST] and (state.row_tick[row[_BASE] + newest] == moment or tables.window == NO_WINDOW)
+    shared = newest >= row[Cell.FIRST] and (
+        state.row_tick[row[Cell.BASE] + newest] == moment or tables.window == NO_WINDOW
+    )
     if not shared:
-        state.queue_tick[counters[_QUEUED]] = moment
-        state.queue_cell[counters[_QUEUED]] = cell
-        counters[_QUEUED] += 1
+        state.queue_tick[counters[Counter.QUEUED]] = moment
+        state.queue_cell[counters[Counter.QUEUED]] = cell
+        counters[Counter.QUEUED] += 1
         other = cell
         while other >= 0:
             add_row(tables, state, other, key, moment)
-            other = state.cells[other, _NEXT_OF_KEY] if tables.split > 1 else -1
-        newest = row[_LAST] - 1
+            other = state.cells[other, Cell.NEXT_OF_KEY] if tables.split > 1 else -1
+        newest = row[Cell.LAST] - 1
     opened = True
     if tables.has_negated_start:
-        opened = state.row_release[row[_BASE] + newest] <= moment
+        opened = state.row_release[row[Cell.BASE] + newest] <= moment
     fill_row(tables, state, row, newest, own, times)
     if gate >= 0 and (opened or gate != tables.final):
         fill_row(tables, state, row, newest, gate, times)

@@ -228,20 +228,6 @@ def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> Ro
     )
 
 
-_BASE = int(Cell.BASE)
-_STRIDE = int(Cell.STRIDE)
-_FIRST = int(Cell.FIRST)
-_LAST = int(Cell.LAST)
-_KEY = int(Cell.KEY)
-_GROUP = int(Cell.GROUP)
-_NEXT_OF_KEY = int(Cell.NEXT_OF_KEY)
-_NEXT_OF_GROUP = int(Cell.NEXT_OF_GROUP)
-_MEASURE_KIND = int(ByMeasure.KIND)
-_FIELD = int(ByMeasure.FIELD)
-_HIGH = int(ByMeasure.HIGH_FIELD)
-_INTEGER = int(MeasureKind.INTEGER)
-
-
 @kernel
 def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release):
     columns = tables.columns
@@ -253,31 +239,39 @@ def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, ro
     for place in range(kept.size):
         old = state.cells[kept[place]]
         new = new_cells[place]
-        live = old[_LAST] - old[_FIRST]
+        live = old[Cell.LAST] - old[Cell.FIRST]
         for row in range(live):
-            row_tick[new[_BASE] + row] = state.row_tick[old[_BASE] + old[_FIRST] + row]
+            row_tick[new[Cell.BASE] + row] = state.row_tick[old[Cell.BASE] + old[Cell.FIRST] + row]
             if tables.has_negated_start:
-                row_release[new[_BASE] + row] = state.row_release[old[_BASE] + old[_FIRST] + row]
+                row_release[new[Cell.BASE] + row] = state.row_release[old[Cell.BASE] + old[Cell.FIRST] + row]
         for column in range(columns):
             for field in range(old_words):
-                source = old[_BASE] * old_words * columns + (field * columns + column) * old[_STRIDE] + old[_FIRST]
-                target = new[_BASE] * new_words * columns + (field * columns + column) * new[_STRIDE]
+                source = (
+                    old[Cell.BASE] * old_words * columns
+                    + (field * columns + column) * old[Cell.STRIDE]
+                    + old[Cell.FIRST]
+                )
+                target = new[Cell.BASE] * new_words * columns + (field * columns + column) * new[Cell.STRIDE]
                 for row in range(live):
                     words[target + row] = state.words[source + row]
             for field in range(old_reals):
-                source = old[_BASE] * old_reals * columns + (field * columns + column) * old[_STRIDE] + old[_FIRST]
-                target = new[_BASE] * new_reals * columns + (field * columns + column) * new[_STRIDE]
+                source = (
+                    old[Cell.BASE] * old_reals * columns
+                    + (field * columns + column) * old[Cell.STRIDE]
+                    + old[Cell.FIRST]
+                )
+                target = new[Cell.BASE] * new_reals * columns + (field * columns + column) * new[Cell.STRIDE]
                 for row in range(live):
                     reals[target + row] = state.reals[source + row]
             if wide and not old_wide:
-                count = new[_BASE] * new_words * columns + column * new[_STRIDE]
-                size = new[_BASE] * new_reals * columns + (tables.real_fields * columns + column) * new[_STRIDE]
+                count = new[Cell.BASE] * new_words * columns + column * new[Cell.STRIDE]
+                size = new[Cell.BASE] * new_reals * columns + (tables.real_fields * columns + column) * new[Cell.STRIDE]
                 for row in range(live):
                     reals[size + row] = float(words[count + row])
                 for measure in range(tables.by_measure.shape[0]):
-                    if tables.by_measure[measure, _MEASURE_KIND] == _INTEGER:
-                        low = tables.by_measure[measure, _FIELD] * columns * new[_STRIDE]
-                        high = tables.by_measure[measure, _HIGH] * columns * new[_STRIDE]
+                    if tables.by_measure[measure, ByMeasure.KIND] == MeasureKind.INTEGER:
+                        low = tables.by_measure[measure, ByMeasure.FIELD] * columns * new[Cell.STRIDE]
+                        high = tables.by_measure[measure, ByMeasure.HIGH_FIELD] * columns * new[Cell.STRIDE]
                         for row in range(live):
                             words[count + high + row] = sign_extension(words[count + low + row])
 
@@ -289,17 +283,17 @@ def _link_cells(cells, count, first_cell, group_cell, number, old_first):
         if old_first[key] >= 0:
             first_cell[key] = number[old_first[key]]
     for cell in range(count):
-        cells[cell, _NEXT_OF_KEY] = -1
-        cells[cell, _NEXT_OF_GROUP] = -1
+        cells[cell, Cell.NEXT_OF_KEY] = -1
+        cells[cell, Cell.NEXT_OF_GROUP] = -1
     for cell in range(count):
-        key = cells[cell, _KEY]
+        key = cells[cell, Cell.KEY]
         head = first_cell[key]
         if head < 0:
             first_cell[key] = cell
         elif head != cell:
-            cells[cell, _NEXT_OF_KEY] = cells[head, _NEXT_OF_KEY]
-            cells[head, _NEXT_OF_KEY] = cell
-        group = cells[cell, _GROUP]
+            cells[cell, Cell.NEXT_OF_KEY] = cells[head, Cell.NEXT_OF_KEY]
+            cells[head, Cell.NEXT_OF_KEY] = cell
+        group = cells[cell, Cell.GROUP]
         if group >= 0:
-            cells[cell, _NEXT_OF_GROUP] = group_cell[group]
+            cells[cell, Cell.NEXT_OF_GROUP] = group_cell[group]
             group_cell[group] = cell

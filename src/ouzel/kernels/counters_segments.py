@@ -12,26 +12,6 @@ from ouzel.kernels.counters_shared_tables import LANES, ByElement, ByJoint, BySe
 from ouzel.kernels.counters_tables import NARROW_MAX
 from ouzel.kernels.jit import helper
 
-_COORDINATE = int(ByElement.COORDINATE)
-_LEVEL = int(ByElement.LEVEL)
-_PARENT = int(ByElement.PARENT)
-_END = int(ByElement.END)
-_FIRST_INNER = int(ByElement.FIRST_INNER)
-_FIRST_JOINT = int(ByElement.FIRST_JOINT)
-_LAST_JOINT = int(ByElement.LAST_JOINT)
-_SNAPSHOT = int(ByElement.SNAPSHOT)
-_SEGMENT = int(ByElement.SEGMENT)
-_PLACE = int(ByElement.PLACE)
-_JOINT_SEGMENT = int(ByJoint.SEGMENT)
-_JOINT_WORDS = int(ByJoint.WORDS)
-_JOINT_LEVEL = int(ByJoint.LEVEL)
-_JOINT_FIRST = int(ByJoint.FIRST)
-_JOINT_END = int(ByJoint.END)
-_JOINT_NEXT = int(ByJoint.NEXT)
-_LENGTH = int(BySegment.LENGTH)
-_WORDS = int(BySegment.WORDS)
-_BOUND = int(BySegment.BOUND)
-_WIDTH = int(BySegment.WIDTH)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
@@ -108,40 +88,40 @@ def _product_of_more(words, left, right, width):
 @helper(inline=True)
 def _matrix(segments, base, segment, number):
     """Where one of a segment's four matrices begins, and how long its columns, or rows, are."""
-    width = np.uint64(segments[segment, _WIDTH])
-    size = np.uint64(segments[segment, _LENGTH] + 1) * width
-    return np.uint64(base + segments[segment, _WORDS]) + number * size, width
+    width = np.uint64(segments[segment, BySegment.WIDTH])
+    size = np.uint64(segments[segment, BySegment.LENGTH] + 1) * width
+    return np.uint64(base + segments[segment, BySegment.WORDS]) + number * size, width
 
 
 @helper(inline=True)
 def _last_column(segments, base, segment, number):
     """Where the last column of such a matrix begins, and how long it is."""
     start, width = _matrix(segments, base, segment, number)
-    return start + np.uint64(segments[segment, _LENGTH]) * width, width
+    return start + np.uint64(segments[segment, BySegment.LENGTH]) * width, width
 
 
 @helper
 def open_segments(segments, words, bound):
     """The segments of a key before its first event."""
     for segment in range(segments.shape[0]):
-        side = segments[segment, _LENGTH] + 1
+        side = segments[segment, BySegment.LENGTH] + 1
         for number in range(4):
             start, width = _matrix(segments, 0, segment, np.uint64(number))
             for place in range(side):
                 words[start + np.uint64(place) * (width + _ONE)] = _ONE
         for place in range(1, side):
-            bound[segments[segment, _BOUND] + place] = 0.0
+            bound[segments[segment, BySegment.BOUND] + place] = 0.0
 
 
 @helper(inline=True)
 def enter_segment(by_element, segments, words, bound, key, base, element):
     """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
-    segment = by_element[element, _SEGMENT]
-    place = by_element[element, _PLACE]
-    side = segments[segment, _LENGTH] + 1
-    width = segments[segment, _WIDTH]
-    start = base + segments[segment, _WORDS]
-    first = segments[segment, _BOUND]
+    segment = by_element[element, ByElement.SEGMENT]
+    place = by_element[element, ByElement.PLACE]
+    side = segments[segment, BySegment.LENGTH] + 1
+    width = segments[segment, BySegment.WIDTH]
+    start = base + segments[segment, BySegment.WORDS]
+    first = segments[segment, BySegment.BOUND]
     reach = bound[key, first + place] + bound[key, first + place - 1]
     if reach >= NARROW_MAX:
         for one in range(1, side):
@@ -157,10 +137,10 @@ def enter_segment(by_element, segments, words, bound, key, base, element):
 @helper(inline=True)
 def leave_segment(by_element, segments, words, base, element):
     """The oldest event leaves, of a segment."""
-    segment = by_element[element, _SEGMENT]
+    segment = by_element[element, ByElement.SEGMENT]
     start, width = _matrix(segments, base, segment, _TWO)
-    side = np.uint64(segments[segment, _LENGTH] + 1)
-    _multiply(words, start, side, width, np.uint64(by_element[element, _PLACE]))
+    side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
+    _multiply(words, start, side, width, np.uint64(by_element[element, ByElement.PLACE]))
 
 
 @helper(inline=True)
@@ -187,19 +167,19 @@ def _ways(words, start, side, width, place):
 @helper(inline=True)
 def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, base, element, snapshot):
     """What a column may have reached, with an event of its node. False if 64 bits may no longer be enough."""
-    coordinate = by_element[element, _COORDINATE]
-    parent = by_element[element, _PARENT]
+    coordinate = by_element[element, ByElement.COORDINATE]
+    parent = by_element[element, ByElement.PARENT]
     ways = 1.0
     if snapshot >= 0:
-        segment = joints[snapshot, _JOINT_SEGMENT]
-        ways = bound[key, segments[segment, _BOUND] + segments[segment, _LENGTH]]
+        segment = joints[snapshot, ByJoint.SEGMENT]
+        ways = bound[key, segments[segment, BySegment.BOUND] + segments[segment, BySegment.LENGTH]]
     reach = bound[key, coordinate] + bound[key, parent] * ways
     if reach >= NARROW_MAX:
         if snapshot >= 0:
-            segment = joints[snapshot, _JOINT_SEGMENT]
-            length = segments[segment, _LENGTH]
-            start = base + segments[segment, _WORDS]
-            ways = float(_ways(words, start, length + 1, segments[segment, _WIDTH], length))
+            segment = joints[snapshot, ByJoint.SEGMENT]
+            length = segments[segment, BySegment.LENGTH]
+            start = base + segments[segment, BySegment.WORDS]
+            ways = float(_ways(words, start, length + 1, segments[segment, BySegment.WIDTH], length))
         bound[key, parent] = float(words[base + parent * levels])
         reach = float(words[base + coordinate * levels]) + bound[key, parent] * ways
         if reach >= NARROW_MAX:
@@ -211,10 +191,10 @@ def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, b
 @helper(inline=True)
 def enter(by_element, joints, segments, words, base, element, column, before):
     """An event of an entry comes: what each row gains is kept as the segment stands."""
-    joint = by_element[element, _FIRST_JOINT]
-    inverse, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _ONE)
-    held = np.uint64(base + joints[joint, _JOINT_WORDS])
-    for one in range(np.uint64(by_element[element, _LEVEL])):
+    joint = by_element[element, ByElement.FIRST_JOINT]
+    inverse, width = _matrix(segments, base, joints[joint, ByJoint.SEGMENT], _ONE)
+    held = np.uint64(base + joints[joint, ByJoint.WORDS])
+    for one in range(np.uint64(by_element[element, ByElement.LEVEL])):
         gain = words[before + one]
         words[column + one] += gain
         add_times(words, held, inverse, width, gain)
@@ -224,9 +204,9 @@ def enter(by_element, joints, segments, words, base, element, column, before):
 @helper(inline=True)
 def exit_segment(joints, segments, words, base, snapshot, column):
     """An event behind a segment comes; gives how many ways from the root it adds."""
-    last_column, width = _last_column(segments, base, joints[snapshot, _JOINT_SEGMENT], _ZERO)
-    held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
-    entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
+    last_column, width = _last_column(segments, base, joints[snapshot, ByJoint.SEGMENT], _ZERO)
+    held = np.uint64(base + joints[snapshot, ByJoint.WORDS])
+    entry = np.uint64(joints[snapshot, ByJoint.LEVEL])
     first = _product(words, held, last_column, width)
     words[column] += first
     for one in range(_ONE, entry - _ONE):
@@ -241,20 +221,20 @@ def exit_segment(joints, segments, words, base, snapshot, column):
 @helper
 def pass_joint(by_element, joints, segments, levels, words, scratch, base, element):
     """An event of any node beside segments comes; gives how many ways from the root it adds."""
-    column = np.uint64(base + by_element[element, _COORDINATE] * levels)
-    before = np.uint64(base + by_element[element, _PARENT] * levels)
-    level = np.uint64(by_element[element, _LEVEL])
-    snapshot = by_element[element, _SNAPSHOT]
+    column = np.uint64(base + by_element[element, ByElement.COORDINATE] * levels)
+    before = np.uint64(base + by_element[element, ByElement.PARENT] * levels)
+    level = np.uint64(by_element[element, ByElement.LEVEL])
+    snapshot = by_element[element, ByElement.SNAPSHOT]
     # What each row gains: the rows of the node before, or those of the snapshot, carried on through the segment.
     if snapshot < 0:
         for one in range(level):
             scratch[one] = words[before + one]
     else:
-        segment = joints[snapshot, _JOINT_SEGMENT]
-        side = np.uint64(segments[segment, _LENGTH] + 1)
+        segment = joints[snapshot, ByJoint.SEGMENT]
+        side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
         last_column, width = _last_column(segments, base, segment, _ZERO)
-        held = np.uint64(base + joints[snapshot, _JOINT_WORDS])
-        entry = np.uint64(joints[snapshot, _JOINT_LEVEL])
+        held = np.uint64(base + joints[snapshot, ByJoint.WORDS])
+        entry = np.uint64(joints[snapshot, ByJoint.LEVEL])
         for one in range(entry - _ONE):
             scratch[one] = _product(words, held, last_column, width)
             held += width
@@ -263,14 +243,14 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
             scratch[entry + place] = words[last_column + place]
     for one in range(level):
         words[column + one] += scratch[one]
-    joint = by_element[element, _FIRST_JOINT]
-    while joint < by_element[element, _LAST_JOINT]:
-        inverse, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _ONE)
-        held = np.uint64(base + joints[joint, _JOINT_WORDS])
+    joint = by_element[element, ByElement.FIRST_JOINT]
+    while joint < by_element[element, ByElement.LAST_JOINT]:
+        inverse, width = _matrix(segments, base, joints[joint, ByJoint.SEGMENT], _ONE)
+        held = np.uint64(base + joints[joint, ByJoint.WORDS])
         for one in range(level):
             add_times(words, held, inverse, width, scratch[one])
             held += width
-        joint = joints[joint, _JOINT_NEXT]
+        joint = joints[joint, ByJoint.NEXT]
     return scratch[0]
 
 
@@ -280,22 +260,22 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
 @helper(inline=True)
 def leave_plain(by_element, joints, segments, words, base, element, weight):
     """The oldest event leaves, of a node behind a node: what it did to the snapshots below it."""
-    for joint in range(by_element[element, _FIRST_INNER], by_element[element, _LAST_JOINT]):
-        width = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _WIDTH])
-        row = np.uint64(base + joints[joint, _JOINT_WORDS]) + np.uint64(by_element[element, _LEVEL]) * width
+    for joint in range(by_element[element, ByElement.FIRST_INNER], by_element[element, ByElement.LAST_JOINT]):
+        width = np.uint64(segments[joints[joint, ByJoint.SEGMENT], BySegment.WIDTH])
+        row = np.uint64(base + joints[joint, ByJoint.WORDS]) + np.uint64(by_element[element, ByElement.LEVEL]) * width
         add_times(words, row - width, row, width, _ZERO - weight)
 
 
 @helper(inline=True)
 def leave_entry(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an entry: below the segment its row is that of the segment's entry."""
-    joint = by_element[element, _FIRST_JOINT]
-    left, width = _matrix(segments, base, joints[joint, _JOINT_SEGMENT], _THREE)
-    row = np.uint64(by_element[element, _LEVEL]) - _ONE
-    words[np.uint64(base + by_element[element, _COORDINATE] * levels) + row] -= _ONE
-    add_times(words, np.uint64(base + joints[joint, _JOINT_WORDS]) + row * width, left, width, _ZERO - _ONE)
-    entry = np.uint64(joints[joint, _JOINT_LEVEL])
-    for coordinate in range(joints[joint, _JOINT_FIRST], joints[joint, _JOINT_END]):
+    joint = by_element[element, ByElement.FIRST_JOINT]
+    left, width = _matrix(segments, base, joints[joint, ByJoint.SEGMENT], _THREE)
+    row = np.uint64(by_element[element, ByElement.LEVEL]) - _ONE
+    words[np.uint64(base + by_element[element, ByElement.COORDINATE] * levels) + row] -= _ONE
+    add_times(words, np.uint64(base + joints[joint, ByJoint.WORDS]) + row * width, left, width, _ZERO - _ONE)
+    entry = np.uint64(joints[joint, ByJoint.LEVEL])
+    for coordinate in range(joints[joint, ByJoint.FIRST], joints[joint, ByJoint.END]):
         column = np.uint64(base + coordinate * levels)
         words[column + row] -= _product(words, left, column + entry, width)
 
@@ -303,17 +283,17 @@ def leave_entry(by_element, joints, segments, levels, words, base, element):
 @helper(inline=True)
 def leave_exit(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of an exit: each row of the segment loses its share."""
-    snapshot = by_element[element, _SNAPSHOT]
-    shares, width = _last_column(segments, base, joints[snapshot, _JOINT_SEGMENT], _TWO)
-    column = np.uint64(base + by_element[element, _COORDINATE] * levels)
-    add_times(words, column + np.uint64(joints[snapshot, _JOINT_LEVEL]), shares, width, _ZERO - _ONE)
+    snapshot = by_element[element, ByElement.SNAPSHOT]
+    shares, width = _last_column(segments, base, joints[snapshot, ByJoint.SEGMENT], _TWO)
+    column = np.uint64(base + by_element[element, ByElement.COORDINATE] * levels)
+    add_times(words, column + np.uint64(joints[snapshot, ByJoint.LEVEL]), shares, width, _ZERO - _ONE)
 
 
 @helper
 def leave_joint(by_element, joints, segments, levels, words, base, element):
     """The oldest event leaves, of a node before or behind a segment."""
-    level = np.uint64(by_element[element, _LEVEL])
-    snapshot = by_element[element, _SNAPSHOT]
+    level = np.uint64(by_element[element, ByElement.LEVEL])
+    snapshot = by_element[element, ByElement.SNAPSHOT]
     # The rows that lose what went through the event, and where their shares are read; where no segment comes before it,
     # one row loses all of it.
     shares = _ZERO
@@ -321,34 +301,34 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
     rows = _ZERO
     wide = _ZERO
     if snapshot >= 0:
-        segment = joints[snapshot, _JOINT_SEGMENT]
-        rows = np.uint64(segments[segment, _LENGTH] + 1)
+        segment = joints[snapshot, ByJoint.SEGMENT]
+        rows = np.uint64(segments[segment, BySegment.LENGTH] + 1)
         shares, wide = _last_column(segments, base, segment, _TWO)
-        row = np.uint64(joints[snapshot, _JOINT_LEVEL])
-    for coordinate in range(by_element[element, _COORDINATE], by_element[element, _END]):
+        row = np.uint64(joints[snapshot, ByJoint.LEVEL])
+    for coordinate in range(by_element[element, ByElement.COORDINATE], by_element[element, ByElement.END]):
         column = np.uint64(base + coordinate * levels)
         _take_away(words, column + row, wide, shares, words[column + level])
-    for joint in range(by_element[element, _FIRST_INNER], by_element[element, _FIRST_JOINT]):
-        width = np.uint64(segments[joints[joint, _JOINT_SEGMENT], _WIDTH])
-        held = np.uint64(base + joints[joint, _JOINT_WORDS])
+    for joint in range(by_element[element, ByElement.FIRST_INNER], by_element[element, ByElement.FIRST_JOINT]):
+        width = np.uint64(segments[joints[joint, ByJoint.SEGMENT], BySegment.WIDTH])
+        held = np.uint64(base + joints[joint, ByJoint.WORDS])
         _take_rows_away(words, held + row * width, width, rows, shares, held + level * width)
-    joint = by_element[element, _FIRST_JOINT]
-    last_joint = by_element[element, _LAST_JOINT]
+    joint = by_element[element, ByElement.FIRST_JOINT]
+    last_joint = by_element[element, ByElement.LAST_JOINT]
     while joint < last_joint:
         # Below the segment the node's own row is that of the segment's entry, as the window has it.
-        segment = joints[joint, _JOINT_SEGMENT]
-        side = np.uint64(segments[segment, _LENGTH] + 1)
+        segment = joints[joint, ByJoint.SEGMENT]
+        side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
         left, width = _matrix(segments, base, segment, _THREE)
-        held = np.uint64(base + joints[joint, _JOINT_WORDS]) + row * width
-        entry = np.uint64(joints[joint, _JOINT_LEVEL])
+        held = np.uint64(base + joints[joint, ByJoint.WORDS]) + row * width
+        entry = np.uint64(joints[joint, ByJoint.LEVEL])
         _take_rows_away(words, held, width, rows, shares, left)
-        for coordinate in range(joints[joint, _JOINT_FIRST], joints[joint, _JOINT_END]):
+        for coordinate in range(joints[joint, ByJoint.FIRST], joints[joint, ByJoint.END]):
             column = np.uint64(base + coordinate * levels)
             ways = _product(words, left, column + entry, width)
             _take_away(words, column + row, wide, shares, ways)
-        for inner in range(joint + 1, joints[joint, _JOINT_NEXT]):
-            inner_width = np.uint64(segments[joints[inner, _JOINT_SEGMENT], _WIDTH])
-            held = np.uint64(base + joints[inner, _JOINT_WORDS])
+        for inner in range(joint + 1, joints[joint, ByJoint.NEXT]):
+            inner_width = np.uint64(segments[joints[inner, ByJoint.SEGMENT], BySegment.WIDTH])
+            held = np.uint64(base + joints[inner, ByJoint.WORDS])
             for place in range(inner_width):
                 ways = _ZERO
                 for one in range(side):
@@ -357,7 +337,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
                     words[held + row * inner_width + place] -= ways
                 for one in range(rows):
                     words[held + (row + one) * inner_width + place] -= words[shares + one] * ways
-        joint = joints[joint, _JOINT_NEXT]
+        joint = joints[joint, ByJoint.NEXT]
 
 
 @helper(inline=True)

@@ -48,33 +48,6 @@ from ouzel.kernels.counters_tables import NARROW_MAX, NO_WINDOW, Counter, Status
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 
-_KIND = int(ByElement.KIND)
-_COORDINATE = int(ByElement.COORDINATE)
-_LEVEL = int(ByElement.LEVEL)
-_PARENT = int(ByElement.PARENT)
-_END = int(ByElement.END)
-_FIRST_FINAL = int(ByElement.FIRST_FINAL)
-_LAST_FINAL = int(ByElement.LAST_FINAL)
-_FIRST_BELOW = int(ByElement.FIRST_BELOW)
-_LAST_BELOW = int(ByElement.LAST_BELOW)
-_SNAPSHOT = int(ByElement.SNAPSHOT)
-_WEIGHT = int(ByElement.WEIGHT)
-_NO_WEIGHT = int(Weight.NONE)
-_OWN_WEIGHT = int(Weight.OWN)
-_PATTERN = int(ByFinal.PATTERN)
-_QUERY = int(ByFinal.QUERY)
-_COLUMN = int(ByFinal.COLUMN)
-_PLAIN = int(Kind.PLAIN)
-_IN_SEGMENT = int(Kind.SEGMENT)
-_ENTRY = int(Kind.ENTRY)
-_EXIT = int(Kind.EXIT)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WIDEN = int(Status.WIDEN)
-_OLDEST = int(Counter.OLDEST)
-_INSTANCES = int(Counter.INSTANCES)
-_EXPIRED = int(Counter.EXPIRED)
-_ROWS = int(Counter.ROWS)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 # What is told stays smaller: a count over all keys of a group, times what an event of its query may weigh.
@@ -137,7 +110,7 @@ def _expand(by_element, first, width, elements, symbols, made):
             made.element[written] = element
             if weighted:
                 made.weight[written] = symbols.weight[slot]
-            rows += by_element[element, _LAST_FINAL] - by_element[element, _FIRST_FINAL]
+            rows += by_element[element, ByElement.LAST_FINAL] - by_element[element, ByElement.FIRST_FINAL]
             written += 1
     return rows
 
@@ -195,10 +168,10 @@ def _open(tables, state, keys):
         words[0] = _ONE
         for element in range(tables.by_element.shape[0]):
             row = tables.by_element[element]
-            if row[_KIND] != _IN_SEGMENT:
+            if row[ByElement.KIND] != Kind.SEGMENT:
                 if tables.window != NO_WINDOW:
-                    words[row[_COORDINATE] * tables.levels + row[_LEVEL]] = _ONE
-                state.bound[key, row[_COORDINATE]] = 0.0
+                    words[row[ByElement.COORDINATE] * tables.levels + row[ByElement.LEVEL]] = _ONE
+                state.bound[key, row[ByElement.COORDINATE]] = 0.0
         open_segments(tables.segments, words, state.bound[key])
     state.opened[0] = max(state.opened[0], keys)
 
@@ -238,8 +211,8 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
     on_change = tables.on_change != 0
     # Where nothing leaves, sums of all prefixes must not have wrapped when their counters are taken over.
     narrow_max = NARROW_MAX if bounded else NARROW_MAX / heaviest_of_all
-    oldest = counters[_OLDEST] if bounded else last
-    status = _DONE
+    oldest = counters[Counter.OLDEST] if bounded else last
+    status = Status.DONE
     position = last
     # Whether the instance at `position` has been counted nevertheless.
     applied = False
@@ -249,10 +222,10 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
         now = tick[slot] if slot < last else until
         while oldest < slot and now >= tick[oldest] and np.uint64(now) - np.uint64(tick[oldest]) >= window:
             old_key = np.int64(key_of[oldest])
-            told_of = on_change and by_element[element_of[oldest], _LAST_BELOW] > 0
+            told_of = on_change and by_element[element_of[oldest], ByElement.LAST_BELOW] > 0
             if told_of:
-                if written + by_element[element_of[oldest], _LAST_BELOW] > room:
-                    status = _OUTPUT_FULL
+                if written + by_element[element_of[oldest], ByElement.LAST_BELOW] > room:
+                    status = Status.OUTPUT_FULL
                     position = slot
                     break
                 written = _tell_of_expiry(
@@ -260,56 +233,69 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
                     old_key, element_of[oldest], np.int64(np.uint64(tick[oldest]) + window), True,
                 )  # fmt: skip
             _leave(
-                by_element, joints, segments, finals_below, summed, any_summed, levels, words, key_group, total,
-                old_key, old_key * block, element_of[oldest],
-                np.uint64(weight_of[oldest]) if by_element[element_of[oldest], _WEIGHT] == _OWN_WEIGHT else _ONE,
-            )  # fmt: skip
+                by_element,
+                joints,
+                segments,
+                finals_below,
+                summed,
+                any_summed,
+                levels,
+                words,
+                key_group,
+                total,
+                old_key,
+                old_key * block,
+                element_of[oldest],
+                np.uint64(weight_of[oldest])
+                if by_element[element_of[oldest], ByElement.WEIGHT] == Weight.OWN
+                else _ONE,
+            )
             if told_of:
                 _tell_of_expiry(
                     by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written,
                     old_key, element_of[oldest], np.int64(np.uint64(tick[oldest]) + window), False,
                 )  # fmt: skip
             oldest += 1
-        if status != _DONE or slot == last:
+        if status != Status.DONE or slot == last:
             break
         key = np.int64(key_of[slot])
         element = element_of[slot]
         base = key * block
-        kind = by_element[element, _KIND]
-        if kind == _IN_SEGMENT:
+        kind = by_element[element, ByElement.KIND]
+        if kind == Kind.SEGMENT:
             if not enter_segment(by_element, segments, words, bound, key, base, element):
-                status = _WIDEN
+                status = Status.WIDEN
                 position = slot
                 break
             continue
-        coordinate = by_element[element, _COORDINATE]
-        parent = by_element[element, _PARENT]
+        coordinate = by_element[element, ByElement.COORDINATE]
+        parent = by_element[element, ByElement.PARENT]
         column = base + coordinate * levels
         before = base + parent * levels
-        first_final = by_element[element, _FIRST_FINAL]
-        last_final = by_element[element, _LAST_FINAL]
+        first_final = by_element[element, ByElement.FIRST_FINAL]
+        last_final = by_element[element, ByElement.LAST_FINAL]
         if written + last_final - first_final > room:
-            status = _OUTPUT_FULL
+            status = Status.OUTPUT_FULL
             position = slot
             break
         old = words[column]
-        if kind == _PLAIN:
+        if kind == Kind.PLAIN:
             gain = words[before]
-            weight_here = by_element[element, _WEIGHT]
-            if weight_here == _NO_WEIGHT:
+            weight_here = by_element[element, ByElement.WEIGHT]
+            if weight_here == Weight.NONE:
                 reach = bound[key, coordinate] + bound[key, parent]
                 if reach >= narrow_max:
                     bound[key, parent] = float(gain)
                     reach = float(old) + float(gain)
                     if reach >= narrow_max:
-                        status = _WIDEN
+                        status = Status.WIDEN
                         position = slot
                         break
                 bound[key, coordinate] = reach
             # Unsigned, so that no index is asked whether it counts from the end.
             target = np.uint64(column)
             source = np.uint64(before)
-            if weight_here == _OWN_WEIGHT:
+            if weight_here == Weight.OWN:
                 weight = np.uint64(weight_of[slot])
                 gain *= weight
                 for row in range(np.uint64(levels)):
@@ -318,35 +304,35 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
                 for row in range(np.uint64(levels)):
                     words[target + row] += words[source + row]
         else:
-            snapshot = by_element[element, _SNAPSHOT]
+            snapshot = by_element[element, ByElement.SNAPSHOT]
             # Sums wrap as they please; what is told of them is bounded by the count beside them.
-            if by_element[element, _WEIGHT] == _NO_WEIGHT and not raise_joint_bound(
+            if by_element[element, ByElement.WEIGHT] == Weight.NONE and not raise_joint_bound(
                 by_element, joints, segments, levels, words, bound, key, base, element, snapshot
             ):
-                status = _WIDEN
+                status = Status.WIDEN
                 position = slot
                 break
-            if kind == _ENTRY:
+            if kind == Kind.ENTRY:
                 gain = words[before]
                 enter(by_element, joints, segments, words, base, element, np.uint64(column), np.uint64(before))
-            elif kind == _EXIT:
+            elif kind == Kind.EXIT:
                 gain = exit_segment(joints, segments, words, base, snapshot, np.uint64(column))
             else:
                 gain = pass_joint(by_element, joints, segments, levels, words, scratch, base, element)
         for place in range(first_final, last_final):
-            column_of_row = finals[place, _COLUMN]
+            column_of_row = finals[place, ByFinal.COLUMN]
             # A count is told where there is something to tell; sums go with it, and may well be those of before.
             if gain == _ZERO and column_of_row == 0:
                 continue
-            query = finals[place, _QUERY]
+            query = finals[place, ByFinal.QUERY]
             group = key_group[query, key]
             value = old + gain
             if summed[query]:
-                pattern = finals[place, _PATTERN]
+                pattern = finals[place, ByFinal.PATTERN]
                 total[pattern, group] += gain
                 value = total[pattern, group]
             if column_of_row == 0 and float(value) * heaviest[query] >= _TOLD_MAX:
-                status = _WIDEN
+                status = Status.WIDEN
                 break
             row = last_row[query, group]
             # One row for each moment: the one that is there already, or a new one.
@@ -363,11 +349,11 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
             output.value[row, column_of_row] = value
             if column_of_row == 0:
                 output.completed[row] = 1
-        if status != _DONE:
+        if status != Status.DONE:
             position = slot
             applied = True
             break
-    if status == _WIDEN:
+    if status == Status.WIDEN:
         # Nothing of the moment is told here.
         moment = tick[position]
         while written > 0 and output.tick[written - 1] == moment:
@@ -379,14 +365,14 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
             for slot in range(counted - 1, position - 1, -1):
                 place = key_of[slot] * block
                 row = by_element[element_of[slot]]
-                weight = np.uint64(weight_of[slot]) if row[_WEIGHT] == _OWN_WEIGHT else _ONE
-                words[place + row[_COORDINATE]] -= weight * words[place + row[_PARENT]]
+                weight = np.uint64(weight_of[slot]) if row[ByElement.WEIGHT] == Weight.OWN else _ONE
+                words[place + row[ByElement.COORDINATE]] -= weight * words[place + row[ByElement.PARENT]]
     if not bounded:
-        oldest = counters[_OLDEST]
-    counters[_INSTANCES] += position - first
-    counters[_EXPIRED] += oldest - counters[_OLDEST]
-    counters[_ROWS] += written - output.written[0]
-    counters[_OLDEST] = oldest
+        oldest = counters[Counter.OLDEST]
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.EXPIRED] += oldest - counters[Counter.OLDEST]
+    counters[Counter.ROWS] += written - output.written[0]
+    counters[Counter.OLDEST] = oldest
     output.written[0] = written
     return status, position
 
@@ -400,7 +386,7 @@ def _tell_of_expiry(
     moment, leaving,
 ):  # fmt: skip
     """Rows for the counts that a first event takes part in: made while it is `leaving`, filled in when it has left."""
-    for place in range(by_element[element, _FIRST_BELOW], by_element[element, _LAST_BELOW]):
+    for place in range(by_element[element, ByElement.FIRST_BELOW], by_element[element, ByElement.LAST_BELOW]):
         query = finals_below[place, 2]
         group = key_group[query, key]
         value = total[finals_below[place, 1], group]
@@ -431,26 +417,26 @@ def _leave(
     weight,
 ):  # fmt: skip
     """The oldest event leaves."""
-    kind = by_element[element, _KIND]
-    first_below = by_element[element, _FIRST_BELOW]
-    last_below = by_element[element, _LAST_BELOW] if any_summed else first_below
+    kind = by_element[element, ByElement.KIND]
+    first_below = by_element[element, ByElement.FIRST_BELOW]
+    last_below = by_element[element, ByElement.LAST_BELOW] if any_summed else first_below
     for place in range(first_below, last_below):
         query = finals_below[place, 2]
         if summed[query]:
             total[finals_below[place, 1], key_group[query, key]] -= words[base + finals_below[place, 0] * levels]
-    if kind == _IN_SEGMENT:
+    if kind == Kind.SEGMENT:
         leave_segment(by_element, segments, words, base, element)
-    elif kind == _PLAIN:
-        first = by_element[element, _COORDINATE]
-        level = by_element[element, _LEVEL]
+    elif kind == Kind.PLAIN:
+        first = by_element[element, ByElement.COORDINATE]
+        level = by_element[element, ByElement.LEVEL]
         place = np.uint64(base + first * levels + level)
-        for _ in range(by_element[element, _END] - first):
+        for _ in range(by_element[element, ByElement.END] - first):
             words[place - _ONE] -= weight * words[place]
             place += np.uint64(levels)
         leave_plain(by_element, joints, segments, words, base, element, weight)
-    elif kind == _ENTRY:
+    elif kind == Kind.ENTRY:
         leave_entry(by_element, joints, segments, levels, words, base, element)
-    elif kind == _EXIT:
+    elif kind == Kind.EXIT:
         leave_exit(by_element, joints, segments, levels, words, base, element)
     else:
         leave_joint(by_element, joints, segments, levels, words, base, element)

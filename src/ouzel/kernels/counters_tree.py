@@ -12,8 +12,6 @@ from ouzel.kernels.counters_columns import add_wide
 from ouzel.kernels.counters_tables import MeasureKind
 from ouzel.kernels.jit import kernel
 
-_LEAST = int(MeasureKind.LEAST)
-
 
 @kernel
 def climb(kinds, words, reals, node):
@@ -29,7 +27,7 @@ def climb(kinds, words, reals, node):
         left = 2 * node
         right = left + 1
         for place in range(0, words.shape[1], 2):
-            if place and kinds[place // 2 - 1] == _LEAST:
+            if place and kinds[place // 2 - 1] == MeasureKind.LEAST:
                 least = min(np.int64(words[left, place]), np.int64(words[right, place]))
                 words[node, place] = np.uint64(least)
             else:

@@ -29,28 +29,7 @@ from ouzel.kernels.run_tables import ByPlace, Form, RunEvents, RunTables
 from ouzel.kernels.stack_checks import NEVER, oldest_alive, push_negative
 
 _STARTS = np.int32(STARTS)
-_KLEENE = int(ByPlace.KLEENE)
-_PLACE_FIRST = int(ByPlace.FIRST)
-_BEGIN = int(ByPlace.BEGIN)
-_PROCEED = int(ByPlace.PROCEED)
-_MOST = int(ByPlace.MOST)
-_LAYER = int(ByPlace.LAYER)
-_FORM_ALL = int(Form.ALL)
-_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
-_FORM_FIRST = int(Form.FIRST)
 
-_CELLS = int(GraphCounter.CELLS)
-_MOMENT = int(GraphCounter.MOMENT)
-_AT_MOMENT = int(GraphCounter.AT_MOMENT)
-_EVENTS = int(GraphCounter.EVENTS)
-_ROOTS = int(GraphCounter.ROOTS)
-_MATCHES = int(GraphCounter.MATCHES)
-_COMPLETED = int(GraphCounter.COMPLETED)
-_DONE = int(Status.DONE)
-_NODES_FULL = int(Status.NODES_FULL)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
 
 # What a step of the listing does next with the cell at its depth.
 _OPEN = np.uint8(0)
@@ -114,41 +93,41 @@ def _scan(tables, state, events, first, last, output, listed, cut, points):
     stages = tables.stage_place.size
     one = np.uint64(1)
     for slot in range(first, last + 1):
-        if counters[_COMPLETED] > 0 and (slot == last or events.end[slot] != counters[_MOMENT]):
+        if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[slot] != counters[GraphCounter.MOMENT]):
             # A moment is over: the form of output chooses among its matches.
             status = settle_graph(tables, state, events, output, points)
-            if status != _DONE:
+            if status != Status.DONE:
                 return status, slot
         if slot == last:
             break
-        if counters[_CELLS] + 2 * stages > state.cells.event.size:
-            return _NODES_FULL, slot
-        if events.end[slot] != counters[_MOMENT]:
-            counters[_MOMENT] = events.end[slot]
-            counters[_AT_MOMENT] = 0
+        if counters[GraphCounter.CELLS] + 2 * stages > state.cells.event.size:
+            return Status.NODES_FULL, slot
+        if events.end[slot] != counters[GraphCounter.MOMENT]:
+            counters[GraphCounter.MOMENT] = events.end[slot]
+            counters[GraphCounter.AT_MOMENT] = 0
         roles = events.roles[slot]
         key = np.int64(events.key[slot])
         measure = events.position[slot] if tables.in_events else events.end[slot]
         oldest = oldest_alive(measure, tables.window)
-        if tables.form == _NON_OVERLAPPING or tables.form == _FORM_FIRST:
+        if tables.form == Form.NON_OVERLAPPING or tables.form == Form.FIRST:
             # What may not start a match any more makes no cells.
             oldest = max(oldest, state.key_mark[key] + 1)
-        cells_before = counters[_CELLS]
+        cells_before = counters[GraphCounter.CELLS]
         for place in range(length):
             begins = (roles >> np.uint64(2 * place)) & one != 0
             takes = (roles >> np.uint64(2 * place + 1)) & one != 0
             if begins or takes:
-                if tables.by_place[place, _LAYER] < 0:
+                if tables.by_place[place, ByPlace.LAYER] < 0:
                     _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure)
                 else:
                     _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure)
         if roles >> np.uint64(2 * length - 2) != 0:
             status = _complete(tables, state, events, cells_before, slot, oldest, output, listed, cut)
-            if status != _DONE:
+            if status != Status.DONE:
                 # The event is read again: its cells are on top of their chains.
-                while counters[_CELLS] > cells_before:
-                    counters[_CELLS] -= 1
-                    cell = counters[_CELLS]
+                while counters[GraphCounter.CELLS] > cells_before:
+                    counters[GraphCounter.CELLS] -= 1
+                    cell = counters[GraphCounter.CELLS]
                     state.head[key * stages + state.cells.stage[cell]] = state.cells.below[cell]
                 return status, slot
         for negative in range(tables.negatives):
@@ -157,8 +136,8 @@ def _scan(tables, state, events, first, last, output, listed, cut, points):
                 push_negative(
                     events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
                 )
-        counters[_EVENTS] += 1
-    return _DONE, last
+        counters[GraphCounter.EVENTS] += 1
+    return Status.DONE, last
 
 
 @helper(inline=True)
@@ -167,38 +146,38 @@ def _complete(tables, state, events, first, slot, oldest, output, listed, cut):
     counters = state.counters
     rows = output.found[0]
     slots = output.found[1]
-    at_moment = counters[_AT_MOMENT]
-    matches = counters[_MATCHES]
+    at_moment = counters[GraphCounter.AT_MOMENT]
+    matches = counters[GraphCounter.MATCHES]
     roots = 0
-    for cell in range(first, counters[_CELLS]):
+    for cell in range(first, counters[GraphCounter.CELLS]):
         if state.cells.stage[cell] != tables.length - 1 or not state.cells.proceeds[cell]:
             continue
         roots += 1
-        if tables.form != _FORM_ALL:
+        if tables.form != Form.ALL:
             key = events.key[slot]
             if not state.is_completed[key]:
                 state.is_completed[key] = 1
-                state.completed[counters[_COMPLETED]] = key
-                counters[_COMPLETED] += 1
+                state.completed[counters[GraphCounter.COMPLETED]] = key
+                counters[GraphCounter.COMPLETED] += 1
             continue
         status = _give_out(tables, state, events, cell, slot, oldest, output, listed, cut)
-        if status != _DONE:
-            counters[_AT_MOMENT] = at_moment
-            counters[_MATCHES] = matches
+        if status != Status.DONE:
+            counters[GraphCounter.AT_MOMENT] = at_moment
+            counters[GraphCounter.MATCHES] = matches
             output.found[0] = rows
             output.found[1] = slots
             return status
-    counters[_ROOTS] += roots
-    return _DONE
+    counters[GraphCounter.ROOTS] += roots
+    return Status.DONE
 
 
 @helper
 def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure):
     """Cells for an event at a place that has a stage for each number of events."""
-    layer = tables.by_place[place, _LAYER]
+    layer = tables.by_place[place, ByPlace.LAYER]
     base = np.int64(events.key[slot]) * tables.stage_place.size
-    most = tables.by_place[place, _MOST]
-    edge = tables.by_place[place, _PROCEED]
+    most = tables.by_place[place, ByPlace.MOST]
+    edge = tables.by_place[place, ByPlace.PROCEED]
     for count in range(1, most + 1):
         begin = np.int32(-1)
         take = np.int32(-1)
@@ -225,8 +204,8 @@ def _begun_from(tables, state, events, slot, place, oldest, measure):
     edges = tables.by_place
     if place == 0:
         since = measure if tables.in_events else events.start[slot]
-        state.bound[edges[0, _PLACE_FIRST]] = slot
-        if since >= oldest and edge_holds(tables, state, events, edges[0, _BEGIN]):
+        state.bound[edges[0, ByPlace.FIRST]] = slot
+        if since >= oldest and edge_holds(tables, state, events, edges[0, ByPlace.BEGIN]):
             return _STARTS, since
         return np.int32(-1), NEVER
     base = np.int64(events.key[slot]) * tables.stage_place.size
@@ -257,8 +236,8 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
     if begin == -1 and take == -1:
         return
     proceeds = True
-    if edges[place, _KLEENE]:
-        edge = edges[place, _PROCEED]
+    if edges[place, ByPlace.KLEENE]:
+        edge = edges[place, ByPlace.PROCEED]
         bind_all(tables, state, events, edge, slot, 0)
         proceeds = edge_holds(tables, state, events, edge)
     _push_cell(state, events, base, place, slot, begin, take, newest, proceeds)
@@ -268,8 +247,8 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
 def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
     """Put a cell on top of the chain of its stage; there must be room."""
     cells = state.cells
-    made = np.int32(state.counters[_CELLS])
-    state.counters[_CELLS] += 1
+    made = np.int32(state.counters[GraphCounter.CELLS])
+    state.counters[GraphCounter.CELLS] += 1
     below = state.head[base + stage]
     cells.event[made] = slot
     cells.stage[made] = stage
@@ -337,10 +316,10 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
     rows = output.found[0]
     if listed:
         status = _list(tables, state, events, root, oldest, output, cut)
-        if status != _DONE:
+        if status != Status.DONE:
             return status
     elif rows == output.end.size:
-        return _OUTPUT_FULL
+        return Status.OUTPUT_FULL
     else:
         output.root[rows] = root
         output.found[0] = rows + 1
@@ -348,9 +327,9 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
         output.end[row] = events.end[slot]
         output.key[row] = events.key[slot]
         output.oldest[row] = oldest
-    state.counters[_AT_MOMENT] += output.found[0] - rows
-    state.counters[_MATCHES] += output.found[0] - rows
-    return _DONE
+    state.counters[GraphCounter.AT_MOMENT] += output.found[0] - rows
+    state.counters[GraphCounter.MATCHES] += output.found[0] - rows
+    return Status.DONE
 
 
 @helper
@@ -366,7 +345,7 @@ def _list(tables, state, events, root, oldest, output, cut):
     phase = state.phase
     rows = output.found[0]
     slots = output.found[1]
-    rows_max = rows + tables.max_matches_per_moment - state.counters[_AT_MOMENT]
+    rows_max = rows + tables.max_matches_per_moment - state.counters[GraphCounter.AT_MOMENT]
     slots_max = tables.max_events
     has_room = True
     depth = 0
@@ -379,7 +358,7 @@ def _list(tables, state, events, root, oldest, output, cut):
                 if rows == rows_max or slots + depth + 1 > slots_max:
                     if cut:
                         break
-                    return _MATCH_LIMIT if rows == rows_max else _LENGTH_LIMIT
+                    return Status.MATCH_LIMIT if rows == rows_max else Status.LENGTH_LIMIT
                 rows += 1
                 slots += depth + 1
                 has_room = has_room and rows <= output.end.size and slots <= output.slots.size
@@ -412,7 +391,7 @@ def _list(tables, state, events, root, oldest, output, cut):
                 state.floor[depth] = earliest_end(tables, state, events, cells.event[cell], place, True)
     output.found[2] = rows
     output.found[3] = slots
-    return _DONE if has_room else _OUTPUT_FULL
+    return Status.DONE if has_room else Status.OUTPUT_FULL
 
 
 @helper(inline=True)

@@ -12,49 +12,29 @@ from ouzel.kernels.run_tables import ByEdge, ByLoad, ByNegative, ByPlace, Source
 from ouzel.kernels.stack_checks import NEVER, newest_before
 from ouzel.kernels.stack_tables import EVERY_KEY, Link, Mark
 
-_KLEENE = int(ByPlace.KLEENE)
-_PLACE_FIRST = int(ByPlace.FIRST)
-_PLACE_CURRENT = int(ByPlace.CURRENT)
-_BEGIN = int(ByPlace.BEGIN)
-_TAKE = int(ByPlace.TAKE)
-_PROCEED = int(ByPlace.PROCEED)
-_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
-_EDGE_TESTS = int(ByEdge.FIRST_TEST)
-_TARGET = int(ByLoad.TARGET)
-_SOURCE = int(ByLoad.SOURCE)
-_LOAD_PLACE = int(ByLoad.PLACE)
-_LOAD_ROW = int(ByLoad.ROW)
-_NUMBER = int(Source.NUMBER)
 _VALUE = np.uint8(LaneFlag.VALUE)
-_NEGATED = int(ByPlace.NEGATED)
-_AFTER = int(ByNegative.AFTER)
-_REFERENCE = int(ByNegative.REFERENCE)
-_NEGATIVE_EDGE = int(ByNegative.EDGE)
 _EVERY_KEY = EVERY_KEY
-_BELOW = int(Link.BELOW)
-_GUARD = int(Mark.GUARD)
-_TESTS = int(GraphCounter.TESTS)
 
 
 @helper(inline=True)
 def is_tested(tables, place, begins):
     """Whether an edge into a place asks anything of the event before: not every cell of a chain may be followed."""
-    return (begins and tables.by_place[place, _NEGATED] != 0) or compares(tables, place, begins)
+    return (begins and tables.by_place[place, ByPlace.NEGATED] != 0) or compares(tables, place, begins)
 
 
 @helper(inline=True)
 def compares(tables, place, begins):
     """Whether `may_follow` must be asked of an edge into a place, beside `earliest_end`."""
     by_edge = tables.by_edge
-    edge = tables.by_place[place, _BEGIN] if begins else tables.by_place[place, _TAKE]
-    if by_edge[edge, _EDGE_TESTS] < by_edge[edge + 1, _EDGE_TESTS]:
+    edge = tables.by_place[place, ByPlace.BEGIN] if begins else tables.by_place[place, ByPlace.TAKE]
+    if by_edge[edge, ByEdge.FIRST_TEST] < by_edge[edge + 1, ByEdge.FIRST_TEST]:
         return True
-    if begins and tables.by_place[place, _NEGATED] == 2:
+    if begins and tables.by_place[place, ByPlace.NEGATED] == 2:
         return True
-    if not begins or place == 0 or tables.by_place[place - 1, _KLEENE] == 0:
+    if not begins or place == 0 or tables.by_place[place - 1, ByPlace.KLEENE] == 0:
         return False
-    proceed = tables.by_place[place - 1, _PROCEED]
-    return by_edge[proceed, _EDGE_TESTS] < by_edge[proceed + 1, _EDGE_TESTS]
+    proceed = tables.by_place[place - 1, ByPlace.PROCEED]
+    return by_edge[proceed, ByEdge.FIRST_TEST] < by_edge[proceed + 1, ByEdge.FIRST_TEST]
 
 
 @helper(inline=True)
@@ -64,12 +44,12 @@ def earliest_end(tables, state, events, slot, place, begins):
     This is all that negative components ask which no condition compares with other events.
     """
     floor = NEVER
-    if not begins or not tables.by_place[place, _NEGATED]:
+    if not begins or not tables.by_place[place, ByPlace.NEGATED]:
         return floor
     for negative in range(tables.negatives):
-        edge = tables.by_negative[negative, _NEGATIVE_EDGE]
-        if tables.by_negative[negative, _AFTER] != place or (
-            tables.by_edge[edge, _EDGE_TESTS] < tables.by_edge[edge + 1, _EDGE_TESTS]
+        edge = tables.by_negative[negative, ByNegative.EDGE]
+        if tables.by_negative[negative, ByNegative.AFTER] != place or (
+            tables.by_edge[edge, ByEdge.FIRST_TEST] < tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
         ):
             continue
         own = np.int64(events.key[slot])
@@ -78,7 +58,7 @@ def earliest_end(tables, state, events, slot, place, begins):
             head = state.negative_head[key * tables.negatives + negative]
             newest = newest_before(events.end, state.links[negative], head, events.start[slot])
             if newest >= 0:
-                floor = max(floor, state.marks[negative, _GUARD, newest])
+                floor = max(floor, state.marks[negative, Mark.GUARD, newest])
     return floor
 
 
@@ -87,27 +67,27 @@ def _is_forbidden(tables, state, events, cell, slot, place):
     """Whether a negative event between a cell and an event satisfies the conditions that name it."""
     behind = events.end[state.cells.event[cell]]
     for negative in range(tables.negatives):
-        edge = tables.by_negative[negative, _NEGATIVE_EDGE]
+        edge = tables.by_negative[negative, ByNegative.EDGE]
         if (
-            tables.by_negative[negative, _AFTER] != place
-            or tables.by_edge[edge, _EDGE_TESTS] == tables.by_edge[edge + 1, _EDGE_TESTS]
+            tables.by_negative[negative, ByNegative.AFTER] != place
+            or tables.by_edge[edge, ByEdge.FIRST_TEST] == tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
         ):
             continue
-        for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-            is_after = tables.loads[load, _LOAD_PLACE] == place
-            state.bound[tables.loads[load, _TARGET]] = slot if is_after else state.cells.event[cell]
+        for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
+            is_after = tables.loads[load, ByLoad.PLACE] == place
+            state.bound[tables.loads[load, ByLoad.TARGET]] = slot if is_after else state.cells.event[cell]
         links = state.links[negative]
         own = np.int64(events.key[slot])
         for everywhere in range(1 if own == _EVERY_KEY else 2):
             key = np.int64(_EVERY_KEY) if everywhere else own
             head = state.negative_head[key * tables.negatives + negative]
             candidate = newest_before(events.end, links, head, events.start[slot])
-            while candidate >= 0 and state.marks[negative, _GUARD, candidate] > behind:
+            while candidate >= 0 and state.marks[negative, Mark.GUARD, candidate] > behind:
                 if events.start[candidate] > behind:
-                    state.bound[tables.by_negative[negative, _REFERENCE]] = candidate
+                    state.bound[tables.by_negative[negative, ByNegative.REFERENCE]] = candidate
                     if _tests_hold(tables, state, events, edge):
                         return True
-                candidate = links[_BELOW, candidate]
+                candidate = links[Link.BELOW, candidate]
     return False
 
 
@@ -117,38 +97,40 @@ def may_follow(tables, state, events, cell, slot, place, begins):
     if begins and not state.cells.proceeds[cell]:
         return False
     edges = tables.by_place
-    edge = edges[place, _BEGIN] if begins else edges[place, _TAKE]
-    state.counters[_TESTS] += 1
+    edge = edges[place, ByPlace.BEGIN] if begins else edges[place, ByPlace.TAKE]
+    state.counters[GraphCounter.TESTS] += 1
     # All that a test may name beside this event is the event before it.
     bind_all(tables, state, events, edge, state.cells.event[cell], 0)
-    state.bound[edges[place, _PLACE_FIRST] if begins else edges[place, _PLACE_CURRENT]] = slot
+    state.bound[edges[place, ByPlace.FIRST] if begins else edges[place, ByPlace.CURRENT]] = slot
     if not _tests_hold(tables, state, events, edge):
         return False
-    return not (begins and edges[place, _NEGATED] == 2 and _is_forbidden(tables, state, events, cell, slot, place))
+    return not (
+        begins and edges[place, ByPlace.NEGATED] == 2 and _is_forbidden(tables, state, events, cell, slot, place)
+    )
 
 
 @helper(inline=True)
 def bind_all(tables, state, events, edge, slot, count):
     """Let an edge's tests see an event, and the number of events of its place."""
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        target = tables.loads[load, _TARGET]
-        if tables.loads[load, _SOURCE] == _NUMBER:
-            events.int_lanes[tables.loads[load, _LOAD_ROW], state.bound[target]] = count
-            events.lane_flags[tables.loads[load, _LOAD_ROW], state.bound[target]] = _VALUE
+    for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
+        target = tables.loads[load, ByLoad.TARGET]
+        if tables.loads[load, ByLoad.SOURCE] == Source.NUMBER:
+            events.int_lanes[tables.loads[load, ByLoad.ROW], state.bound[target]] = count
+            events.lane_flags[tables.loads[load, ByLoad.ROW], state.bound[target]] = _VALUE
         else:
             state.bound[target] = slot
 
 
 @helper(inline=True)
 def edge_holds(tables, state, events, edge):
-    if tables.by_edge[edge, _EDGE_TESTS] == tables.by_edge[edge + 1, _EDGE_TESTS]:
+    if tables.by_edge[edge, ByEdge.FIRST_TEST] == tables.by_edge[edge + 1, ByEdge.FIRST_TEST]:
         return True
     return _tests_hold(tables, state, events, edge)
 
 
 @helper
 def _tests_hold(tables, state, events, edge):
-    for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
+    for conjunct in range(tables.by_edge[edge, ByEdge.FIRST_TEST], tables.by_edge[edge + 1, ByEdge.FIRST_TEST]):
         if not holds(tables.predicates, events, state.bound, state.values, conjunct):
             return False
     return True

@@ -18,18 +18,6 @@ from ouzel.kernels.run_tables import ByPlace, Form
 from ouzel.kernels.stack_checks import oldest_alive
 
 _STARTS = np.int32(STARTS)
-_NEGATED = int(ByPlace.NEGATED)
-_MOMENT = int(GraphCounter.MOMENT)
-_AT_MOMENT = int(GraphCounter.AT_MOMENT)
-_MATCHES = int(GraphCounter.MATCHES)
-_COMPLETED = int(GraphCounter.COMPLETED)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
-_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
-_FORM_FIRST = int(Form.FIRST)
-_SKIP_TO_FIRST = int(Form.SKIP_TO_FIRST)
 
 # In place of the next cell.
 _NONE = np.int32(-1)
@@ -43,24 +31,24 @@ def settle_graph(tables, state, events, output, points):
     `points`: no event lasts.
     """
     counters = state.counters
-    while counters[_COMPLETED] > 0:
-        key = state.completed[counters[_COMPLETED] - 1]
+    while counters[GraphCounter.COMPLETED] > 0:
+        key = state.completed[counters[GraphCounter.COMPLETED] - 1]
         status = _choose(tables, state, events, key, output, points)
-        if status != _DONE:
+        if status != Status.DONE:
             return status
         state.is_completed[key] = 0
-        counters[_COMPLETED] -= 1
-    return _DONE
+        counters[GraphCounter.COMPLETED] -= 1
+    return Status.DONE
 
 
 @helper(inline=True)
 def _choose(tables, state, events, key, output, points):
     """Append the matches of a key that come out."""
     cells = state.cells
-    now = state.counters[_MOMENT]
+    now = state.counters[GraphCounter.MOMENT]
     oldest = oldest_alive(now, tables.window)
     mark = state.key_mark[key]
-    if tables.form <= _FORM_FIRST:
+    if tables.form <= Form.FIRST:
         oldest = max(oldest, mark + 1)
     elif points and mark >= tables.reserved:
         oldest = max(oldest, events.start[mark])
@@ -83,32 +71,32 @@ def _choose(tables, state, events, key, output, points):
         starts -= 1
         cell = state.starts[starts]
         slot = cells.event[cell]
-        if tables.form == _NON_OVERLAPPING:
+        if tables.form == Form.NON_OVERLAPPING:
             passes = events.start[slot] > state.key_mark[key]
-        elif tables.form == _FORM_FIRST:
+        elif tables.form == Form.FIRST:
             passes = state.started[slot] == 0
         else:
             passes = slot >= state.key_mark[key]
         if not passes:
             continue
-        if state.counters[_AT_MOMENT] == tables.max_matches_per_moment:
-            return _MATCH_LIMIT
+        if state.counters[GraphCounter.AT_MOMENT] == tables.max_matches_per_moment:
+            return Status.MATCH_LIMIT
         status, skip_to = _write_path(tables, state, cell, key, output)
-        if status != _DONE:
+        if status != Status.DONE:
             return status
-        state.counters[_AT_MOMENT] += 1
-        state.counters[_MATCHES] += 1
-        if tables.form == _NON_OVERLAPPING:
+        state.counters[GraphCounter.AT_MOMENT] += 1
+        state.counters[GraphCounter.MATCHES] += 1
+        if tables.form == Form.NON_OVERLAPPING:
             state.key_mark[key] = now
             break
-        if tables.form == _FORM_FIRST:
+        if tables.form == Form.FIRST:
             state.started[slot] = 1
         else:
             state.key_mark[key] = max(state.key_mark[key], skip_to)
-    if tables.form == _FORM_FIRST and points:
+    if tables.form == Form.FIRST and points:
         # Nothing that is still to come starts at or before this moment.
         state.key_mark[key] = max(state.key_mark[key], min(now, waiting - 1))
-    return _DONE
+    return Status.DONE
 
 
 @helper(inline=True)
@@ -118,7 +106,7 @@ def _find_best(tables, state, events, key, oldest):
     cells = state.cells
     stages = tables.stage_place.size
     base = np.int64(key) * stages
-    now = state.counters[_MOMENT]
+    now = state.counters[GraphCounter.MOMENT]
     waiting = np.int64(2**63 - 1)
     count = 0
     for stage in range(stages):
@@ -169,7 +157,7 @@ def _best_follower(tables, state, events, cell, stage):
     for begins in range(2):
         target = place + begins
         follows = target < tables.length
-        is_negated = begins and follows and tables.by_place[target, _NEGATED] != 0
+        is_negated = begins and follows and tables.by_place[target, ByPlace.NEGATED] != 0
         asked = follows and compares(tables, target, begins != 0)
         candidate = state.follower[begins, stage]
         # The oldest comes first.
@@ -243,11 +231,11 @@ def _write_path(tables, state, start, key, output):
         cell = state.best[cell]
         length += 1
     if entry + length > tables.max_events:
-        return _LENGTH_LIMIT, np.int64(0)
+        return Status.LENGTH_LIMIT, np.int64(0)
     output.found[2] = row + 1
     output.found[3] = entry + length
     if row == output.end.size or entry + length > output.slots.size:
-        return _OUTPUT_FULL, np.int64(0)
+        return Status.OUTPUT_FULL, np.int64(0)
     for place in range(output.lengths.shape[1]):
         output.lengths[row, place] = 0
     skip_to = np.int64(0)
@@ -258,13 +246,13 @@ def _write_path(tables, state, start, key, output):
         output.slots[entry] = slot
         output.lengths[row, place] += 1
         entry += 1
-        if place == tables.form_place and (tables.form != _SKIP_TO_FIRST or skip_to == 0):
+        if place == tables.form_place and (tables.form != Form.SKIP_TO_FIRST or skip_to == 0):
             skip_to = np.int64(slot)
         if state.best[cell] == _ENDS:
             break
         cell = state.best[cell]
-    output.end[row] = state.counters[_MOMENT]
+    output.end[row] = state.counters[GraphCounter.MOMENT]
     output.key[row] = key
     output.found[0] = row + 1
     output.found[1] = entry
-    return _DONE, skip_to
+    return Status.DONE, skip_to

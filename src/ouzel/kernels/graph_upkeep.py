@@ -9,15 +9,13 @@ from ouzel.kernels.jit import kernel
 from ouzel.kernels.run_upkeep import rebase_marks, rebase_negatives
 from ouzel.kernels.stack_checks import NEVER, oldest_alive
 
-_CELLS = int(GraphCounter.CELLS)
-
 
 @kernel(allocates=True)
 def drop_expired(tables, state, events, position_counts, needed):
     """For windows in events: forget the cells from which no match to come may start, within the window of the next
     event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
     cells = state.cells
-    count = state.counters[_CELLS]
+    count = state.counters[GraphCounter.CELLS]
     renamed = np.empty(count, np.int32)
     live = 0
     for cell in range(count):
@@ -41,7 +39,7 @@ def drop_expired(tables, state, events, position_counts, needed):
         cells.reach[live] = cells.reach[cell]
         renamed[cell] = live
         live += 1
-    state.counters[_CELLS] = live
+    state.counters[GraphCounter.CELLS] = live
     for chain in range(state.head.size):
         if state.head[chain] >= 0:
             state.head[chain] = renamed[state.head[chain]]
@@ -50,7 +48,7 @@ def drop_expired(tables, state, events, position_counts, needed):
 @kernel(allocates=True)
 def renumber_cells(state, renamed):
     """Slots have new numbers."""
-    for cell in range(state.counters[_CELLS]):
+    for cell in range(state.counters[GraphCounter.CELLS]):
         state.cells.event[cell] = renamed[state.cells.event[cell]]
 
 
@@ -59,7 +57,7 @@ def drop_cells(tables, state, dead, used):
     """Forget the cells of the `dead` oldest slots behind the kernel's own; the rest of the `used` ones have moved down
     by so many."""
     cells = state.cells
-    count = state.counters[_CELLS]
+    count = state.counters[GraphCounter.CELLS]
     first = 0
     while first < count and cells.event[first] < tables.reserved + dead:
         first += 1
@@ -74,7 +72,7 @@ def drop_cells(tables, state, dead, used):
         cells.earlier[cell] = max(cells.earlier[cell + first] - first, -1)
         cells.newest[cell] = cells.newest[cell + first]
         cells.reach[cell] = cells.reach[cell + first]
-    state.counters[_CELLS] = count - first
+    state.counters[GraphCounter.CELLS] = count - first
     for chain in range(state.head.size):
         state.head[chain] = max(state.head[chain] - first, -1)
     rebase_marks(tables, state.key_mark, state.started, dead, used)

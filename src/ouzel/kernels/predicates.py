@@ -22,70 +22,19 @@ _TWO_TO_63 = 2.0**63
 # Products below this in floating point are far from overflow, whatever the rounding.
 _SAFE_PRODUCT = 2.0**62
 
-_NULL = int(LaneFlag.NULL)
-_ABSENT = int(LaneFlag.ABSENT)
-
-_INT_LANES = int(Kind.INT_LANES)
-_INT_CONSTANT = int(Kind.INT_CONSTANT)
-_FLOAT_LANES = int(Kind.FLOAT_LANES)
-_PROGRAM = int(Kind.PROGRAM)
-
-_EQUAL = int(Comparison.EQUAL)
-_NOT_EQUAL = int(Comparison.NOT_EQUAL)
-_LESS = int(Comparison.LESS)
-_LESS_EQUAL = int(Comparison.LESS_EQUAL)
-_GREATER = int(Comparison.GREATER)
-
-_LOAD_INT = int(Opcode.LOAD_INT)
-_LOAD_FLOAT = int(Opcode.LOAD_FLOAT)
-_INT = int(Opcode.INT)
-_FLOAT = int(Opcode.FLOAT)
-_PUSH_NULL = int(Opcode.NULL)
-_TO_FLOAT = int(Opcode.TO_FLOAT)
-_TO_INT = int(Opcode.TO_INT)
-_ADD_INT = int(Opcode.ADD_INT)
-_SUBTRACT_INT = int(Opcode.SUBTRACT_INT)
-_MULTIPLY_INT = int(Opcode.MULTIPLY_INT)
-_DIVIDE_INT = int(Opcode.DIVIDE_INT)
-_MODULO_INT = int(Opcode.MODULO_INT)
-_NEGATE_INT = int(Opcode.NEGATE_INT)
-_ABS_INT = int(Opcode.ABS_INT)
-_LEAST_INT = int(Opcode.LEAST_INT)
-_GREATEST_INT = int(Opcode.GREATEST_INT)
-_ADD_FLOAT = int(Opcode.ADD_FLOAT)
-_SUBTRACT_FLOAT = int(Opcode.SUBTRACT_FLOAT)
-_MULTIPLY_FLOAT = int(Opcode.MULTIPLY_FLOAT)
-_DIVIDE_FLOAT = int(Opcode.DIVIDE_FLOAT)
-_MODULO_FLOAT = int(Opcode.MODULO_FLOAT)
-_NEGATE_FLOAT = int(Opcode.NEGATE_FLOAT)
-_ABS_FLOAT = int(Opcode.ABS_FLOAT)
-_LEAST_FLOAT = int(Opcode.LEAST_FLOAT)
-_GREATEST_FLOAT = int(Opcode.GREATEST_FLOAT)
-_FLOOR = int(Opcode.FLOOR)
-_CEILING = int(Opcode.CEILING)
-_SQRT = int(Opcode.SQRT)
-_COMPARE_INT = int(Opcode.COMPARE_INT)
-_COMPARE_FLOAT = int(Opcode.COMPARE_FLOAT)
-_AND = int(Opcode.AND)
-_OR = int(Opcode.OR)
-_NOT = int(Opcode.NOT)
-_IS_NULL = int(Opcode.IS_NULL)
-_COALESCE = int(Opcode.COALESCE)
-_CASE = int(Opcode.CASE)
-
 
 @helper
 def _compare(order, comparison):
     """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
-    if comparison == _EQUAL:
+    if comparison == Comparison.EQUAL:
         return order == 0
-    if comparison == _NOT_EQUAL:
+    if comparison == Comparison.NOT_EQUAL:
         return order != 0
-    if comparison == _LESS:
+    if comparison == Comparison.LESS:
         return order < 0
-    if comparison == _LESS_EQUAL:
+    if comparison == Comparison.LESS_EQUAL:
         return order <= 0
-    if comparison == _GREATER:
+    if comparison == Comparison.GREATER:
         return order > 0
     return order >= 0
 
@@ -123,7 +72,7 @@ def holds(predicates, instances, bound, values, conjunct):
     found = False
     for row in range(predicates.first_alternative[conjunct], predicates.first_alternative[conjunct + 1]):
         kind = alternatives[row, 0]
-        if kind == _PROGRAM:
+        if kind == Kind.PROGRAM:
             found = _run(predicates, instances, bound, values, alternatives[row, 1], alternatives[row, 2])
         else:
             slot = bound[alternatives[row, 2]]
@@ -131,10 +80,10 @@ def holds(predicates, instances, bound, values, conjunct):
             other_slot = bound[alternatives[row, 4]]
             other_lane = alternatives[row, 5]
             flag = 0
-            if kind <= _INT_CONSTANT:
+            if kind <= Kind.INT_CONSTANT:
                 if flagged[lane]:
                     flag = lane_flags[lane, slot]
-                if kind == _INT_LANES:
+                if kind == Kind.INT_LANES:
                     if flagged[other_lane]:
                         flag = max(flag, lane_flags[other_lane, other_slot])
                     other = int_lanes[other_lane, other_slot]
@@ -147,7 +96,7 @@ def holds(predicates, instances, bound, values, conjunct):
                 flag_row = int_lanes.shape[0] + lane
                 if flagged[flag_row]:
                     flag = lane_flags[flag_row, slot]
-                if kind == _FLOAT_LANES:
+                if kind == Kind.FLOAT_LANES:
                     flag_row = int_lanes.shape[0] + other_lane
                     if flagged[flag_row]:
                         flag = max(flag, lane_flags[flag_row, other_slot])
@@ -156,7 +105,7 @@ def holds(predicates, instances, bound, values, conjunct):
                     other_float = predicates.float_constants[alternatives[row, 6]]
                 order = _order_of_floats(float_lanes[lane, slot], other_float)
             # ABSENT is the largest flag: absent against null is true.
-            found = flag == _ABSENT or (flag != _NULL and _compare(order, alternatives[row, 1]))
+            found = flag == LaneFlag.ABSENT or (flag != LaneFlag.NULL and _compare(order, alternatives[row, 1]))
         if found:
             break
     return found
@@ -174,38 +123,38 @@ def _run(predicates, instances, bound, values, first, last):
     nulls = values.nulls
     # A comparison on an absent attribute is true wherever in it the attribute stands, so this comes first.
     for step in range(first, last):
-        if code[step, 0] <= _LOAD_FLOAT:
-            row = code[step, 2] + (int_lanes.shape[0] if code[step, 0] == _LOAD_FLOAT else 0)
-            if flagged[row] and lane_flags[row, bound[code[step, 1]]] == _ABSENT:
+        if code[step, 0] <= Opcode.LOAD_FLOAT:
+            row = code[step, 2] + (int_lanes.shape[0] if code[step, 0] == Opcode.LOAD_FLOAT else 0)
+            if flagged[row] and lane_flags[row, bound[code[step, 1]]] == LaneFlag.ABSENT:
                 return True
     top = -1
     for step in range(first, last):
         opcode = code[step, 0]
-        if opcode <= _PUSH_NULL:
+        if opcode <= Opcode.NULL:
             top += 1
             nulls[top] = 0
-            if opcode == _LOAD_INT:
+            if opcode == Opcode.LOAD_INT:
                 slot = bound[code[step, 1]]
                 row = code[step, 2]
                 ints[top] = int_lanes[row, slot]
-                nulls[top] = flagged[row] and lane_flags[row, slot] == _NULL
-            elif opcode == _LOAD_FLOAT:
+                nulls[top] = flagged[row] and lane_flags[row, slot] == LaneFlag.NULL
+            elif opcode == Opcode.LOAD_FLOAT:
                 slot = bound[code[step, 1]]
                 row = int_lanes.shape[0] + code[step, 2]
                 floats[top] = instances.float_lanes[code[step, 2], slot]
-                nulls[top] = flagged[row] and lane_flags[row, slot] == _NULL
-            elif opcode == _INT:
+                nulls[top] = flagged[row] and lane_flags[row, slot] == LaneFlag.NULL
+            elif opcode == Opcode.INT:
                 ints[top] = predicates.int_constants[code[step, 1]]
-            elif opcode == _FLOAT:
+            elif opcode == Opcode.FLOAT:
                 floats[top] = predicates.float_constants[code[step, 1]]
             else:
                 nulls[top] = 1
-        elif opcode < _COMPARE_INT:
+        elif opcode < Opcode.COMPARE_INT:
             top = _calculate(ints, floats, nulls, top, opcode)
-        elif opcode <= _COMPARE_FLOAT:
+        elif opcode <= Opcode.COMPARE_FLOAT:
             top -= 1
             nulls[top] |= nulls[top + 1]
-            if opcode == _COMPARE_INT:
+            if opcode == Opcode.COMPARE_INT:
                 order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
             else:
                 order = _order_of_floats(floats[top], floats[top + 1])
@@ -218,12 +167,12 @@ def _run(predicates, instances, bound, values, first, last):
 @helper
 def _decide(ints, floats, nulls, top, opcode):
     """The operators that look at null themselves."""
-    if opcode == _NOT:
+    if opcode == Opcode.NOT:
         ints[top] = ints[top] == 0
-    elif opcode == _IS_NULL:
+    elif opcode == Opcode.IS_NULL:
         ints[top] = nulls[top]
         nulls[top] = 0
-    elif opcode == _CASE:
+    elif opcode == Opcode.CASE:
         top -= 2
         taken = top + 1 if nulls[top] == 0 and ints[top] != 0 else top + 2
         ints[top] = ints[taken]
@@ -231,14 +180,14 @@ def _decide(ints, floats, nulls, top, opcode):
         nulls[top] = nulls[taken]
     else:
         top -= 1
-        if opcode == _COALESCE:
+        if opcode == Opcode.COALESCE:
             if nulls[top]:
                 ints[top] = ints[top + 1]
                 floats[top] = floats[top + 1]
                 nulls[top] = nulls[top + 1]
         else:
             # AND is decided by one false, OR by one true; else one null leaves it open.
-            decisive = opcode == _OR
+            decisive = opcode == Opcode.OR
             left = nulls[top] == 0 and (ints[top] != 0) == decisive
             right = nulls[top + 1] == 0 and (ints[top + 1] != 0) == decisive
             nulls[top] = (nulls[top] | nulls[top + 1]) if not (left or right) else 0
@@ -249,47 +198,47 @@ def _decide(ints, floats, nulls, top, opcode):
 @helper(error_model="numpy")
 def _calculate(ints, floats, nulls, top, opcode):
     """Arithmetic. A null operand gives null, save for LEAST and GREATEST."""
-    if opcode == _TO_FLOAT:
+    if opcode == Opcode.TO_FLOAT:
         floats[top] = float(ints[top])
         return top
-    if opcode == _TO_INT:
+    if opcode == Opcode.TO_INT:
         real = floats[top]
         if -_TWO_TO_63 <= real < _TWO_TO_63:
             ints[top] = int(real)
         else:
             nulls[top] = 1
         return top
-    if opcode in (_NEGATE_INT, _ABS_INT):
+    if opcode in (Opcode.NEGATE_INT, Opcode.ABS_INT):
         if ints[top] == _INT_MIN:
             nulls[top] = 1
-        elif opcode == _NEGATE_INT or ints[top] < 0:
+        elif opcode == Opcode.NEGATE_INT or ints[top] < 0:
             ints[top] = -ints[top]
         return top
-    if opcode == _NEGATE_FLOAT:
+    if opcode == Opcode.NEGATE_FLOAT:
         floats[top] = -floats[top]
         return top
-    if opcode == _ABS_FLOAT:
+    if opcode == Opcode.ABS_FLOAT:
         floats[top] = abs(floats[top])
         return top
-    if opcode >= _FLOOR:
+    if opcode >= Opcode.FLOOR:
         real = float(floats[top])
-        if opcode == _SQRT:
+        if opcode == Opcode.SQRT:
             floats[top] = math.sqrt(real) if real >= 0.0 else math.nan
         elif math.isfinite(real):
             # As a float, since the result need not fit an int64; -0.0 and 0.0 are equal anyway.
-            floats[top] = np.floor(real) if opcode == _FLOOR else np.ceil(real)
+            floats[top] = np.floor(real) if opcode == Opcode.FLOOR else np.ceil(real)
         return top
     top -= 1
     either_null = nulls[top] | nulls[top + 1]
-    if opcode in (_LEAST_INT, _GREATEST_INT):
-        wants_right = ints[top + 1] < ints[top] if opcode == _LEAST_INT else ints[top + 1] > ints[top]
+    if opcode in (Opcode.LEAST_INT, Opcode.GREATEST_INT):
+        wants_right = ints[top + 1] < ints[top] if opcode == Opcode.LEAST_INT else ints[top + 1] > ints[top]
         if nulls[top] or (nulls[top + 1] == 0 and wants_right):
             ints[top] = ints[top + 1]
         nulls[top] &= nulls[top + 1]
         return top
-    if opcode in (_LEAST_FLOAT, _GREATEST_FLOAT):
+    if opcode in (Opcode.LEAST_FLOAT, Opcode.GREATEST_FLOAT):
         order = _order_of_floats(floats[top + 1], floats[top])
-        wants_right = order < 0 if opcode == _LEAST_FLOAT else order > 0
+        wants_right = order < 0 if opcode == Opcode.LEAST_FLOAT else order > 0
         if nulls[top] or (nulls[top + 1] == 0 and wants_right):
             floats[top] = floats[top + 1]
         nulls[top] &= nulls[top + 1]
@@ -297,22 +246,22 @@ def _calculate(ints, floats, nulls, top, opcode):
     nulls[top] = either_null
     if either_null:
         return top
-    if opcode < _ADD_FLOAT:
+    if opcode < Opcode.ADD_FLOAT:
         value, fits = _integer(ints[top], ints[top + 1], opcode)
         ints[top] = value
         nulls[top] = not fits
         return top
     left = float(floats[top])
     right = float(floats[top + 1])
-    if opcode == _ADD_FLOAT:
+    if opcode == Opcode.ADD_FLOAT:
         floats[top] = left + right
-    elif opcode == _SUBTRACT_FLOAT:
+    elif opcode == Opcode.SUBTRACT_FLOAT:
         floats[top] = left - right
-    elif opcode == _MULTIPLY_FLOAT:
+    elif opcode == Opcode.MULTIPLY_FLOAT:
         floats[top] = left * right
     elif right == 0.0:
         nulls[top] = 1
-    elif opcode == _DIVIDE_FLOAT:
+    elif opcode == Opcode.DIVIDE_FLOAT:
         floats[top] = left / right
     elif not math.isfinite(left) or right != right:
         floats[top] = math.nan
@@ -325,15 +274,15 @@ def _calculate(ints, floats, nulls, top, opcode):
 def _integer(left, right, opcode):
     """(value, whether it exists). Overflow is found before it happens."""
     zero = left - left
-    if opcode == _ADD_INT:
+    if opcode == Opcode.ADD_INT:
         if (right > 0 and left > _INT_MAX - right) or (right < 0 and left < _INT_MIN - right):
             return zero, False
         return left + right, True
-    if opcode == _SUBTRACT_INT:
+    if opcode == Opcode.SUBTRACT_INT:
         if (right < 0 and left > _INT_MAX + right) or (right > 0 and left < _INT_MIN + right):
             return zero, False
         return left - right, True
-    if opcode == _MULTIPLY_INT:
+    if opcode == Opcode.MULTIPLY_INT:
         if left == 0 or right == 0:
             return zero, True
         if abs(float(left) * float(right)) >= _SAFE_PRODUCT and not _product_fits(left, right):
@@ -343,7 +292,7 @@ def _integer(left, right, opcode):
         return zero, False
     if right == -1:
         # The smallest integer divided by -1 would trap.
-        if opcode == _MODULO_INT:
+        if opcode == Opcode.MODULO_INT:
             return zero, True
         if left == _INT_MIN:
             return zero, False
@@ -354,7 +303,7 @@ def _integer(left, right, opcode):
     if remainder != 0 and (left < 0) != (right < 0):
         quotient += 1
         remainder -= right
-    return (quotient, True) if opcode == _DIVIDE_INT else (remainder, True)
+    return (quotient, True) if opcode == Opcode.DIVIDE_INT else (remainder, True)
 
 
 @helper(error_model="numpy")

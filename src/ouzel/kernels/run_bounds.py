@@ -13,17 +13,7 @@ from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.predicates import _order_of_floats
 from ouzel.kernels.run_tables import EDGE_COLUMNS, Bound, ByPlain, Guard
 
-_KIND = int(ByPlain.KIND)
-_LANE = int(ByPlain.LANE)
-_ORDERS = int(ByPlain.ORDERS)
-_BOUND = int(ByPlain.BOUND)
-_OTHER_LANE = int(ByPlain.OTHER_LANE)
 _EDGE_COLUMNS = EDGE_COLUMNS
-_NO_TEST = int(Guard.NONE)
-_INT = int(Guard.INT)
-_BOUND_LAST = int(Bound.LAST)
-_LAST_VALUE = int(Bound.LAST_VALUE)
-_LEAST = int(Bound.LEAST)
 _VALUE = np.uint8(LaneFlag.VALUE)
 _ABSENT = np.uint8(LaneFlag.ABSENT)
 
@@ -37,20 +27,20 @@ def edge_of(tables, events, place, number):
     bound, lane of the bound, row of its flags)."""
     row = tables.plain[place]
     columns = number * _EDGE_COLUMNS
-    kind = row[columns + _KIND]
-    before = np.uint32(0) if kind == _INT else np.uint32(events.int_lanes.shape[0])
-    lane = np.uint32(row[columns + _LANE])
-    other = np.uint32(row[columns + _OTHER_LANE])
-    return kind, lane, lane + before, row[columns + _ORDERS], row[columns + _BOUND], other, other + before
+    kind = row[columns + ByPlain.KIND]
+    before = np.uint32(0) if kind == Guard.INT else np.uint32(events.int_lanes.shape[0])
+    lane = np.uint32(row[columns + ByPlain.LANE])
+    other = np.uint32(row[columns + ByPlain.OTHER_LANE])
+    return kind, lane, lane + before, row[columns + ByPlain.ORDERS], row[columns + ByPlain.BOUND], other, other + before
 
 
 @helper(inline=True)
 def read_lane(edge, events, at):
     """(flag, integer, float): what an edge compares of an event."""
     kind, lane, flags, _, _, _, _ = edge
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return _VALUE, np.int64(0), 0.0
-    if kind == _INT:
+    if kind == Guard.INT:
         return events.lane_flags[flags, at], events.int_lanes[lane, at], 0.0
     return events.lane_flags[flags, at], np.int64(0), events.float_lanes[lane, at]
 
@@ -59,14 +49,14 @@ def read_lane(edge, events, at):
 def allows(edge, read, runs, here, number):
     """Whether an edge holds for a run and what was read of an event."""
     kind, _, _, orders, _, _, _ = edge
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return True
     flag, value, real = read
     flag = max(flag, np.uint8(_IS_BOUND - runs.guard[here, number]))
     if flag != _VALUE:
         # A comparison with an absent attribute is true, one with null is not.
         return flag == _ABSENT
-    if kind == _INT:
+    if kind == Guard.INT:
         bound = runs.int_bounds[here, number]
         order = int(value > bound) - int(value < bound)
     else:
@@ -78,13 +68,13 @@ def allows(edge, read, runs, here, number):
 def set_bound(edge, runs, events, before, run, at, begins, number):
     """What an edge compares with from now on."""
     kind, _, _, _, bound, lane, flags = edge
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return
     flag = events.lane_flags[flags, at]
     if begins:
         # Aggregates pass absent values over like nulls.
-        runs.guard[run, number] = _IS_BOUND - (flag if bound <= _BOUND_LAST else min(flag, 1))
-        if kind == _INT:
+        runs.guard[run, number] = _IS_BOUND - (flag if bound <= Bound.LAST else min(flag, 1))
+        if kind == Guard.INT:
             runs.int_bounds[run, number] = events.int_lanes[lane, at]
         else:
             runs.float_bounds[run, number] = events.float_lanes[lane, at]
@@ -92,19 +82,19 @@ def set_bound(edge, runs, events, before, run, at, begins, number):
     had = runs.guard[before, number]
     was = runs.int_bounds[before, number]
     float_was = runs.float_bounds[before, number]
-    changes = bound == _BOUND_LAST
-    if bound > _BOUND_LAST and flag == _VALUE:
-        changes = had != _IS_BOUND or bound == _LAST_VALUE
-        if bound >= _LEAST and not changes:
-            if kind == _INT:
+    changes = bound == Bound.LAST
+    if bound > Bound.LAST and flag == _VALUE:
+        changes = had != _IS_BOUND or bound == Bound.LAST_VALUE
+        if bound >= Bound.LEAST and not changes:
+            if kind == Guard.INT:
                 value = events.int_lanes[lane, at]
-                changes = value < was if bound == _LEAST else value > was
+                changes = value < was if bound == Bound.LEAST else value > was
             else:
                 order = _order_of_floats(events.float_lanes[lane, at], float_was)
-                changes = order < 0 if bound == _LEAST else order > 0
+                changes = order < 0 if bound == Bound.LEAST else order > 0
     if changes:
         runs.guard[run, number] = _IS_BOUND - flag
-        if kind == _INT:
+        if kind == Guard.INT:
             runs.int_bounds[run, number] = events.int_lanes[lane, at]
         else:
             runs.float_bounds[run, number] = events.float_lanes[lane, at]
@@ -117,12 +107,12 @@ def set_bound(edge, runs, events, before, run, at, begins, number):
 @helper(inline=True)
 def bounds_differ(kind, runs, here, there, number):
     """Whether two runs compare with different values on an edge of a kind."""
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return False
     if runs.guard[here, number] != runs.guard[there, number]:
         return True
     if runs.guard[here, number] != _IS_BOUND:
         return False
-    if kind == _INT:
+    if kind == Guard.INT:
         return runs.int_bounds[here, number] != runs.int_bounds[there, number]
     return _order_of_floats(runs.float_bounds[here, number], runs.float_bounds[there, number]) != 0

@@ -12,12 +12,6 @@ from ouzel.kernels.jit import kernel
 from ouzel.kernels.run_state import Counter, RunOutput, RunState
 from ouzel.kernels.run_tables import RunTables
 
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
-_WAITING = int(Counter.WAITING)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_SETTLED = int(Counter.SETTLED)
-
 
 def drop_newest_runs(tables: RunTables, state: RunState, key: int, slot: int) -> int:
     """Keep as many runs and waiting matches as there may be; how many were dropped. `slot` is the event that was read
@@ -36,7 +30,7 @@ def drop_newest_runs(tables: RunTables, state: RunState, key: int, slot: int) ->
     >>> scan(tables, stopped.state, events, stopped.position, 4, stopped.output).output.written.tolist()
     [1]
     """
-    excess = int(state.counters[_RUNS] + state.counters[_WAITING]) - tables.max_runs
+    excess = int(state.counters[Counter.RUNS] + state.counters[Counter.WAITING]) - tables.max_runs
     left = _drop_runs_of(state, key, slot, excess)
     if left > 0:
         left = _drop_waiting(state, left)
@@ -47,12 +41,12 @@ def drop_newest_runs(tables: RunTables, state: RunState, key: int, slot: int) ->
 
 def drop_newest_matches(tables: RunTables, state: RunState, output: RunOutput) -> int:
     """Keep as many matches of the moment at hand as there may be; how many were dropped."""
-    excess = int(state.counters[_AT_MOMENT]) - tables.max_matches_per_moment
-    state.counters[_AT_MOMENT] = tables.max_matches_per_moment
+    excess = int(state.counters[Counter.AT_MOMENT]) - tables.max_matches_per_moment
+    state.counters[Counter.AT_MOMENT] = tables.max_matches_per_moment
     if tables.at_end:
         return excess - _drop_waiting(state, excess)
     # Those of a moment stand behind all others.
-    dropped = min(excess, int(output.written[0] - state.counters[_SETTLED]))
+    dropped = min(excess, int(output.written[0] - state.counters[Counter.SETTLED]))
     output.written[0] -= dropped
     return dropped
 
@@ -70,9 +64,9 @@ def _drop_runs_of(state, key, slot, excess):
                 state.key_head[key] = following
             else:
                 runs.next[previous] = following
-            runs.next[run] = state.counters[_FREE]
-            state.counters[_FREE] = run
-            state.counters[_RUNS] -= 1
+            runs.next[run] = state.counters[Counter.FREE]
+            state.counters[Counter.FREE] = run
+            state.counters[Counter.RUNS] -= 1
             state.key_runs[key] -= 1
             excess -= 1
         else:
@@ -83,14 +77,14 @@ def _drop_runs_of(state, key, slot, excess):
 
 def _drop_waiting(state: RunState, excess: int) -> int:
     """Drop the waiting matches whose windows end last; how many more are to go."""
-    count = int(state.counters[_WAITING])
+    count = int(state.counters[Counter.WAITING])
     dropped = min(count, excess)
     waiting = state.waiting
     # In order of their deadlines they are a heap again.
     order = np.argsort(waiting.deadline[:count], kind="stable")
     for array in waiting:
         array[:count] = array[:count][order]
-    state.counters[_WAITING] = count - dropped
+    state.counters[Counter.WAITING] = count - dropped
     return excess - dropped
 
 

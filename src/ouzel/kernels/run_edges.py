@@ -29,50 +29,6 @@ _INT_MIN = np.int64(-(2**63))
 # How many values a register holds whose sum has overflowed: null from then on.
 _OVERFLOWN = np.int64(-1)
 
-_LOWEST = int(ByEdge.LOWEST)
-_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
-_EDGE_TESTS = int(ByEdge.FIRST_TEST)
-_ITERATED = int(ByTest.ITERATED)
-_TEST_CURRENT = int(ByTest.CURRENT)
-_TEST_LOADS = int(ByTest.FIRST_LOAD)
-_SOURCE = int(ByLoad.SOURCE)
-_LOAD_PLACE = int(ByLoad.PLACE)
-_TARGET = int(ByLoad.TARGET)
-_LOAD_REGISTER = int(ByLoad.REGISTER)
-_LOAD_ROW = int(ByLoad.ROW)
-_KLEENE = int(ByPlace.KLEENE)
-_PROCEED = int(ByPlace.PROCEED)
-_FIRST_REGISTER = int(ByPlace.FIRST_REGISTER)
-_MERGEABLE = int(ByPlace.MERGEABLE)
-_SAME_FIRST = int(ByPlace.SAME_FIRST)
-_SAME_PARENT = int(ByPlace.SAME_PARENT)
-_NEEDED = int(ByRegister.NEEDED)
-_FUNCTION = int(ByRegister.FUNCTION)
-_REGISTER_ROW = int(ByRegister.ROW)
-_FLOATING = int(ByRegister.FLOATING)
-_REGISTER_LANE = int(ByRegister.LANE)
-
-_SOURCE_FIRST = int(Source.FIRST)
-_SOURCE_LAST = int(Source.LAST)
-_SOURCE_SLOT = int(Source.SLOT)
-
-_COUNT = int(Function.COUNT)
-_SUM = int(Function.SUM)
-_AVERAGE = int(Function.AVERAGE)
-_FIRST = int(Function.FIRST)
-_LAST = int(Function.LAST)
-_LEAST = int(Function.LEAST)
-_GUARD_KIND = int(ByGuard.KIND)
-_GUARD_LANE = int(ByGuard.LANE)
-_GUARD_COMPARISON = int(ByGuard.COMPARISON)
-_GUARD_REFERENCE = int(ByGuard.REFERENCE)
-_OTHER_LANE = int(ByGuard.OTHER_LANE)
-_DECIDES = int(ByGuard.DECIDES)
-_NO_GUARD = int(Guard.NONE)
-_INT_GUARD = int(Guard.INT)
-_NODES = int(Counter.NODES)
-_MOVES = int(Counter.MOVES)
-
 
 @helper(inline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
@@ -86,11 +42,11 @@ def passes(tables, state, events, edge, node, place, target, slot):
             if code >= 0 and common >= 0 and code != common:
                 return False
     by_edge = tables.by_edge
-    if by_edge[edge, _EDGE_TESTS] == by_edge[edge + 1, _EDGE_TESTS]:
+    if by_edge[edge, ByEdge.FIRST_TEST] == by_edge[edge + 1, ByEdge.FIRST_TEST]:
         return True
     state.bound[target] = slot
     if place >= 0:
-        set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, by_edge[edge, _LOWEST])
+        set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, by_edge[edge, ByEdge.LOWEST])
     return tests_hold(tables, state, events, edge)
 
 
@@ -107,8 +63,8 @@ def guarded(tables, runs, events, run, begins, slot):
     if guard < 0:
         return ASK
     row = tables.by_guard[guard]
-    lane = row[_GUARD_LANE]
-    if row[_GUARD_KIND] == _INT_GUARD:
+    lane = row[ByGuard.LANE]
+    if row[ByGuard.KIND] == Guard.INT:
         if events.flagged[lane] and events.lane_flags[lane, slot] != _VALUE:
             return ASK
         value = events.int_lanes[lane, slot]
@@ -119,9 +75,9 @@ def guarded(tables, runs, events, run, begins, slot):
         if events.flagged[flags] and events.lane_flags[flags, slot] != _VALUE:
             return ASK
         order = _order_of_floats(events.float_lanes[lane, slot], runs.float_bounds[run, begins])
-    if not _compare(order, row[_GUARD_COMPARISON]):
+    if not _compare(order, row[ByGuard.COMPARISON]):
         return NO
-    return YES if row[_DECIDES] and tables.codes == 0 else ASK
+    return YES if row[ByGuard.DECIDES] and tables.codes == 0 else ASK
 
 
 @helper(inline=True)
@@ -129,11 +85,11 @@ def set_guard(tables, state, events, run, begins):
     """Make the test that has just failed the guard of a run, if it can be one. What it compares with is loaded."""
     runs = state.runs
     row = tables.by_guard[state.failed[0]]
-    if row[_GUARD_KIND] == _NO_GUARD:
+    if row[ByGuard.KIND] == Guard.NONE:
         return
-    slot = state.bound[row[_GUARD_REFERENCE]]
-    lane = row[_OTHER_LANE]
-    if row[_GUARD_KIND] == _INT_GUARD:
+    slot = state.bound[row[ByGuard.REFERENCE]]
+    lane = row[ByGuard.OTHER_LANE]
+    if row[ByGuard.KIND] == Guard.INT:
         runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
         flags = lane
     else:
@@ -159,8 +115,8 @@ def set_anchors(node_parent, node_first, anchor, node, place, lowest):
 def load_edge(tables, state, events, edge):
     """Set the references that the tests of an edge need, seen from the anchors."""
     loads = tables.loads
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        _load(tables, state, events, loads, load, state.anchor[loads[load, _LOAD_PLACE]])
+    for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
+        _load(tables, state, events, loads, load, state.anchor[loads[load, ByLoad.PLACE]])
 
 
 @helper(inline=True)
@@ -169,16 +125,16 @@ def tests_hold(tables, state, events, edge):
     by_test = tables.by_test
     bound = state.bound
     load_edge(tables, state, events, edge)
-    for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
-        iterated = by_test[conjunct, _ITERATED]
+    for conjunct in range(tables.by_edge[edge, ByEdge.FIRST_TEST], tables.by_edge[edge + 1, ByEdge.FIRST_TEST]):
+        iterated = by_test[conjunct, ByTest.ITERATED]
         node = state.anchor[iterated] if iterated >= 0 else np.int32(-1)
         while True:
             if iterated >= 0:
                 if state.arena.first[node] == node:
                     break
-                bound[by_test[conjunct, _TEST_CURRENT]] = state.arena.event[node]
+                bound[by_test[conjunct, ByTest.CURRENT]] = state.arena.event[node]
                 node = state.arena.parent[node]
-                for load in range(by_test[conjunct, _TEST_LOADS], by_test[conjunct + 1, _TEST_LOADS]):
+                for load in range(by_test[conjunct, ByTest.FIRST_LOAD], by_test[conjunct + 1, ByTest.FIRST_LOAD]):
                     _load(tables, state, events, tables.iterated_loads, load, node)
             if not holds(tables.predicates, events, bound, state.values, conjunct):
                 state.failed[0] = conjunct
@@ -191,32 +147,32 @@ def tests_hold(tables, state, events, edge):
 @helper(inline=True)
 def _load(tables, state, events, loads, load, node):
     """Set a reference, seen from a node."""
-    source = loads[load, _SOURCE]
-    target = loads[load, _TARGET]
+    source = loads[load, ByLoad.SOURCE]
+    target = loads[load, ByLoad.TARGET]
     arena = state.arena
-    if source == _SOURCE_FIRST:
+    if source == Source.FIRST:
         state.bound[target] = arena.event[arena.first[node]]
         return
-    if source == _SOURCE_LAST:
+    if source == Source.LAST:
         state.bound[target] = arena.event[node]
         return
-    register = loads[load, _LOAD_REGISTER]
+    register = loads[load, ByLoad.REGISTER]
     count = arena.counts[node, register]
-    if source == _SOURCE_SLOT:
+    if source == Source.SLOT:
         state.bound[target] = arena.values[node, register] if count > 0 else _NULL_SLOT
         return
-    number = tables.by_place[loads[load, _LOAD_PLACE], _FIRST_REGISTER] + register
-    function = tables.by_register[number, _FUNCTION]
-    row = loads[load, _LOAD_ROW]
+    number = tables.by_place[loads[load, ByLoad.PLACE], ByPlace.FIRST_REGISTER] + register
+    function = tables.by_register[number, ByRegister.FUNCTION]
+    row = loads[load, ByLoad.ROW]
     slot = state.bound[target]
-    flag = _VALUE if count > 0 or function == _COUNT else _NULL
-    if function == _COUNT:
+    flag = _VALUE if count > 0 or function == Function.COUNT else _NULL
+    if function == Function.COUNT:
         events.int_lanes[row, slot] = count
-    elif tables.by_register[number, _FLOATING] == 0:
+    elif tables.by_register[number, ByRegister.FLOATING] == 0:
         events.int_lanes[row, slot] = arena.values[node, register]
     else:
         total = arena.totals[node, register]
-        events.float_lanes[row, slot] = total / max(count, 1) if function == _AVERAGE else total
+        events.float_lanes[row, slot] = total / max(count, 1) if function == Function.AVERAGE else total
         row += events.int_lanes.shape[0]
     events.lane_flags[row, slot] = flag
 
@@ -226,9 +182,9 @@ def add_node(tables, state, events, parent, place, slot, begins):
     """A node for an event that begins a place or is taken there, with its registers. There must be room."""
     arena = state.arena
     counters = state.counters
-    node = np.int32(counters[_NODES])
-    counters[_NODES] += 1
-    counters[_MOVES] += 1
+    node = np.int32(counters[Counter.NODES])
+    counters[Counter.NODES] += 1
+    counters[Counter.MOVES] += 1
     arena.event[node] = slot
     arena.parent[node] = parent
     arena.place[node] = place
@@ -244,13 +200,13 @@ def add_node(tables, state, events, parent, place, slot, begins):
         if parent >= 0 and code < 0:
             code = arena.codes[parent, test]
         arena.codes[node, test] = code
-    first_register = tables.by_place[place, _FIRST_REGISTER]
-    for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
+    first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
+    for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
         before = np.int64(-1) if begins else np.int64(parent)
         _update_register(tables.by_register[number], events, arena, number - first_register, node, before, slot)
     arena.proceeds[node] = 1
-    edge = tables.by_place[place, _PROCEED]
-    if tables.by_edge[edge, _EDGE_TESTS] < tables.by_edge[edge + 1, _EDGE_TESTS]:
+    edge = tables.by_place[place, ByPlace.PROCEED]
+    if tables.by_edge[edge, ByEdge.FIRST_TEST] < tables.by_edge[edge + 1, ByEdge.FIRST_TEST]:
         arena.proceeds[node] = _proceeds(tables, state, events, edge, node, place)
     return node
 
@@ -258,7 +214,7 @@ def add_node(tables, state, events, parent, place, slot, begins):
 @helper
 def _proceeds(tables, state, events, edge, node, place):
     """Whether a run may leave a Kleene place from a node of it."""
-    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, _LOWEST])
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[edge, ByEdge.LOWEST])
     return tests_hold(tables, state, events, edge)
 
 
@@ -268,22 +224,22 @@ def future_mark(tables, state, events, node):
     arena = state.arena
     place = np.int64(arena.place[node])
     mark = place
-    first_register = tables.by_place[place, _FIRST_REGISTER]
-    for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
+    first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
+    for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
         row = tables.by_register[number]
         register = number - first_register
-        if row[_NEEDED] == 0:
+        if row[ByRegister.NEEDED] == 0:
             continue
         value = arena.counts[node, register]
-        if row[_FUNCTION] != _COUNT:
+        if row[ByRegister.FUNCTION] != Function.COUNT:
             # What a float holds is left aside: NaN and -0.0 have several forms.
-            value = np.int64(row[_FUNCTION] == _AVERAGE) * value
-            if row[_FLOATING] == 0 and row[_FUNCTION] <= _AVERAGE:
+            value = np.int64(row[ByRegister.FUNCTION] == Function.AVERAGE) * value
+            if row[ByRegister.FLOATING] == 0 and row[ByRegister.FUNCTION] <= Function.AVERAGE:
                 value = arena.values[node, register]
-            elif row[_FLOATING] == 0 and arena.counts[node, register] > 0:
-                value = events.int_lanes[row[_REGISTER_LANE], arena.values[node, register]]
+            elif row[ByRegister.FLOATING] == 0 and arena.counts[node, register] > 0:
+                value = events.int_lanes[row[ByRegister.LANE], arena.values[node, register]]
         mark = mark * np.int64(1_000_003) + value
-    if tables.by_place[place, _SAME_FIRST]:
+    if tables.by_place[place, ByPlace.SAME_FIRST]:
         mark = mark * np.int64(1_000_003) + arena.event[arena.first[node]]
     return mark
 
@@ -293,18 +249,18 @@ def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, righ
     """Whether two runs that have come to nodes of one place with one event will do the same from now on."""
     place = arena.place[left]
     row = by_place[place]
-    if row[_MERGEABLE] == 0 or arena.proceeds[left] != arena.proceeds[right]:
+    if row[ByPlace.MERGEABLE] == 0 or arena.proceeds[left] != arena.proceeds[right]:
         return False
-    if row[_SAME_FIRST] and arena.event[arena.first[left]] != arena.event[arena.first[right]]:
+    if row[ByPlace.SAME_FIRST] and arena.event[arena.first[left]] != arena.event[arena.first[right]]:
         return False
-    if row[_SAME_PARENT] and arena.parent[arena.first[left]] != arena.parent[arena.first[right]]:
+    if row[ByPlace.SAME_PARENT] and arena.parent[arena.first[left]] != arena.parent[arena.first[right]]:
         return False
     for test in range(arena.codes.shape[1]):
         if arena.codes[left, test] != arena.codes[right, test]:
             return False
-    for number in range(row[_FIRST_REGISTER], by_place[place + 1, _FIRST_REGISTER]):
-        if by_register[number, _NEEDED] and not _same_register(
-            by_register[number], arena, int_lanes, float_lanes, number - row[_FIRST_REGISTER], left, right
+    for number in range(row[ByPlace.FIRST_REGISTER], by_place[place + 1, ByPlace.FIRST_REGISTER]):
+        if by_register[number, ByRegister.NEEDED] and not _same_register(
+            by_register[number], arena, int_lanes, float_lanes, number - row[ByPlace.FIRST_REGISTER], left, right
         ):
             return False
     return True
@@ -313,23 +269,23 @@ def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, righ
 @helper
 def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     """Whether two registers hold the same and will go on alike."""
-    function = row[_FUNCTION]
+    function = row[ByRegister.FUNCTION]
     left_count = arena.counts[left, register]
     right_count = arena.counts[right, register]
-    if function == _COUNT:
+    if function == Function.COUNT:
         return left_count == right_count
     if (left_count > 0) != (right_count > 0) or (left_count < 0) != (right_count < 0):
         return False
-    floating = row[_FLOATING] != 0
-    if function == _AVERAGE and left_count != right_count:
+    floating = row[ByRegister.FLOATING] != 0
+    if function == Function.AVERAGE and left_count != right_count:
         return False
-    if function <= _AVERAGE:
+    if function <= Function.AVERAGE:
         if floating:
             return _order_of_floats(arena.totals[left, register], arena.totals[right, register]) == 0
         return arena.values[left, register] == arena.values[right, register]
     if left_count <= 0:
         return True
-    lane = row[_REGISTER_LANE]
+    lane = row[ByRegister.LANE]
     left_slot = arena.values[left, register]
     right_slot = arena.values[right, register]
     if floating:
@@ -347,30 +303,30 @@ def _update_register(row, events, arena, register, node, before, slot):
         count = arena.counts[before, register]
         value = arena.values[before, register]
         total = arena.totals[before, register] if arena.totals.size else 0.0
-    function = row[_FUNCTION]
-    lane = row[_REGISTER_LANE]
-    floating = row[_FLOATING] != 0
-    flags = row[_REGISTER_ROW]
+    function = row[ByRegister.FUNCTION]
+    lane = row[ByRegister.LANE]
+    floating = row[ByRegister.FLOATING] != 0
+    flags = row[ByRegister.ROW]
     if flags < -1:
         flags = events.int_lanes.shape[0] - 2 - flags
     if (flags == -1 or events.lane_flags[flags, slot] == _VALUE) and count != _OVERFLOWN:
-        if function > _AVERAGE:
+        if function > Function.AVERAGE:
             if (
                 count == 0
-                or function == _LAST
+                or function == Function.LAST
                 or (
-                    function != _FIRST
+                    function != Function.FIRST
                     and _is_better(events.int_lanes, events.float_lanes, function, lane, floating, slot, value)
                 )
             ):
                 value = np.int64(slot)
-        elif function == _SUM and not floating:
+        elif function == Function.SUM and not floating:
             added = events.int_lanes[lane, slot]
             if (added > 0 and value > _INT_MAX - added) or (added < 0 and value < _INT_MIN - added):
                 count = _OVERFLOWN - 1
             else:
                 value += added
-        elif function != _COUNT:
+        elif function != Function.COUNT:
             # The first value as it is: 0.0 + -0.0 would lose a sign.
             total = total + events.float_lanes[lane, slot] if count > 0 else events.float_lanes[lane, slot]
         count += 1
@@ -389,4 +345,4 @@ def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
         here = int_lanes[lane, slot]
         there = int_lanes[lane, other]
         order = int(here > there) - int(here < there)
-    return order < 0 if function == _LEAST else order > 0
+    return order < 0 if function == Function.LEAST else order > 0

@@ -32,24 +32,9 @@ from ouzel.kernels.run_tables import (
     RunTables,
 )
 
-_KLEENE = int(ByPlace.KLEENE)
-_BEGIN = int(ByPlace.BEGIN)
-_TAKE = int(ByPlace.TAKE)
-_INDEXED = int(ByPlace.INDEXED)
-_LOWEST = int(ByEdge.LOWEST)
-_PLAIN_KIND = int(ByPlain.KIND)
-_PLAIN_LANE = int(ByPlain.LANE)
-_PLAIN_ORDERS = int(ByPlain.ORDERS)
 _EDGE_COLUMNS = EDGE_COLUMNS
-_GUARD_KIND = int(ByGuard.KIND)
-_GUARD_LANE = int(ByGuard.LANE)
-_GUARD_COMPARISON = int(ByGuard.COMPARISON)
-_NO_TEST = int(Guard.NONE)
-_FLOAT = int(Guard.FLOAT)
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
 # As in `run_bounds`.
 _IS_BOUND = np.int32(-2)
 # By comparison: for which orders of the event's value and the run's it holds.
@@ -124,9 +109,9 @@ def end_expired(tables, state, oldest):
 
 @helper
 def _free(state, run):
-    state.runs.next[run] = state.counters[_FREE]
-    state.counters[_FREE] = run
-    state.counters[_RUNS] -= 1
+    state.runs.next[run] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1
 
 
 @kernel
@@ -211,7 +196,7 @@ def _place(tables, state, events, key):
 
 @helper(inline=True)
 def _has_edge(tables, place, edge):
-    return place < tables.length - 1 if edge else tables.by_place[place, _KLEENE] != 0
+    return place < tables.length - 1 if edge else tables.by_place[place, ByPlace.KLEENE] != 0
 
 
 @helper
@@ -220,17 +205,17 @@ def _edge_of(tables, place, edge):
     if tables.plain.shape[0] > 0:
         columns = edge * _EDGE_COLUMNS
         row = tables.plain[place]
-        return row[columns + _PLAIN_KIND], row[columns + _PLAIN_LANE], row[columns + _PLAIN_ORDERS]
-    test = tables.by_place[place, _INDEXED + edge]
+        return row[columns + ByPlain.KIND], row[columns + ByPlain.LANE], row[columns + ByPlain.ORDERS]
+    test = tables.by_place[place, ByPlace.INDEXED + edge]
     if test < 0:
-        return np.int32(_NO_TEST), np.int32(0), np.int32(0)
+        return np.int32(Guard.NONE), np.int32(0), np.int32(0)
     row = tables.by_guard[test]
-    return row[_GUARD_KIND], row[_GUARD_LANE], _ORDERS[row[_GUARD_COMPARISON]]
+    return row[ByGuard.KIND], row[ByGuard.LANE], _ORDERS[row[ByGuard.COMPARISON]]
 
 
 @helper
 def _class_of(tables, runs, kind, run, edge):
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return _ALWAYS
     guard = runs.guard[run, edge]
     if tables.plain.shape[0] == 0:
@@ -250,23 +235,23 @@ def _insert(tables, state, events, run):
         if not _has_edge(tables, place, edge):
             continue
         kind = _edge_of(tables, place, edge)[0]
-        if kind != _NO_TEST and tables.plain.shape[0] == 0:
+        if kind != Guard.NONE and tables.plain.shape[0] == 0:
             _set_value(tables, state, events, run, place, edge)
-        _insert_into(state, row, edge, _class_of(tables, state.runs, kind, run, edge), kind == _FLOAT, run)
+        _insert_into(state, row, edge, _class_of(tables, state.runs, kind, run, edge), kind == Guard.FLOAT, run)
 
 
 @helper
 def _set_value(tables, state, events, run, place, edge):
     """Let a run remember what the test by which its tree is ordered compares with."""
-    number = tables.by_place[place + 1, _BEGIN] if edge else tables.by_place[place, _TAKE]
+    number = tables.by_place[place + 1, ByPlace.BEGIN] if edge else tables.by_place[place, ByPlace.TAKE]
     state.runs.guard[run, edge] = -1
     if state.runs.since[run] < state.key_oldest[state.trees.key[run]]:
         # What came before may be gone, and the run ends when it is next looked at.
         return
     node = state.runs.node[run]
-    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[number, _LOWEST])
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[number, ByEdge.LOWEST])
     load_edge(tables, state, events, number)
-    state.failed[0] = tables.by_place[place, _INDEXED + edge]
+    state.failed[0] = tables.by_place[place, ByPlace.INDEXED + edge]
     set_guard(tables, state, events, run, edge)
 
 
@@ -385,11 +370,11 @@ def _find(tables, state, events, slot, place, edge, row, count):
     count = _add_twins(index, edge, index.root[row, column + _ALWAYS], count)
     here = index.root[row, column]
     kind, lane, orders = _edge_of(tables, place, edge)
-    if kind == _NO_TEST:
+    if kind == Guard.NONE:
         return count
     value = np.int64(0)
     real = 0.0
-    if kind == _FLOAT:
+    if kind == Guard.FLOAT:
         flag = events.lane_flags[lane + events.int_lanes.shape[0], slot]
         real = events.float_lanes[lane, slot]
     else:
@@ -411,7 +396,7 @@ def _find(tables, state, events, slot, place, edge, row, count):
         visits_right = True
         passes = True
         if flag == _VALUE:
-            if kind == _FLOAT:
+            if kind == Guard.FLOAT:
                 order = _order_of_floats(real, runs.float_bounds[here, edge])
             else:
                 bound = runs.int_bounds[here, edge]

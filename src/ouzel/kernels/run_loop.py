@@ -17,18 +17,6 @@ from ouzel.kernels.run_state import Counter, Status
 from ouzel.kernels.run_tables import Selection
 from ouzel.kernels.stack_checks import oldest_alive
 
-_CONTIGUITY = int(Selection.CONTIGUITY)
-_NODES = int(Counter.NODES)
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
-_EVENTS = int(Counter.EVENTS)
-_MOVES = int(Counter.MOVES)
-_RUNS_MAX = int(Counter.RUNS_MAX)
-_DONE = int(Status.DONE)
-_NODES_FULL = int(Status.NODES_FULL)
-_RUNS_FULL = int(Status.RUNS_FULL)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_INDEX_WANTED = int(Status.INDEX_WANTED)
 _NONE = np.int32(-1)
 # As in `runs`: with how many other runs that an event has moved a run is compared.
 _COMPARED_MAX = 32
@@ -46,16 +34,16 @@ def scan_loop(tables, state, events, first, last, output):
     counters = state.counters
     runs = state.runs
     arena = state.arena
-    contiguous = tables.selection == _CONTIGUITY
+    contiguous = tables.selection == Selection.CONTIGUITY
     in_events = tables.in_events != 0
     merge = tables.merge != 0
     take = edge_of(tables, events, _LOOP, 0)
     begin = edge_of(tables, events, _LOOP, 1)
-    nodes = counters[_NODES]
+    nodes = counters[Counter.NODES]
     nodes_before = nodes
     status = limit_passed(tables, counters)
     slot = first
-    while slot < last and status == _DONE:
+    while slot < last and status == Status.DONE:
         at = np.uint32(slot)
         roles = events.roles[at]
         key = np.uint32(events.key[at])
@@ -67,16 +55,16 @@ def scan_loop(tables, state, events, first, last, output):
             continue
         count = np.int64(state.key_runs[key])
         if count > tables.index_min:
-            status = _INDEX_WANTED
+            status = Status.INDEX_WANTED
             break
         if nodes + 2 * count + 1 > arena.event.size:
-            status = _NODES_FULL
+            status = Status.NODES_FULL
             break
         if output.written[0] + count > output.node.size:
-            status = _OUTPUT_FULL
+            status = Status.OUTPUT_FULL
             break
-        if roles & _STARTS != 0 and counters[_FREE] < 0:
-            status = _RUNS_FULL
+        if roles & _STARTS != 0 and counters[Counter.FREE] < 0:
+            status = Status.RUNS_FULL
             break
         start = events.start[at]
         end = events.end[at]
@@ -158,7 +146,7 @@ def scan_loop(tables, state, events, first, last, output):
                 head = run
                 count += 1
             nodes += 1
-            counters[_RUNS_MAX] = max(counters[_RUNS_MAX], counters[_RUNS])
+            counters[Counter.RUNS_MAX] = max(counters[Counter.RUNS_MAX], counters[Counter.RUNS])
         state.key_head[key] = head
         state.key_runs[key] = count
         if tables.negatives:
@@ -166,9 +154,9 @@ def scan_loop(tables, state, events, first, last, output):
         slot += 1
         if grows:
             status = limit_passed(tables, counters)
-    counters[_NODES] = nodes
-    counters[_MOVES] += nodes - nodes_before
-    counters[_EVENTS] += slot - first
+    counters[Counter.NODES] = nodes
+    counters[Counter.MOVES] += nodes - nodes_before
+    counters[Counter.EVENTS] += slot - first
     return status, slot
 
 

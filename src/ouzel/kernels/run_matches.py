@@ -16,29 +16,6 @@ from ouzel.kernels.stack_checks import LATEST, NEVER, newest_before, push_negati
 from ouzel.kernels.stack_tables import EVERY_KEY, Link, Mark
 
 _EVERY_KEY = EVERY_KEY
-_BELOW = int(Link.BELOW)
-_GUARD = int(Mark.GUARD)
-_AFTER = int(ByNegative.AFTER)
-_REFERENCE = int(ByNegative.REFERENCE)
-_EDGE = int(ByNegative.EDGE)
-_EDGE_LOADS = int(ByEdge.FIRST_LOAD)
-_EDGE_TESTS = int(ByEdge.FIRST_TEST)
-_SOURCE = int(ByLoad.SOURCE)
-_LOAD_PLACE = int(ByLoad.PLACE)
-_TARGET = int(ByLoad.TARGET)
-_SOURCE_FIRST = int(Source.FIRST)
-_WAITING = int(Counter.WAITING)
-_SETTLED = int(Counter.SETTLED)
-_TOO_LONG = int(Counter.TOO_LONG)
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_UNSETTLED = int(Status.UNSETTLED)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
-_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
-_FORM_ALL = int(Form.ALL)
-_FORM_FIRST = int(Form.FIRST)
-_SKIP_TO_FIRST = int(Form.SKIP_TO_FIRST)
 
 
 # ── Negation ───────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +34,7 @@ def push_negatives(tables, state, events, slot, roles):
 def forbidden_inside(tables, state, events, node, key):
     """Whether an event of a negative that stands before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
-        if tables.by_negative[negative, _AFTER] < tables.length and _forbids(
+        if tables.by_negative[negative, ByNegative.AFTER] < tables.length and _forbids(
             tables, state, events, node, key, negative
         ):
             return True
@@ -73,7 +50,7 @@ def _forbids(tables, state, events, node, key, negative):
     end = events.end
     anchor = state.anchor
     set_anchors(state.arena.parent, state.arena.first, state.anchor, node, tables.length - 1, 0)
-    after = tables.by_negative[negative, _AFTER]
+    after = tables.by_negative[negative, ByNegative.AFTER]
     first_start = start[node_event[node_first[anchor[0]]]]
     last_end = end[node_event[node]]
     window = tables.window
@@ -93,10 +70,10 @@ def _forbids(tables, state, events, node, key, negative):
             break
         owner = np.int64(_EVERY_KEY) if everywhere else np.int64(key)
         candidate = newest_before(end, links, state.negative_head[owner * tables.negatives + negative], before)
-        while candidate >= 0 and marks[_GUARD, candidate] > behind:
+        while candidate >= 0 and marks[Mark.GUARD, candidate] > behind:
             if start[candidate] > behind and _satisfies(tables, state, events, node, negative, candidate):
                 return True
-            candidate = links[_BELOW, candidate]
+            candidate = links[Link.BELOW, candidate]
     return False
 
 
@@ -108,8 +85,8 @@ def _satisfies(tables, state, events, node, negative, candidate):
         common = state.arena.codes[node, test]
         if code >= 0 and common >= 0 and code != common:
             return False
-    state.bound[tables.by_negative[negative, _REFERENCE]] = candidate
-    return tests_hold(tables, state, events, tables.by_negative[negative, _EDGE])
+    state.bound[tables.by_negative[negative, ByNegative.REFERENCE]] = candidate
+    return tests_hold(tables, state, events, tables.by_negative[negative, ByNegative.EDGE])
 
 
 def standing(
@@ -138,7 +115,7 @@ def _mark_standing(tables, state, events, lengths, slots, keys, bounds, stands):
 @helper
 def _forbids_slots(tables, state, events, slots, bounds, key, negative):
     """As `_forbids`, for a match that is written out: the slots of each place begin at its bound."""
-    after = tables.by_negative[negative, _AFTER]
+    after = tables.by_negative[negative, ByNegative.AFTER]
     before = events.start[slots[bounds[after]]]
     if after == 0:
         last_end = events.end[slots[bounds[tables.length] - 1]]
@@ -147,25 +124,27 @@ def _forbids_slots(tables, state, events, slots, bounds, key, negative):
         behind = events.end[slots[bounds[after] - 1]]
     links = state.links[negative]
     marks = state.marks[negative]
-    edge = tables.by_negative[negative, _EDGE]
+    edge = tables.by_negative[negative, ByNegative.EDGE]
     is_loaded = False
     for everywhere in range(2):
         if everywhere and key == _EVERY_KEY:
             break
         owner = np.int64(_EVERY_KEY) if everywhere else np.int64(key)
         candidate = newest_before(events.end, links, state.negative_head[owner * tables.negatives + negative], before)
-        while candidate >= 0 and marks[_GUARD, candidate] > behind:
+        while candidate >= 0 and marks[Mark.GUARD, candidate] > behind:
             if events.start[candidate] > behind:
                 if not is_loaded:
                     _load_slots(tables, state.bound, slots, bounds, edge)
                     is_loaded = True
-                state.bound[tables.by_negative[negative, _REFERENCE]] = candidate
+                state.bound[tables.by_negative[negative, ByNegative.REFERENCE]] = candidate
                 forbids = True
-                for conjunct in range(tables.by_edge[edge, _EDGE_TESTS], tables.by_edge[edge + 1, _EDGE_TESTS]):
+                for conjunct in range(
+                    tables.by_edge[edge, ByEdge.FIRST_TEST], tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
+                ):
                     forbids = forbids and holds(tables.predicates, events, state.bound, state.values, conjunct)
                 if forbids:
                     return True
-            candidate = links[_BELOW, candidate]
+            candidate = links[Link.BELOW, candidate]
     return False
 
 
@@ -173,10 +152,10 @@ def _forbids_slots(tables, state, events, slots, bounds, key, negative):
 def _load_slots(tables, bound, slots, bounds, edge):
     """Set the references that the tests of an edge need from the slots of a match."""
     loads = tables.loads
-    for load in range(tables.by_edge[edge, _EDGE_LOADS], tables.by_edge[edge + 1, _EDGE_LOADS]):
-        place = loads[load, _LOAD_PLACE]
-        is_first = loads[load, _SOURCE] == _SOURCE_FIRST
-        bound[loads[load, _TARGET]] = slots[bounds[place]] if is_first else slots[bounds[place + 1] - 1]
+    for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
+        place = loads[load, ByLoad.PLACE]
+        is_first = loads[load, ByLoad.SOURCE] == Source.FIRST
+        bound[loads[load, ByLoad.TARGET]] = slots[bounds[place]] if is_first else slots[bounds[place + 1] - 1]
 
 
 # ── Waiting ────────────────────────────────────────────────────────────────────────────────────────
@@ -186,8 +165,8 @@ def _load_slots(tables, bound, slots, bounds, edge):
 def push_waiting(state, deadline, node, key):
     """Put a match on the heap of those that wait; there must be room."""
     waiting = state.waiting
-    place = state.counters[_WAITING]
-    state.counters[_WAITING] = place + 1
+    place = state.counters[Counter.WAITING]
+    state.counters[Counter.WAITING] = place + 1
     while place > 0 and waiting.deadline[(place - 1) // 2] > deadline:
         above = (place - 1) // 2
         waiting.deadline[place] = waiting.deadline[above]
@@ -203,8 +182,8 @@ def push_waiting(state, deadline, node, key):
 def _pop_waiting(state):
     """Take the match with the earliest deadline off the heap."""
     waiting = state.waiting
-    count = state.counters[_WAITING] - 1
-    state.counters[_WAITING] = count
+    count = state.counters[Counter.WAITING] - 1
+    state.counters[Counter.WAITING] = count
     deadline = waiting.deadline[count]
     node = waiting.node[count]
     key = waiting.key[count]
@@ -229,18 +208,18 @@ def release_until(tables, state, events, until, output):
     """Append the waiting matches whose deadline has passed and that no negative event forbids. The status."""
     waiting = state.waiting
     count = output.written
-    while state.counters[_WAITING] > 0 and waiting.deadline[0] <= until:
+    while state.counters[Counter.WAITING] > 0 and waiting.deadline[0] <= until:
         if count[0] == output.node.size:
-            return _OUTPUT_FULL
+            return Status.OUTPUT_FULL
         end = waiting.deadline[0]
         node = waiting.node[0]
         key = waiting.key[0]
-        if tables.form != _FORM_ALL and state.counters[_SETTLED] < count[0] and output.end[count[0] - 1] != end:
-            return _UNSETTLED
+        if tables.form != Form.ALL and state.counters[Counter.SETTLED] < count[0] and output.end[count[0] - 1] != end:
+            return Status.UNSETTLED
         _pop_waiting(state)
         forbidden = False
         for negative in range(tables.negatives):
-            if tables.by_negative[negative, _AFTER] == tables.length:
+            if tables.by_negative[negative, ByNegative.AFTER] == tables.length:
                 forbidden = forbidden or _forbids(tables, state, events, node, key, negative)
         if not forbidden:
             output.node[count[0]] = node
@@ -248,17 +227,17 @@ def release_until(tables, state, events, until, output):
             output.oldest[count[0]] = NEVER
             output.key[count[0]] = key
             count[0] += 1
-    return _DONE
+    return Status.DONE
 
 
 @kernel(allocates=True)
 def release_in_form(tables, state, events, until, output):
     """The same, each moment being settled before the next one is released."""
     status = release_until(tables, state, events, until, output)
-    while status == _UNSETTLED:
+    while status == Status.UNSETTLED:
         settle(tables, state, events, output)
         status = release_until(tables, state, events, until, output)
-    if status == _DONE:
+    if status == Status.DONE:
         settle(tables, state, events, output)
     return status
 
@@ -269,16 +248,16 @@ def release_in_form(tables, state, events, until, output):
 @helper(allocates=True)
 def settle(tables, state, events, output):
     """Let the form of output choose among the matches of a moment, which stand behind those settled before."""
-    first = state.counters[_SETTLED]
+    first = state.counters[Counter.SETTLED]
     last = output.written[0]
-    if tables.form == _FORM_ALL or first == last:
-        state.counters[_SETTLED] = last
+    if tables.form == Form.ALL or first == last:
+        state.counters[Counter.SETTLED] = last
         return
     end = output.end[first]
     kept = first
     bounds, slots, places = _written_out(tables, state, output, first, last)
     if bounds[-1] > tables.max_events:
-        state.counters[_TOO_LONG] = 1
+        state.counters[Counter.TOO_LONG] = 1
         output.written[0] = first
         return
     order = _ranked(events, output, first, bounds, slots, places)
@@ -290,7 +269,7 @@ def settle(tables, state, events, output):
             output.key[kept] = keys[number]
             kept += 1
     output.written[0] = kept
-    state.counters[_SETTLED] = kept
+    state.counters[Counter.SETTLED] = kept
 
 
 @helper(inline=True)
@@ -299,7 +278,7 @@ def settle_one(tables, state, events, output):
     row = output.written[0] - 1
     if not _is_chosen(tables, state, events, output.node[row], output.key[row], output.end[row]):
         output.written[0] = row
-    state.counters[_SETTLED] = output.written[0]
+    state.counters[Counter.SETTLED] = output.written[0]
 
 
 @helper(inline=True)
@@ -310,18 +289,18 @@ def _is_chosen(tables, state, events, node, key, end):
     anchor = state.anchor
     set_anchors(arena.parent, arena.first, anchor, node, tables.length - 1, 0)
     first_slot = arena.event[arena.first[anchor[0]]]
-    if tables.form == _FORM_FIRST:
+    if tables.form == Form.FIRST:
         passes = state.started[first_slot] == 0
         state.started[first_slot] = 1
         return passes
     key_mark = state.key_mark
-    if tables.form == _NON_OVERLAPPING:
+    if tables.form == Form.NON_OVERLAPPING:
         passes = events.start[first_slot] > key_mark[key]
         mark = end
     else:
         passes = first_slot >= key_mark[key]
         target = anchor[tables.form_place]
-        mark = np.int64(arena.event[arena.first[target] if tables.form == _SKIP_TO_FIRST else target])
+        mark = np.int64(arena.event[arena.first[target] if tables.form == Form.SKIP_TO_FIRST else target])
     if passes:
         key_mark[key] = max(key_mark[key], mark)
     return passes
@@ -443,7 +422,7 @@ def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Exp
         output.end,
         output.oldest,
     )
-    return Expanded(lengths, slots, rows) if status == _DONE else Status(status)
+    return Expanded(lengths, slots, rows) if status == Status.DONE else Status(status)
 
 
 @kernel(allocates=True)
@@ -480,9 +459,9 @@ def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, olde
                 continue
             at_moment += 1
             if at_moment > limit:
-                return lengths, slots, rows, _MATCH_LIMIT
+                return lengths, slots, rows, Status.MATCH_LIMIT
             if used + depth + 1 > events_max:
-                return lengths, slots, rows, _LENGTH_LIMIT
+                return lengths, slots, rows, Status.LENGTH_LIMIT
             if found == rows.size:
                 lengths = np.concatenate((lengths, np.zeros_like(lengths)))
                 rows = np.concatenate((rows, rows))
@@ -494,4 +473,4 @@ def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, olde
                 used += 1
             rows[found] = number
             found += 1
-    return lengths[:found], slots[:used], rows[:found], _DONE
+    return lengths[:found], slots[:used], rows[:found], Status.DONE

@@ -21,31 +21,8 @@ from ouzel.kernels.run_state import Counter, Status
 from ouzel.kernels.run_tables import EDGE_COLUMNS, ByPlain, Selection
 from ouzel.kernels.stack_checks import oldest_alive
 
-_CONTIGUITY = int(Selection.CONTIGUITY)
-_NEXT_MATCH = int(Selection.NEXT_MATCH)
-_ANY_MATCH = int(Selection.ANY_MATCH)
-
-_KIND = int(ByPlain.KIND)
-_LOOPS = int(ByPlain.LOOPS)
 _EDGE_COLUMNS = EDGE_COLUMNS
 
-_NODES = int(Counter.NODES)
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
-_MOMENT = int(Counter.MOMENT)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_EVENTS = int(Counter.EVENTS)
-_MOVES = int(Counter.MOVES)
-_RUNS_MAX = int(Counter.RUNS_MAX)
-_MERGED = int(Counter.MERGED)
-_MATCHES = int(Counter.MATCHES)
-_DONE = int(Status.DONE)
-_NODES_FULL = int(Status.NODES_FULL)
-_RUNS_FULL = int(Status.RUNS_FULL)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_INDEX_WANTED = int(Status.INDEX_WANTED)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_RUN_LIMIT = int(Status.RUN_LIMIT)
 
 _NONE = np.int32(-1)
 # As in `runs`: with how many other runs that an event has moved a run is compared.
@@ -57,14 +34,14 @@ def scan_plain(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     runs = state.runs
-    contiguous = tables.selection == _CONTIGUITY
+    contiguous = tables.selection == Selection.CONTIGUITY
     indexed = state.trees.on[0] != 0
     in_events = tables.in_events != 0
     last_place = np.uint32(tables.length - 1)
     one = np.uint64(1)
     status = limit_passed(tables, counters)
     slot = first
-    while slot < last and status == _DONE:
+    while slot < last and status == Status.DONE:
         at = np.uint32(slot)
         roles = events.roles[at]
         key = np.uint32(events.key[at])
@@ -78,16 +55,16 @@ def scan_plain(tables, state, events, first, last, output):
         if indexed:
             found = find_runs(tables, state, events, slot, key, roles)
         elif found > tables.index_min:
-            status = _INDEX_WANTED
+            status = Status.INDEX_WANTED
             break
         most = 2 * found + 1
-        if counters[_NODES] + most > state.arena.event.size:
-            status = _NODES_FULL
-        elif counters[_RUNS] + most > runs.node.size:
-            status = _RUNS_FULL
+        if counters[Counter.NODES] + most > state.arena.event.size:
+            status = Status.NODES_FULL
+        elif counters[Counter.RUNS] + most > runs.node.size:
+            status = Status.RUNS_FULL
         elif output.written[0] + most > output.node.size:
-            status = _OUTPUT_FULL
-        if status != _DONE:
+            status = Status.OUTPUT_FULL
+        if status != Status.DONE:
             break
         start = events.start[at]
         measure = events.position[at] if in_events else events.end[at]
@@ -114,7 +91,7 @@ def scan_plain(tables, state, events, first, last, output):
                 run = following
                 continue
             place = np.uint32(runs.place[here])
-            loops = tables.plain[place, _LOOPS] != 0
+            loops = tables.plain[place, ByPlain.LOOPS] != 0
             takes = False
             begins = False
             if start > runs.end[here]:
@@ -128,7 +105,9 @@ def scan_plain(tables, state, events, first, last, output):
                     edge = edge_of(tables, events, place, 1)
                     begins = allows(edge, read_lane(edge, events, at), runs, here, 1)
             own = run
-            if tables.selection == _ANY_MATCH or (tables.selection == _NEXT_MATCH and not (takes if loops else begins)):
+            if tables.selection == Selection.ANY_MATCH or (
+                tables.selection == Selection.NEXT_MATCH and not (takes if loops else begins)
+            ):
                 if not indexed:
                     runs.next[here] = kept
                     kept = run
@@ -141,7 +120,7 @@ def scan_plain(tables, state, events, first, last, output):
                 target = place + np.uint32(1)
                 moved = _add_node(tables, state, events, node, target, at, True)
                 added = _NONE
-                if target < last_place or tables.plain[target, _LOOPS] != 0:
+                if target < last_place or tables.plain[target, ByPlain.LOOPS] != 0:
                     if takes or own < 0:
                         added = new_run(state)
                     else:
@@ -186,7 +165,7 @@ def scan_plain(tables, state, events, first, last, output):
             target = np.uint32(0)
             moved = _add_node(tables, state, events, _NONE, target, at, True)
             added = _NONE
-            if last_place > 0 or tables.plain[target, _LOOPS] != 0:
+            if last_place > 0 or tables.plain[target, ByPlain.LOOPS] != 0:
                 added = new_run(state)
                 runs.first[np.uint32(added)] = at
                 runs.since[np.uint32(added)] = since
@@ -206,30 +185,30 @@ def scan_plain(tables, state, events, first, last, output):
         if not indexed:
             state.key_head[key] = kept
             state.key_runs[key] = kept_count
-        counters[_RUNS_MAX] = max(counters[_RUNS_MAX], counters[_RUNS])
+        counters[Counter.RUNS_MAX] = max(counters[Counter.RUNS_MAX], counters[Counter.RUNS])
         if tables.negatives:
             push_negatives(tables, state, events, slot, roles)
         slot += 1
         status = limit_passed(tables, counters)
-    counters[_EVENTS] += slot - first
+    counters[Counter.EVENTS] += slot - first
     return status, slot
 
 
 @helper(inline=True)
 def limit_passed(tables, counters):
-    if counters[_RUNS] > tables.max_runs:
-        return _RUN_LIMIT
-    if counters[_AT_MOMENT] > tables.max_matches_per_moment:
-        return _MATCH_LIMIT
-    return _DONE
+    if counters[Counter.RUNS] > tables.max_runs:
+        return Status.RUN_LIMIT
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_moment:
+        return Status.MATCH_LIMIT
+    return Status.DONE
 
 
 @helper(inline=True)
 def _add_node(tables, state, events, parent, place, at, begins):
     counters = state.counters
-    node = np.int32(counters[_NODES])
-    counters[_NODES] += 1
-    counters[_MOVES] += 1
+    node = np.int32(counters[Counter.NODES])
+    counters[Counter.NODES] += 1
+    counters[Counter.MOVES] += 1
     set_node(state.arena, events, tables.in_events != 0, node, parent, place, at, begins)
     return node
 
@@ -255,9 +234,9 @@ def set_node(arena, events, in_events, node, parent, place, at, begins):
 @helper(inline=True)
 def new_run(state):
     """A free run; there must be one."""
-    run = np.int32(state.counters[_FREE])
-    state.counters[_FREE] = state.runs.next[np.uint32(run)]
-    state.counters[_RUNS] += 1
+    run = np.int32(state.counters[Counter.FREE])
+    state.counters[Counter.FREE] = state.runs.next[np.uint32(run)]
+    state.counters[Counter.RUNS] += 1
     return run
 
 
@@ -298,9 +277,9 @@ def _is_merged(tables, state, node, place, run, kinds):
         if arena.place[other] != place or (
             run >= 0
             and (
-                bounds_differ(tables.plain[place, _KIND], runs, np.uint32(run), np.uint32(other_run), 0)
+                bounds_differ(tables.plain[place, ByPlain.KIND], runs, np.uint32(run), np.uint32(other_run), 0)
                 or bounds_differ(
-                    tables.plain[place, _EDGE_COLUMNS + _KIND], runs, np.uint32(run), np.uint32(other_run), 1
+                    tables.plain[place, _EDGE_COLUMNS + ByPlain.KIND], runs, np.uint32(run), np.uint32(other_run), 1
                 )
             )
         ):
@@ -320,7 +299,7 @@ def join(state, made, other, other_run):
     # The combined run lives as long as its youngest member.
     if other_run >= 0:
         state.runs.since[np.uint32(other_run)] = arena.newest[other]
-    state.counters[_MERGED] += 1
+    state.counters[Counter.MERGED] += 1
 
 
 @helper(inline=True)
@@ -328,11 +307,11 @@ def finish(state, events, node, key, at, oldest, output):
     """The last place is bound: a match."""
     counters = state.counters
     now = events.end[at]
-    if counters[_MOMENT] != now:
-        counters[_MOMENT] = now
-        counters[_AT_MOMENT] = 0
-    counters[_MATCHES] += 1
-    counters[_AT_MOMENT] += 1
+    if counters[Counter.MOMENT] != now:
+        counters[Counter.MOMENT] = now
+        counters[Counter.AT_MOMENT] = 0
+    counters[Counter.MATCHES] += 1
+    counters[Counter.AT_MOMENT] += 1
     written = np.uint64(output.written[0])
     output.node[written] = node
     output.end[written] = now
@@ -343,6 +322,6 @@ def finish(state, events, node, key, at, oldest, output):
 
 @helper(inline=True)
 def free_run(state, run):
-    state.runs.next[run] = state.counters[_FREE]
-    state.counters[_FREE] = run
-    state.counters[_RUNS] -= 1
+    state.runs.next[run] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1

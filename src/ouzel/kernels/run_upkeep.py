@@ -13,14 +13,6 @@ from ouzel.kernels.stack_tables import EVERY_KEY
 _GONE = np.int32(GONE)
 _KEPT = np.int32(0)
 _VISITED = np.int32(1)
-_NODES = int(Counter.NODES)
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
-_WAITING = int(Counter.WAITING)
-_FORM_FIRST = int(Form.FIRST)
-_FIRST_REGISTER = int(ByPlace.FIRST_REGISTER)
-_FUNCTION = int(ByRegister.FUNCTION)
-_AVERAGE = int(Function.AVERAGE)
 
 
 def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
@@ -41,7 +33,7 @@ def _reclaim(merged, state, output):
     _mark_all(merged, state, output)
     # Most nodes are dead: those alive are listed before anything is moved.
     live = 0
-    for node in range(np.uint64(state.counters[_NODES])):
+    for node in range(np.uint64(state.counters[Counter.NODES])):
         if renamed[node] >= 0:
             renamed[node] = live
             kept[np.uint64(live)] = node
@@ -83,11 +75,11 @@ def _reclaim(merged, state, output):
         while run >= 0:
             runs.node[run] = renamed[runs.node[run]]
             run = runs.next[run]
-    for place in range(state.counters[_WAITING]):
+    for place in range(state.counters[Counter.WAITING]):
         state.waiting.node[place] = renamed[state.waiting.node[place]]
     for place in range(output.written[0]):
         output.node[place] = renamed[output.node[place]]
-    state.counters[_NODES] = live
+    state.counters[Counter.NODES] = live
     return live
 
 
@@ -95,11 +87,11 @@ def _reclaim(merged, state, output):
 def _mark_all(merged, state, output):
     """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
     marks = state.renamed
-    marks[: state.counters[_NODES]] = -1
+    marks[: state.counters[Counter.NODES]] = -1
     # Matches come first, since the window of older ones reaches further back.
     for place in range(output.written[0]):
         _mark(merged, state.arena, marks, state.ahead, output.node[place], output.oldest[place])
-    for place in range(state.counters[_WAITING]):
+    for place in range(state.counters[Counter.WAITING]):
         _mark(merged, state.arena, marks, state.ahead, state.waiting.node[place], NEVER)
     for key in range(state.key_head.size):
         run = state.key_head[key]
@@ -164,9 +156,9 @@ def sweep(tables, state, oldest_start, position_counts):
         while run >= 0:
             following = state.runs.next[run]
             if state.runs.since[run] < oldest:
-                state.runs.next[run] = state.counters[_FREE]
-                state.counters[_FREE] = run
-                state.counters[_RUNS] -= 1
+                state.runs.next[run] = state.counters[Counter.FREE]
+                state.counters[Counter.FREE] = run
+                state.counters[Counter.RUNS] -= 1
                 state.key_runs[key] -= 1
             else:
                 state.runs.next[run] = kept
@@ -181,12 +173,12 @@ def rebase(tables, state, shift, used):
 
     No run, waiting match or match that is not written out may refer to one of them.
     """
-    for node in range(state.counters[_NODES]):
+    for node in range(state.counters[Counter.NODES]):
         state.arena.event[node] = max(state.arena.event[node] - shift, 0)
         place = state.arena.place[node]
-        first_register = tables.by_place[place, _FIRST_REGISTER]
-        for number in range(first_register, tables.by_place[place + 1, _FIRST_REGISTER]):
-            if tables.by_register[number, _FUNCTION] > _AVERAGE:
+        first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
+            if tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE:
                 state.arena.values[node, number - first_register] -= shift
     for key in range(state.key_head.size):
         run = state.key_head[key]
@@ -200,7 +192,7 @@ def rebase(tables, state, shift, used):
 @helper
 def rebase_marks(tables, key_mark, started, shift, used):
     """The same for what a form of output remembers by slot."""
-    if tables.form > _FORM_FIRST:
+    if tables.form > Form.FIRST:
         for key in range(key_mark.size):
             if key_mark[key] > 0:
                 key_mark[key] = max(key_mark[key] - shift, 0)
@@ -235,12 +227,12 @@ def mark_needed(tables, state, events, needed):
     arena = state.arena
     # Per key the slot of the oldest event of a run; negative events before it forbid nothing any more.
     oldest = np.full(state.key_head.size, needed.size, np.int64)
-    for node in range(state.counters[_NODES]):
+    for node in range(state.counters[Counter.NODES]):
         slot = arena.event[node]
         needed[slot] = True
         oldest[events.key[slot]] = min(oldest[events.key[slot]], slot)
-        first_register = tables.by_place[arena.place[node], _FIRST_REGISTER]
-        for number in range(first_register, tables.by_place[arena.place[node] + 1, _FIRST_REGISTER]):
+        first_register = tables.by_place[arena.place[node], ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, ByPlace.FIRST_REGISTER]):
             if _holds_slot(tables, arena, node, number - first_register, number):
                 needed[arena.values[node, number - first_register]] = True
     oldest[EVERY_KEY] = oldest.min()
@@ -252,17 +244,17 @@ def mark_needed(tables, state, events, needed):
 
 @helper(inline=True, allocates=True)
 def _holds_slot(tables, arena, node, register, number):
-    return tables.by_register[number, _FUNCTION] > _AVERAGE and arena.counts[node, register] > 0
+    return tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE and arena.counts[node, register] > 0
 
 
 @kernel(allocates=True)
 def renumber(tables, state, events, needed, renamed):
     """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
     arena = state.arena
-    for node in range(state.counters[_NODES]):
+    for node in range(state.counters[Counter.NODES]):
         arena.event[node] = renamed[arena.event[node]]
-        first_register = tables.by_place[arena.place[node], _FIRST_REGISTER]
-        for number in range(first_register, tables.by_place[arena.place[node] + 1, _FIRST_REGISTER]):
+        first_register = tables.by_place[arena.place[node], ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, ByPlace.FIRST_REGISTER]):
             register = number - first_register
             if _holds_slot(tables, arena, node, register, number):
                 arena.values[node, register] = renamed[arena.values[node, register]]
@@ -271,7 +263,7 @@ def renumber(tables, state, events, needed, renamed):
         while run >= 0:
             state.runs.first[run] = renamed[state.runs.first[run]]
             run = state.runs.next[run]
-    if tables.form > _FORM_FIRST:
+    if tables.form > Form.FIRST:
         for key in range(state.key_mark.size):
             if state.key_mark[key] > 0:
                 state.key_mark[key] = renamed[state.key_mark[key]]
@@ -325,5 +317,5 @@ def rekey(state, renamed):
             state.key_mark[key] = -(2**63)
         for negative in range(negatives):
             state.negative_head[key * negatives + negative] = -1
-    for place in range(state.counters[_WAITING]):
+    for place in range(state.counters[Counter.WAITING]):
         state.waiting.key[place] = renamed[state.waiting.key[place]]

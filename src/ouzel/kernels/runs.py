@@ -53,33 +53,6 @@ from ouzel.kernels.run_tables import ByPlace, Form, RunEvents, RunTables, Select
 from ouzel.kernels.run_upkeep import reclaim_nodes
 from ouzel.kernels.stack_checks import deadline, oldest_alive
 
-_CONTIGUITY = int(Selection.CONTIGUITY)
-_NEXT_MATCH = int(Selection.NEXT_MATCH)
-_ANY_MATCH = int(Selection.ANY_MATCH)
-_FORM_ALL = int(Form.ALL)
-_NON_OVERLAPPING = int(Form.NON_OVERLAPPING)
-_FORM_FIRST = int(Form.FIRST)
-
-_KLEENE = int(ByPlace.KLEENE)
-_PLACE_FIRST = int(ByPlace.FIRST)
-_PLACE_CURRENT = int(ByPlace.CURRENT)
-_BEGIN = int(ByPlace.BEGIN)
-_TAKE = int(ByPlace.TAKE)
-_MOST = int(ByPlace.MOST)
-_LENGTH = int(ByPlace.LENGTH)
-
-_NODES = int(Counter.NODES)
-_RUNS = int(Counter.RUNS)
-_FREE = int(Counter.FREE)
-_WAITING = int(Counter.WAITING)
-_MOMENT = int(Counter.MOMENT)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_SETTLED = int(Counter.SETTLED)
-_EVENTS = int(Counter.EVENTS)
-_RUNS_MAX = int(Counter.RUNS_MAX)
-_MATCHES = int(Counter.MATCHES)
-_MERGED = int(Counter.MERGED)
-_TOO_LONG = int(Counter.TOO_LONG)
 _START = np.int32(START)
 # With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
 # do not cost their square.
@@ -89,17 +62,6 @@ _NODES_MIN = 4096
 # The nodes of all runs take so many bytes at most, and so many more for each run that there may be.
 _NODE_BYTES_MIN = 1 << 24
 _NODE_BYTES_PER_RUN = 256
-
-_DONE = int(Status.DONE)
-_NODES_FULL = int(Status.NODES_FULL)
-_RUNS_FULL = int(Status.RUNS_FULL)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WAITING_FULL = int(Status.WAITING_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_RUN_LIMIT = int(Status.RUN_LIMIT)
-_UNSETTLED = int(Status.UNSETTLED)
-_LENGTH_LIMIT = int(Status.LENGTH_LIMIT)
-_INDEX_WANTED = int(Status.INDEX_WANTED)
 
 
 class Progress(NamedTuple):
@@ -208,10 +170,10 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
 def _scan_in_form(tables, state, events, first, last, output):
     """`_scan` for the forms of output: each moment is settled before the next one is read."""
     status, position = _scan(tables, state, events, first, last, output)
-    while status == _UNSETTLED:
+    while status == Status.UNSETTLED:
         settle(tables, state, events, output)
         status, position = _scan(tables, state, events, position, last, output)
-    if status == _DONE:
+    if status == Status.DONE:
         settle(tables, state, events, output)
     return status, position
 
@@ -224,9 +186,9 @@ def _scan(tables, state, events, first, last, output):
     status = _limit_passed(tables, counters)
     indexed = state.trees.on[0] != 0
     slot = first
-    while slot < last and status == _DONE:
+    while slot < last and status == Status.DONE:
         status = _make_ready(tables, state, events, slot, output)
-        if status != _DONE:
+        if status != Status.DONE:
             break
         roles = events.roles[slot]
         if roles & positive_roles:
@@ -235,10 +197,10 @@ def _scan(tables, state, events, first, last, output):
             if indexed:
                 found = find_runs(tables, state, events, slot, key, roles & positive_roles)
             elif found > tables.index_min:
-                status = _INDEX_WANTED
+                status = Status.INDEX_WANTED
                 break
             status = _room(tables, state, found, output)
-            if status != _DONE:
+            if status != Status.DONE:
                 break
             _read(tables, state, events, slot, roles, indexed, found, output)
             # At once, so that the slot before the one to go on with is that of the event that was too much.
@@ -246,7 +208,7 @@ def _scan(tables, state, events, first, last, output):
         if roles > positive_roles:
             push_negatives(tables, state, events, slot, roles)
         slot += 1
-    counters[_EVENTS] += slot - first
+    counters[Counter.EVENTS] += slot - first
     return status, slot
 
 
@@ -255,18 +217,18 @@ def _make_ready(tables, state, events, slot, output):
     """Finish what must be finished before an event may be read."""
     counters = state.counters
     now = events.end[slot]
-    if tables.at_end and counters[_WAITING] > 0 and state.waiting.deadline[0] < now:
+    if tables.at_end and counters[Counter.WAITING] > 0 and state.waiting.deadline[0] < now:
         status = release_until(tables, state, events, now - 1, output)
-        if status != _DONE:
+        if status != Status.DONE:
             return status
-    if now != counters[_MOMENT]:
-        if tables.form != _FORM_ALL and counters[_SETTLED] < output.written[0]:
-            if counters[_SETTLED] + 1 < output.written[0]:
-                return _UNSETTLED
+    if now != counters[Counter.MOMENT]:
+        if tables.form != Form.ALL and counters[Counter.SETTLED] < output.written[0]:
+            if counters[Counter.SETTLED] + 1 < output.written[0]:
+                return Status.UNSETTLED
             settle_one(tables, state, events, output)
-        counters[_MOMENT] = now
-        counters[_AT_MOMENT] = 0
-    return _DONE
+        counters[Counter.MOMENT] = now
+        counters[Counter.AT_MOMENT] = 0
+    return Status.DONE
 
 
 @helper(inline=True)
@@ -274,24 +236,24 @@ def _room(tables, state, shown, output):
     """Whether there is room for all that an event can bring about among the runs that it is shown to."""
     counters = state.counters
     most = 2 * shown + 1
-    if counters[_NODES] + most > state.arena.event.size:
-        return _NODES_FULL
-    if counters[_RUNS] + most > state.runs.node.size:
-        return _RUNS_FULL
+    if counters[Counter.NODES] + most > state.arena.event.size:
+        return Status.NODES_FULL
+    if counters[Counter.RUNS] + most > state.runs.node.size:
+        return Status.RUNS_FULL
     if output.written[0] + most > output.node.size:
-        return _OUTPUT_FULL
-    if tables.at_end and counters[_WAITING] + most > state.waiting.node.size:
-        return _WAITING_FULL
-    return _DONE
+        return Status.OUTPUT_FULL
+    if tables.at_end and counters[Counter.WAITING] + most > state.waiting.node.size:
+        return Status.WAITING_FULL
+    return Status.DONE
 
 
 @helper(inline=True)
 def _limit_passed(tables, counters):
-    if counters[_RUNS] + counters[_WAITING] > tables.max_runs:
-        return _RUN_LIMIT
-    if counters[_AT_MOMENT] > tables.max_matches_per_moment:
-        return _MATCH_LIMIT
-    return _LENGTH_LIMIT if counters[_TOO_LONG] else _DONE
+    if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
+        return Status.RUN_LIMIT
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_moment:
+        return Status.MATCH_LIMIT
+    return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
 
 
 @helper(inline=True)
@@ -347,7 +309,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 continue
             node = runs.node[run]
             place = np.int64(runs.place[run])
-            loops = by_place[place, _KLEENE] != 0
+            loops = by_place[place, ByPlace.KLEENE] != 0
             begin = NO
             if start[slot] > runs.end[run]:
                 if loops and (roles >> np.uint64(2 * place + 1)) & one != 0:
@@ -364,8 +326,8 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 continue
             target_place = place + begins
             row = by_place[target_place]
-            edge = row[_BEGIN] if begins else row[_TAKE]
-            target = row[_PLACE_FIRST] if begins else row[_PLACE_CURRENT]
+            edge = row[ByPlace.BEGIN] if begins else row[ByPlace.TAKE]
+            target = row[ByPlace.FIRST] if begins else row[ByPlace.CURRENT]
             if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
                 # In the index a run stands by the value of one test.
                 if not starting and not indexed and state.failed[0] >= 0:
@@ -377,7 +339,9 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
             else:
                 taken = made
         own = run
-        if not starting and (selection == _ANY_MATCH or (selection == _NEXT_MATCH and (taken if loops else begun) < 0)):
+        if not starting and (
+            selection == Selection.ANY_MATCH or (selection == Selection.NEXT_MATCH and (taken if loops else begun) < 0)
+        ):
             if not indexed:
                 runs.next[run] = kept
                 kept = run
@@ -407,7 +371,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
             if at_place == last_place:
                 _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
             added = np.int32(-1)
-            if at_place < last_place or by_place[at_place, _KLEENE]:
+            if at_place < last_place or by_place[at_place, ByPlace.KLEENE]:
                 added = _add_run(state, events, own, moved, at_place, first_slot, since, slot)
                 if indexed:
                     put_in(state, key, added, events.end[slot])
@@ -427,28 +391,28 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
     if not indexed:
         state.key_head[key] = kept
         state.key_runs[key] = kept_count
-    state.counters[_RUNS_MAX] = max(state.counters[_RUNS_MAX], state.counters[_RUNS])
+    state.counters[Counter.RUNS_MAX] = max(state.counters[Counter.RUNS_MAX], state.counters[Counter.RUNS])
 
 
 @helper(inline=True)
 def _is_too_long(place, counts, node):
     """Whether a run has more events at a place than its length may be."""
-    register = place[_LENGTH]
-    return register >= 0 and counts[node, register] > place[_MOST]
+    register = place[ByPlace.LENGTH]
+    return register >= 0 and counts[node, register] > place[ByPlace.MOST]
 
 
 @helper(inline=True)
 def _is_pruned(tables, state, events, slot, run, first_slot, key):
     """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
-    if tables.selection == _CONTIGUITY:
+    if tables.selection == Selection.CONTIGUITY:
         previous = state.arena.event[state.runs.node[run]]
         if events.sequence[slot] != events.sequence[previous] + 1:
             return True
-    if tables.form == _FORM_ALL:
+    if tables.form == Form.ALL:
         return False
-    if tables.form == _NON_OVERLAPPING:
+    if tables.form == Form.NON_OVERLAPPING:
         return events.start[first_slot] <= state.key_mark[key]
-    if tables.form == _FORM_FIRST:
+    if tables.form == Form.FIRST:
         return state.started[first_slot] != 0
     return first_slot < state.key_mark[key]
 
@@ -458,10 +422,10 @@ def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
     if state.arena.proceeds[node] == 0:
         return
-    state.counters[_MATCHES] += 1
+    state.counters[Counter.MATCHES] += 1
     if tables.negatives and not tables.late and forbidden_inside(tables, state, events, node, key):
         return
-    state.counters[_AT_MOMENT] += 1
+    state.counters[Counter.AT_MOMENT] += 1
     if tables.at_end:
         push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
         return
@@ -479,9 +443,9 @@ def _add_run(state, events, own, node, place, first_slot, since, slot):
     runs = state.runs
     run = own
     if run < 0:
-        run = np.int32(state.counters[_FREE])
-        state.counters[_FREE] = runs.next[run]
-        state.counters[_RUNS] += 1
+        run = np.int32(state.counters[Counter.FREE])
+        state.counters[Counter.FREE] = runs.next[run]
+        state.counters[Counter.RUNS] += 1
     runs.node[run] = node
     runs.place[run] = place
     runs.first[run] = first_slot
@@ -526,12 +490,12 @@ def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes,
     run = kinds[kind, 1]
     if run >= 0:
         since[run] = arena.newest[other]
-    counters[_MERGED] += 1
+    counters[Counter.MERGED] += 1
     return True
 
 
 @helper(inline=True)
 def _free(state, run):
-    state.runs.next[run] = state.counters[_FREE]
-    state.counters[_FREE] = run
-    state.counters[_RUNS] -= 1
+    state.runs.next[run] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1

@@ -20,15 +20,6 @@ LATEST = np.int64(2**63 - 1)
 NEVER = np.int64(-(2**63))
 _EARLIEST = np.int64(-(2**63) + 1)
 
-_BELOW = int(Link.BELOW)
-_SKIP = int(Link.SKIP)
-_GUARD = int(Mark.GUARD)
-_HEIGHT = int(Mark.HEIGHT)
-_COMPONENT = int(ByNegative.COMPONENT)
-_POSITION = int(ByNegative.POSITION)
-_EVERYWHERE = int(ByNegative.EVERYWHERE)
-_FIRST_CONJUNCT = int(ByNegative.FIRST_CONJUNCT)
-
 
 @kernel(inline=True)
 def oldest_alive(now, window):
@@ -51,31 +42,31 @@ def push_negative(start, head, links, marks, stack, slot):
     """Put a negative instance on its stack."""
     under = head[stack]
     head[stack] = slot
-    links[_BELOW, slot] = under
-    links[_SKIP, slot] = under
-    marks[_GUARD, slot] = start[slot]
-    marks[_HEIGHT, slot] = 0
+    links[Link.BELOW, slot] = under
+    links[Link.SKIP, slot] = under
+    marks[Mark.GUARD, slot] = start[slot]
+    marks[Mark.HEIGHT, slot] = 0
     if under >= 0:
-        marks[_GUARD, slot] = max(start[slot], marks[_GUARD, under])
-        height = marks[_HEIGHT, under]
-        marks[_HEIGHT, slot] = height + 1
+        marks[Mark.GUARD, slot] = max(start[slot], marks[Mark.GUARD, under])
+        height = marks[Mark.HEIGHT, under]
+        marks[Mark.HEIGHT, slot] = height + 1
         # Two jumps of the same length in a row become one jump over both.
-        near = links[_SKIP, under]
+        near = links[Link.SKIP, under]
         if near >= 0:
-            far = links[_SKIP, near]
-            if far >= 0 and height - marks[_HEIGHT, near] == marks[_HEIGHT, near] - marks[_HEIGHT, far]:
-                links[_SKIP, slot] = far
+            far = links[Link.SKIP, near]
+            if far >= 0 and height - marks[Mark.HEIGHT, near] == marks[Mark.HEIGHT, near] - marks[Mark.HEIGHT, far]:
+                links[Link.SKIP, slot] = far
 
 
 @helper(inline=True)
 def newest_before(end, links, node, time):
     """The newest instance of a negative stack, from `node` down, that ends before a time."""
     while node >= 0 and end[node] >= time:
-        jump = links[_SKIP, node]
+        jump = links[Link.SKIP, node]
         if jump >= 0 and end[jump] >= time:
             node = jump
         else:
-            node = links[_BELOW, node]
+            node = links[Link.BELOW, node]
     return node
 
 
@@ -87,12 +78,12 @@ def guard_before(tables, state, instances, first, last, slot):
     newest = NEVER
     for entry in range(first, last):
         number = tables.checks[entry]
-        component = tables.by_negative[number, _COMPONENT]
-        for everywhere in range(1 + tables.by_negative[number, _EVERYWHERE]):
+        component = tables.by_negative[number, ByNegative.COMPONENT]
+        for everywhere in range(1 + tables.by_negative[number, ByNegative.EVERYWHERE]):
             key = np.int64(_EVERY_KEY) if everywhere else np.int64(instances.key[slot])
             node = newest_before(end, state.links, state.head[key * tables.components + component], time)
             if node >= 0:
-                newest = max(newest, state.marks[_GUARD, node])
+                newest = max(newest, state.marks[Mark.GUARD, node])
     return newest
 
 
@@ -109,25 +100,27 @@ def forbidden(tables, state, instances, number):
     length = tables.length
     last = cursor[length - 1]
     row = tables.by_negative[number]
-    place = row[_POSITION]
-    component = row[_COMPONENT]
+    place = row[ByNegative.POSITION]
+    component = row[ByNegative.COMPONENT]
     # What forbids starts after this tick.
     after = end[cursor[place - 1]] if place > 0 else oldest_alive(end[last], tables.window) - 1
     found = False
-    for everywhere in range(1 + row[_EVERYWHERE]):
+    for everywhere in range(1 + row[ByNegative.EVERYWHERE]):
         key = np.int64(_EVERY_KEY) if everywhere else np.int64(instances.key[last])
         node = state.head[key * tables.components + component]
         # Behind the last component everything up to now counts: matches are released before time runs past them.
         if place < length:
             node = newest_before(end, state.links, node, start[cursor[place]])
         # A guard is the newest start from here down, so the search ends where it is too old.
-        while not found and node >= 0 and state.marks[_GUARD, node] > after:
+        while not found and node >= 0 and state.marks[Mark.GUARD, node] > after:
             found = start[node] > after
             if found and tables.second_equivalence and second_key[node] != second_key[last]:
-                found = row[_EVERYWHERE] != 0 and second_key[node] == _EVERY_KEY
+                found = row[ByNegative.EVERYWHERE] != 0 and second_key[node] == _EVERY_KEY
             if found:
                 state.bound[component] = node
-                for conjunct in range(row[_FIRST_CONJUNCT], tables.by_negative[number + 1, _FIRST_CONJUNCT]):
+                for conjunct in range(
+                    row[ByNegative.FIRST_CONJUNCT], tables.by_negative[number + 1, ByNegative.FIRST_CONJUNCT]
+                ):
                     found = found and holds(tables.predicates, instances, state.bound, state.values, conjunct)
-            node = state.links[_BELOW, node]
+            node = state.links[Link.BELOW, node]
     return found

@@ -13,30 +13,6 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_checks import NEVER, oldest_alive
 from ouzel.kernels.stack_tables import ByComponent, Counter, Link, Mark, Status
 
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-
-_MOMENT = int(Counter.MOMENT)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_OLDEST = int(Counter.OLDEST)
-_INSTANCES = int(Counter.INSTANCES)
-_PUSHED = int(Counter.PUSHED)
-_CONSTRUCTIONS = int(Counter.CONSTRUCTIONS)
-_EDGES = int(Counter.EDGES)
-_SEQUENCES = int(Counter.SEQUENCES)
-_MATCHES = int(Counter.MATCHES)
-_STACKED = int(Counter.STACKED)
-
-_POSITION = int(ByComponent.POSITION)
-_BEFORE = int(ByComponent.BEFORE)
-_BELOW = int(Link.BELOW)
-_SKIP = int(Link.SKIP)
-_PREVIOUS_TOP = int(Link.PREVIOUS_TOP)
-_COMPLETING = int(Link.COMPLETING)
-_GUARDED_BY = int(ByComponent.GUARDED_BY)
-_GUARD = int(Mark.GUARD)
-
 # Few enough to stay in the first-level cache between the two loops.
 _BLOCK_SLOTS = 256
 
@@ -73,25 +49,25 @@ def scan_plain(tables, state, instances, first, last, output):
     Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
     """
     end = instances.end
-    below = state.links[_BELOW]
-    previous_top = state.links[_PREVIOUS_TOP]
-    completing = state.links[_COMPLETING]
+    below = state.links[Link.BELOW]
+    previous_top = state.links[Link.PREVIOUS_TOP]
+    completing = state.links[Link.COMPLETING]
     counters = state.counters
     by_component = tables.by_component
     window = tables.window
     last_position = tables.length - 1
-    guards = state.marks[_GUARD]
+    guards = state.marks[Mark.GUARD]
     guarded = guards.size > 0
     capacity = output.match_end.size
     written = output.written[0]
-    oldest = counters[_OLDEST]
-    stacked = max(counters[_STACKED], first)
+    oldest = counters[Counter.OLDEST]
+    stacked = max(counters[Counter.STACKED], first)
     constructions = 0
     edges = 0
     matches = 0
-    status = _DONE
+    status = Status.DONE
     position = first
-    while position < last and status == _DONE:
+    while position < last and status == Status.DONE:
         block_end = min(position + _BLOCK_SLOTS, last)
         oldest = first_alive(end, oldest, oldest_alive(end[position], window))
         found = 0
@@ -99,7 +75,7 @@ def scan_plain(tables, state, instances, first, last, output):
             # On the stacks already: the last call ended in the midst of a block, for want of room.
             block_end = min(block_end, stacked)
             for slot in range(position, block_end):
-                if by_component[instances.component[slot], _POSITION] == last_position:
+                if by_component[instances.component[slot], ByComponent.POSITION] == last_position:
                     completing[position + found] = slot
                     found += 1
         else:
@@ -110,33 +86,35 @@ def scan_plain(tables, state, instances, first, last, output):
             now = end[slot]
             oldest = first_alive(end, oldest, oldest_alive(now, window))
             room = tables.max_matches_per_moment
-            if counters[_MOMENT] == now:
-                room -= counters[_AT_MOMENT]
+            if counters[Counter.MOMENT] == now:
+                room -= counters[Counter.AT_MOMENT]
             room = min(capacity, written + max(room, 0))
             reached, seen = _search(
                 end, below, previous_top, guards, guarded, state.cursor, slot, now, oldest, written, room, output
             )
             if reached < 0:
-                status = _OUTPUT_FULL if room == capacity else _MATCH_LIMIT
+                status = Status.OUTPUT_FULL if room == capacity else Status.MATCH_LIMIT
                 position = slot
                 break
             constructions += 1
             edges += seen
             matches += reached - written
             if reached > written:
-                counters[_AT_MOMENT] = reached - written + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
-                counters[_MOMENT] = now
+                counters[Counter.AT_MOMENT] = (
+                    reached - written + (counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0)
+                )
+                counters[Counter.MOMENT] = now
                 written = reached
-        if status == _DONE:
+        if status == Status.DONE:
             position = block_end
     output.written[0] = written
-    counters[_OLDEST] = oldest
-    counters[_STACKED] = stacked
-    counters[_INSTANCES] += position - first
-    counters[_CONSTRUCTIONS] += constructions
-    counters[_EDGES] += edges
-    counters[_SEQUENCES] += matches
-    counters[_MATCHES] += matches
+    counters[Counter.OLDEST] = oldest
+    counters[Counter.STACKED] = stacked
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.CONSTRUCTIONS] += constructions
+    counters[Counter.EDGES] += edges
+    counters[Counter.SEQUENCES] += matches
+    counters[Counter.MATCHES] += matches
     return status, position
 
 
@@ -151,11 +129,11 @@ def _stack(tables, state, instances, first, last, oldest):
     key = instances.key
     component_of = instances.component
     head = state.head
-    below = state.links[_BELOW]
-    skip = state.links[_SKIP]
-    previous_top = state.links[_PREVIOUS_TOP]
-    completing = state.links[_COMPLETING]
-    guards = state.marks[_GUARD]
+    below = state.links[Link.BELOW]
+    skip = state.links[Link.SKIP]
+    previous_top = state.links[Link.PREVIOUS_TOP]
+    completing = state.links[Link.COMPLETING]
+    guards = state.marks[Mark.GUARD]
     guarded = guards.size > 0
     by_component = tables.by_component
     components = np.uint64(tables.components)
@@ -171,11 +149,11 @@ def _stack(tables, state, instances, first, last, oldest):
         tick_start = tick_start if now == tick else slot
         tick = now
         component = np.uint64(component_of[at])
-        place = by_component[component, _POSITION]
+        place = by_component[component, ByComponent.POSITION]
         base = np.uint64(key[at]) * components
         own = base + component
         under = head[own]
-        top = head[base + np.uint64(by_component[component, _BEFORE])]
+        top = head[base + np.uint64(by_component[component, ByComponent.BEFORE])]
         below_tick = under
         if tick_start < slot:
             if top >= tick_start:
@@ -186,7 +164,7 @@ def _stack(tables, state, instances, first, last, oldest):
         # Transition filtering: whatever lies below the top is older still.
         alive = (place <= 0) | (top >= oldest)
         if guarded:
-            guard_component = np.uint64(by_component[component, _GUARDED_BY])
+            guard_component = np.uint64(by_component[component, ByComponent.GUARDED_BY])
             negative = head[base + guard_component]
             if tick_start < slot and negative >= tick_start:
                 negative = last_before(end, skip, negative, now)
@@ -201,7 +179,7 @@ def _stack(tables, state, instances, first, last, oldest):
         pushed += enters
         completing[np.uint64(first + found)] = slot
         found += alive & (place == last_position)
-    state.counters[_PUSHED] += pushed
+    state.counters[Counter.PUSHED] += pushed
     return found
 
 

@@ -7,10 +7,6 @@ import numpy as np
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_tables import Counter
 
-_HEAP = int(Counter.HEAP)
-_OLDEST = int(Counter.OLDEST)
-_STACKED = int(Counter.STACKED)
-
 
 @kernel
 def rebase(state, shift, used):
@@ -28,11 +24,11 @@ def rebase(state, shift, used):
         for mark in range(marks.shape[0]):
             for slot in range(left):
                 marks[mark, slot] = marks[mark, slot + shift]
-    state.counters[_OLDEST] = max(state.counters[_OLDEST] - shift, 0)
-    state.counters[_STACKED] = max(state.counters[_STACKED] - shift, 0)
+    state.counters[Counter.OLDEST] = max(state.counters[Counter.OLDEST] - shift, 0)
+    state.counters[Counter.STACKED] = max(state.counters[Counter.STACKED] - shift, 0)
     _lower(state.head, shift)
     _lower(state.second_head, shift)
-    _lower(state.waiting_heap[: state.counters[_HEAP]], shift)
+    _lower(state.waiting_heap[: state.counters[Counter.HEAP]], shift)
     tails = state.waiting_tail
     if tails.size > 0:
         for slot in range(left):

@@ -10,20 +10,6 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.stack_checks import deadline, forbidden
 from ouzel.kernels.stack_tables import ByStage, Counter, Status
 
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WAITING_FULL = int(Status.WAITING_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-
-_WAITING = int(Counter.WAITING)
-_FREE = int(Counter.FREE)
-_HEAP = int(Counter.HEAP)
-_MOMENT = int(Counter.MOMENT)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_DROPPED = int(Counter.DROPPED)
-
-_COMPONENT = int(ByStage.COMPONENT)
-
 
 @helper
 def wait(state, instances, output, first_match, last_match):
@@ -34,25 +20,25 @@ def wait(state, instances, output, first_match, last_match):
     waiting_next = state.waiting_next
     waiting_tail = state.waiting_tail
     counters = state.counters
-    if last_match - first_match > waiting_next.size - counters[_WAITING]:
-        return _WAITING_FULL
+    if last_match - first_match > waiting_next.size - counters[Counter.WAITING]:
+        return Status.WAITING_FULL
     for match in range(first_match, last_match):
-        row = counters[_FREE]
-        counters[_FREE] = waiting_next[row]
+        row = counters[Counter.FREE]
+        counters[Counter.FREE] = waiting_next[row]
         for place in range(waiting_slots.shape[1]):
             waiting_slots[row, place] = slots[place, match]
         first = slots[0, match]
         tail = waiting_tail[first]
         if tail < 0:
             waiting_next[row] = row
-            _heap_push(start, state.waiting_heap, counters[_HEAP], first)
-            counters[_HEAP] += 1
+            _heap_push(start, state.waiting_heap, counters[Counter.HEAP], first)
+            counters[Counter.HEAP] += 1
         else:
             waiting_next[row] = waiting_next[tail]
             waiting_next[tail] = row
         waiting_tail[first] = row
-    counters[_WAITING] += last_match - first_match
-    return _DONE
+    counters[Counter.WAITING] += last_match - first_match
+    return Status.DONE
 
 
 @kernel
@@ -70,15 +56,15 @@ def release_until(tables, state, instances, until, output):
     match_end = output.match_end
     written = output.written[0]
     length = tables.length
-    status = _DONE
-    while counters[_HEAP] > 0:
+    status = Status.DONE
+    while counters[Counter.HEAP] > 0:
         first = waiting_heap[0]
         last_tick = deadline(start[first], tables.window)
         if last_tick > until:
             break
         room = tables.max_matches_per_moment
-        if counters[_MOMENT] == last_tick:
-            room -= counters[_AT_MOMENT]
+        if counters[Counter.MOMENT] == last_tick:
+            room -= counters[Counter.AT_MOMENT]
         mark = written
         tail = waiting_tail[first]
         row = tail
@@ -89,7 +75,7 @@ def release_until(tables, state, instances, until, output):
             group += 1
             for place in range(length):
                 cursor[place] = waiting_slots[row, place]
-                bound[tables.by_stage[place, _COMPONENT]] = cursor[place]
+                bound[tables.by_stage[place, ByStage.COMPONENT]] = cursor[place]
             stands = True
             for entry in range(tables.first_at_end, tables.checks.size):
                 if forbidden(tables, state, instances, tables.checks[entry]):
@@ -98,11 +84,11 @@ def release_until(tables, state, instances, until, output):
             if stands:
                 if written - mark >= room:
                     if not tables.drop:
-                        status = _MATCH_LIMIT
+                        status = Status.MATCH_LIMIT
                         break
                     dropped += 1
                 elif written == match_end.size:
-                    status = _OUTPUT_FULL
+                    status = Status.OUTPUT_FULL
                     break
                 else:
                     for place in range(length):
@@ -111,24 +97,24 @@ def release_until(tables, state, instances, until, output):
                     written += 1
             if row == tail:
                 break
-        if status != _DONE:
+        if status != Status.DONE:
             # Nothing of this first instance has happened.
             written = mark
             break
         # The whole ring goes back to the free rows.
         oldest = waiting_next[tail]
-        waiting_next[tail] = counters[_FREE]
-        counters[_FREE] = oldest
-        counters[_WAITING] -= group
-        counters[_HEAP] -= 1
-        _heap_pop(start, waiting_heap, counters[_HEAP])
+        waiting_next[tail] = counters[Counter.FREE]
+        counters[Counter.FREE] = oldest
+        counters[Counter.WAITING] -= group
+        counters[Counter.HEAP] -= 1
+        _heap_pop(start, waiting_heap, counters[Counter.HEAP])
         waiting_tail[first] = -1
-        counters[_DROPPED] += dropped
+        counters[Counter.DROPPED] += dropped
         if written > mark:
-            if counters[_MOMENT] != last_tick:
-                counters[_MOMENT] = last_tick
-                counters[_AT_MOMENT] = 0
-            counters[_AT_MOMENT] += written - mark
+            if counters[Counter.MOMENT] != last_tick:
+                counters[Counter.MOMENT] = last_tick
+                counters[Counter.AT_MOMENT] = 0
+            counters[Counter.AT_MOMENT] += written - mark
     output.written[0] = written
     return status
 

@@ -36,43 +36,10 @@ from ouzel.kernels.stack_tables import (
 )
 from ouzel.kernels.stack_waiting import release_until, wait
 
-_DONE = int(Status.DONE)
-_OUTPUT_FULL = int(Status.OUTPUT_FULL)
-_WAITING_FULL = int(Status.WAITING_FULL)
-_MATCH_LIMIT = int(Status.MATCH_LIMIT)
-_WAITING_LIMIT = int(Status.WAITING_LIMIT)
-
-_WAITING = int(Counter.WAITING)
-_HEAP = int(Counter.HEAP)
-_MOMENT = int(Counter.MOMENT)
-_AT_MOMENT = int(Counter.AT_MOMENT)
-_OLDEST = int(Counter.OLDEST)
-_DROPPED = int(Counter.DROPPED)
-_INSTANCES = int(Counter.INSTANCES)
-_PUSHED = int(Counter.PUSHED)
-_CONSTRUCTIONS = int(Counter.CONSTRUCTIONS)
-_EDGES = int(Counter.EDGES)
-_SEQUENCES = int(Counter.SEQUENCES)
-_MATCHES = int(Counter.MATCHES)
-
 # What became of an instance.
 _FILTERED = 0
 _ENTERS = 1
 _COMPLETES = 2
-
-_POSITION = int(ByComponent.POSITION)
-_BEFORE = int(ByComponent.BEFORE)
-_COMPONENT = int(ByStage.COMPONENT)
-_TESTED = int(ByStage.TESTED)
-_FIRST_CONJUNCT = int(ByStage.FIRST_CONJUNCT)
-_FIRST_GUARDED = int(ByStage.FIRST_GUARDED)
-_FIRST_SEARCHED = int(ByStage.FIRST_SEARCHED)
-_BELOW = int(Link.BELOW)
-_SKIP = int(Link.SKIP)
-_PREVIOUS_TOP = int(Link.PREVIOUS_TOP)
-_SECOND_BELOW = int(Link.SECOND_BELOW)
-_GUARD = int(Mark.GUARD)
-_REACH = int(Mark.REACH)
 
 
 class Progress(NamedTuple):
@@ -119,13 +86,13 @@ def scan(
             status, position = scan_plain(tables, state, instances, position, end, output)
         else:
             status, position = _scan(tables, state, instances, points, position, end, output)
-        if status == _OUTPUT_FULL:
+        if status == Status.OUTPUT_FULL:
             if stop_when_full and output.written[0]:
                 break
             output = larger_output(output)
-        elif status == _WAITING_FULL:
+        elif status == Status.WAITING_FULL:
             state = reserve_waiting(state, 2 * max(state.waiting_next.size, 512))
-        elif status != _DONE or position == last:
+        elif status != Status.DONE or position == last:
             break
     return Progress(Status(status), position, state, output)
 
@@ -136,7 +103,7 @@ def release(tables: StackTables, state: StackState, instances: Instances, until:
     At the end of a bounded input `until` is the largest int64. The position of the result means nothing.
     """
     status = release_until(tables, state, instances, until, output)
-    while status == _OUTPUT_FULL:
+    while status == Status.OUTPUT_FULL:
         output = larger_output(output)
         status = release_until(tables, state, instances, until, output)
     return Progress(Status(status), 0, state, output)
@@ -162,7 +129,7 @@ def _scan(tables, state, instances, points, first, last, output):
     # No negatives, and nothing else to keep beside the stacks.
     simple = tables.by_negative.shape[0] == 1 and not tables.prune and not tables.second_equivalence
     window_in_scan = tables.scan_window == tables.window
-    oldest = counters[_OLDEST]
+    oldest = counters[Counter.OLDEST]
     check_oldest_at = first
     tick_start = first_of_tick(end, first, last)
     capacity = output.match_end.size
@@ -172,7 +139,7 @@ def _scan(tables, state, instances, points, first, last, output):
     edges = 0
     sequences = 0
     matches = 0
-    status = _DONE
+    status = Status.DONE
     position = last
     for slot in range(first, last):
         now = end[slot]
@@ -182,11 +149,11 @@ def _scan(tables, state, instances, points, first, last, output):
             # Not at every instance: this loop's length is hard to predict.
             oldest = first_alive(end, oldest, window_start)
             check_oldest_at = slot + 32
-        if waits and counters[_HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
+        if waits and counters[Counter.HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
             output.written[0] = written
             status = release_until(tables, state, instances, now - 1, output)
             written = output.written[0]
-            if status != _DONE:
+            if status != Status.DONE:
                 position = slot
                 break
         component = component_of[slot]
@@ -194,22 +161,22 @@ def _scan(tables, state, instances, points, first, last, output):
         if simple:
             # No branch here depends on the data: which component comes and whether it is filtered is a matter of
             # chance, and a wrong guess of the processor costs more than all of this.
-            place = by_component[component, _POSITION]
+            place = by_component[component, ByComponent.POSITION]
             base = np.int64(key[slot]) * components
             own = base + component
             under = head[own]
-            top = head[base + by_component[component, _BEFORE]]
+            top = head[base + by_component[component, ByComponent.BEFORE]]
             overlaps = top >= tick_start if points else end[max(top, 0)] >= start[slot]
             if overlaps and place > 0:
-                top = last_before(end, links[_SKIP], top, start[slot])
+                top = last_before(end, links[Link.SKIP], top, start[slot])
             # Transition filtering: whatever lies below the top is older still.
             alive = (place == 0) | (top >= oldest_for_scan)
             enters = alive & (place < last_position)
-            links[_BELOW, slot] = under
-            links[_SKIP, slot] = under
+            links[Link.BELOW, slot] = under
+            links[Link.SKIP, slot] = under
             if under >= tick_start:
-                links[_SKIP, slot] = links[_SKIP, under]
-            links[_PREVIOUS_TOP, slot] = top
+                links[Link.SKIP, slot] = links[Link.SKIP, under]
+            links[Link.PREVIOUS_TOP, slot] = top
             head[own] = slot if enters else under
             pushed += enters
             if not (alive & (place == last_position)):
@@ -222,18 +189,18 @@ def _scan(tables, state, instances, points, first, last, output):
 
         oldest = first_alive(end, oldest, window_start)
         if waits:
-            room = tables.max_waiting - counters[_WAITING]
+            room = tables.max_waiting - counters[Counter.WAITING]
         else:
             room = tables.max_matches_per_moment
-            if counters[_MOMENT] == now:
-                room -= counters[_AT_MOMENT]
+            if counters[Counter.MOMENT] == now:
+                room -= counters[Counter.AT_MOMENT]
         room = min(capacity, written + max(room, 0))
         status, reached, seen, complete, dropped = _search(
             tables, state, instances, slot, oldest, window_start, written, room, output
         )
-        if status == _DONE and waits and reached > written:
+        if status == Status.DONE and waits and reached > written:
             status = wait(state, instances, output, written, reached)
-        if status != _DONE:
+        if status != Status.DONE:
             position = slot
             break
         found = reached - written
@@ -241,19 +208,21 @@ def _scan(tables, state, instances, points, first, last, output):
         edges += seen
         sequences += complete
         matches += found
-        counters[_DROPPED] += dropped
+        counters[Counter.DROPPED] += dropped
         if found > 0 and not waits:
             written = reached
-            counters[_AT_MOMENT] = found + (counters[_AT_MOMENT] if counters[_MOMENT] == now else 0)
-            counters[_MOMENT] = now
+            counters[Counter.AT_MOMENT] = found + (
+                counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0
+            )
+            counters[Counter.MOMENT] = now
     output.written[0] = written
-    counters[_OLDEST] = oldest
-    counters[_INSTANCES] += position - first
-    counters[_PUSHED] += pushed
-    counters[_CONSTRUCTIONS] += constructions
-    counters[_EDGES] += edges
-    counters[_SEQUENCES] += sequences
-    counters[_MATCHES] += matches
+    counters[Counter.OLDEST] = oldest
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.PUSHED] += pushed
+    counters[Counter.CONSTRUCTIONS] += constructions
+    counters[Counter.EDGES] += edges
+    counters[Counter.SEQUENCES] += sequences
+    counters[Counter.MATCHES] += matches
     return status, position
 
 
@@ -266,8 +235,8 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
     links = state.links
     marks = state.marks
     component = instances.component[slot]
-    place = tables.by_component[component, _POSITION]
-    before = tables.by_component[component, _BEFORE]
+    place = tables.by_component[component, ByComponent.POSITION]
+    before = tables.by_component[component, ByComponent.BEFORE]
     base = np.int64(instances.key[slot]) * tables.components
     own = base + component
     if place < 0:
@@ -275,39 +244,39 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
         return _ENTERS
     top = np.int32(-1)
     if place > 0:
-        top = last_before(end, links[_SKIP], head[base + before], start[slot])
+        top = last_before(end, links[Link.SKIP], head[base + before], start[slot])
         if top < oldest or top < 0:
             return _FILTERED
-        if tables.prune and marks[_REACH, top] < oldest_alive(end[slot], tables.scan_window):
+        if tables.prune and marks[Mark.REACH, top] < oldest_alive(end[slot], tables.scan_window):
             return _FILTERED
         if tables.second_equivalence:
             second_top = state.second_head[np.int64(instances.second_key[slot]) * tables.components + before]
             if not _meet(links, top, second_top, oldest):
                 return _FILTERED
-    first_guarded = tables.by_stage[place, _FIRST_GUARDED]
-    last_guarded = tables.by_stage[place + 1, _FIRST_GUARDED]
+    first_guarded = tables.by_stage[place, ByStage.FIRST_GUARDED]
+    last_guarded = tables.by_stage[place + 1, ByStage.FIRST_GUARDED]
     if first_guarded < last_guarded:
         guard = guard_before(tables, state, instances, first_guarded, last_guarded, slot)
         if place > 0 and end[top] < guard:
             return _FILTERED
-        marks[_GUARD, slot] = guard
-    links[_PREVIOUS_TOP, slot] = top
+        marks[Mark.GUARD, slot] = guard
+    links[Link.PREVIOUS_TOP, slot] = top
     if place == tables.length - 1:
         # It is a stack of its own for the search.
-        links[_BELOW, slot] = -1
+        links[Link.BELOW, slot] = -1
         if tables.prune:
-            marks[_REACH, slot] = end[slot]
+            marks[Mark.REACH, slot] = end[slot]
         return _COMPLETES
     under = head[own]
     head[own] = slot
-    links[_BELOW, slot] = under
-    links[_SKIP, slot] = links[_SKIP, under] if under >= tick_start else under
+    links[Link.BELOW, slot] = under
+    links[Link.SKIP, slot] = links[Link.SKIP, under] if under >= tick_start else under
     if tables.prune:
-        reach = marks[_REACH, top] if place > 0 else start[slot]
-        marks[_REACH, slot] = max(reach, marks[_REACH, under]) if under >= 0 else reach
+        reach = marks[Mark.REACH, top] if place > 0 else start[slot]
+        marks[Mark.REACH, slot] = max(reach, marks[Mark.REACH, under]) if under >= 0 else reach
     if tables.second_equivalence:
         second = np.int64(instances.second_key[slot]) * tables.components + component
-        links[_SECOND_BELOW, slot] = state.second_head[second]
+        links[Link.SECOND_BELOW, slot] = state.second_head[second]
         state.second_head[second] = slot
     return _ENTERS
 
@@ -317,9 +286,9 @@ def _meet(links, top, second_top, oldest):
     """Whether some instance stands in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
     while top >= oldest and second_top >= oldest and top != second_top:
         if top > second_top:
-            top = links[_BELOW, top]
+            top = links[Link.BELOW, top]
         else:
-            second_top = links[_SECOND_BELOW, second_top]
+            second_top = links[Link.SECOND_BELOW, second_top]
     return top >= oldest and top == second_top
 
 
@@ -337,7 +306,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
     last_position = length - 1
     window_pushed = tables.construction_window == tables.window
     oldest_tried = oldest if window_pushed else 0
-    first_is_guarded = by_stage[1, _FIRST_GUARDED] > 0
+    first_is_guarded = by_stage[1, ByStage.FIRST_GUARDED] > 0
     seen = 0
     complete = 0
     dropped = 0
@@ -349,23 +318,23 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
         if (
             node < oldest_tried
             or end[node] < barrier[level]
-            or (tables.prune and window_pushed and marks[_REACH, node] < window_start)
+            or (tables.prune and window_pushed and marks[Mark.REACH, node] < window_start)
         ):
             level += 1
             if level <= last_position:
-                cursor[level] = links[_BELOW, cursor[level]]
+                cursor[level] = links[Link.BELOW, cursor[level]]
             continue
         seen += 1
-        state.bound[by_stage[level, _COMPONENT]] = node
+        state.bound[by_stage[level, ByStage.COMPONENT]] = node
         passed = True
         if level == 0:
             passed = start[node] >= window_start or not window_pushed
             # A negated start forbids back to the beginning of the window.
-            if first_is_guarded and marks[_GUARD, node] >= window_start:
+            if first_is_guarded and marks[Mark.GUARD, node] >= window_start:
                 passed = False
         stage = level
         while passed:
-            if by_stage[stage, _TESTED]:
+            if by_stage[stage, ByStage.TESTED]:
                 passed = _passes(tables, state, instances, stage)
             if stage > 0 or not passed:
                 break
@@ -378,10 +347,10 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
                     passed &= instances.second_key[cursor[higher]] == instances.second_key[node]
         if passed and level > 0:
             level -= 1
-            cursor[level] = links[_PREVIOUS_TOP, node]
+            cursor[level] = links[Link.PREVIOUS_TOP, node]
             barrier[level] = NEVER
-            if by_stage[level + 1, _FIRST_GUARDED] < by_stage[level + 2, _FIRST_GUARDED]:
-                barrier[level] = marks[_GUARD, node]
+            if by_stage[level + 1, ByStage.FIRST_GUARDED] < by_stage[level + 2, ByStage.FIRST_GUARDED]:
+                barrier[level] = marks[Mark.GUARD, node]
             continue
         if passed:
             if written < room:
@@ -390,24 +359,28 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
                 output.match_end[written] = end[slot]
                 written += 1
             elif written == output.match_end.size:
-                return _OUTPUT_FULL, written, seen, complete, dropped
+                return Status.OUTPUT_FULL, written, seen, complete, dropped
             elif tables.drop:
                 dropped += 1
             else:
-                limit = _WAITING_LIMIT if tables.first_at_end < tables.checks.size else _MATCH_LIMIT
+                limit = Status.WAITING_LIMIT if tables.first_at_end < tables.checks.size else Status.MATCH_LIMIT
                 return limit, written, seen, complete, dropped
-        cursor[level] = links[_BELOW, node]
+        cursor[level] = links[Link.BELOW, node]
     # The completing instance itself is no candidate.
-    return _DONE, written, seen - 1, complete, dropped
+    return Status.DONE, written, seen - 1, complete, dropped
 
 
 @helper(inline=True)
 def _passes(tables, state, instances, stage):
     """Whether the bound events pass everything that is tested at a stage."""
-    for conjunct in range(tables.by_stage[stage, _FIRST_CONJUNCT], tables.by_stage[stage + 1, _FIRST_CONJUNCT]):
+    for conjunct in range(
+        tables.by_stage[stage, ByStage.FIRST_CONJUNCT], tables.by_stage[stage + 1, ByStage.FIRST_CONJUNCT]
+    ):
         if not holds(tables.predicates, instances, state.bound, state.values, conjunct):
             return False
-    for entry in range(tables.by_stage[stage, _FIRST_SEARCHED], tables.by_stage[stage + 1, _FIRST_SEARCHED]):
+    for entry in range(
+        tables.by_stage[stage, ByStage.FIRST_SEARCHED], tables.by_stage[stage + 1, ByStage.FIRST_SEARCHED]
+    ):
         if forbidden(tables, state, instances, tables.checks[entry]):
             return False
     return True
