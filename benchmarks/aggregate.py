@@ -30,11 +30,10 @@ from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
 from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
-from ouzel.kernels.counters_matrix import scan_matrix
-from ouzel.kernels.counters_matrix_state import new_matrix_state, reserve_matrix
-from ouzel.kernels.counters_rows import scan_rows
-from ouzel.kernels.counters_rows_state import new_row_state, reserve_rows
-from ouzel.kernels.counters_tables import CounterInstances, Way, build_counter_tables, new_counter_output
+from ouzel.engines.aggregate.matrix import scan_matrix
+from ouzel.engines.aggregate.matrix_state import new_matrix_state, reserve_matrix
+from ouzel.engines.aggregate.per_start import new_row_state, reserve_rows, scan_rows
+from ouzel.engines.aggregate.tables import CounterInstances, Way, build_counter_tables, new_counter_output
 
 Rows = NDArray[np.int64]  # tick, group, count
 DOCS = Path(__file__).parent.parent / "docs"

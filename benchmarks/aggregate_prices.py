@@ -2,7 +2,7 @@
 
     python -m benchmarks.aggregate_prices [--mixes 80]
 
-Prints the prices for `ouzel.plan.sharing_cost`, and how far the fit is from what was measured.
+Prints the prices for `ouzel.engines.aggregate.sharing_cost`, and how far the fit is from what was measured.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.aggregate_sharing import Contest, Mix, random_mix
 from benchmarks.measure import cpu_seconds
-from ouzel.kernels.counters_shared_tables import Part
-from ouzel.plan.sharing_cost import PRICES, Work, work_of
-from ouzel.plan.sharing_segments import choose_segments
+from ouzel.engines.aggregate.sharing import choose_segments
+from ouzel.engines.aggregate.sharing_cost import PRICES, Work, work_of
+from ouzel.engines.aggregate.tree_tables import Part
 
 EVENTS = 100_000
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 import ouzel
 from benchmarks.measure import Bar, cpu_seconds
-from ouzel.kernels.counters_shared import SharedInstances, expand, scan_shared
-from ouzel.kernels.counters_shared_tables import (
+from ouzel.engines.aggregate.sharing import choose_segments
+from ouzel.engines.aggregate.tree import SharedInstances, expand, scan_shared
+from ouzel.engines.aggregate.tree_tables import (
     Part,
     SharedOutput,
     build_shared_tables,
@@ -26,7 +27,6 @@ from ouzel.kernels.counters_shared_tables import (
     new_shared_state,
     reserve_shared,
 )
-from ouzel.plan.sharing_segments import choose_segments
 
 SEED = 20260714
 KEYS = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.counters_tables import CounterInstances, new_counter_instances
+from ouzel.engines.aggregate.tables import CounterInstances, new_counter_instances
 
 TYPES = 20
 SEED = 20260714

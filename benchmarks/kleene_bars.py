@@ -25,10 +25,10 @@ from benchmarks.kleene_worlds import (
     template,
 )
 from benchmarks.measure import Bar, alternate
-from ouzel.kernels.graph_paths import count_matches, rows_of
-from ouzel.kernels.run_state import Counter
-from ouzel.runtime.compressed import graph_of
-from ouzel.runtime.expand import expand
+from ouzel.engines.kleene.compressed import graph_of
+from ouzel.engines.kleene.expand import expand
+from ouzel.engines.kleene.graph_paths import count_matches, rows_of
+from ouzel.engines.kleene.state import Counter
 from ouzel.runtime.values import one_array
 
 Table = tuple[list[str], list[list[str]]]

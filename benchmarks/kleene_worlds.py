@@ -8,21 +8,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.run_matches import Expanded, expand_matches
-from ouzel.kernels.run_state import Counter, RunOutput, RunState, Status, new_run_output, new_run_state, reserve
-from ouzel.kernels.run_tables import RunEvents, RunTables, new_events
-from ouzel.kernels.run_upkeep import number_events
-from ouzel.kernels.runs import scan
-from ouzel.plan.kleene import RunKernel, RunPlan
+from ouzel.engines.kleene.kernels import GraphKernel
+from ouzel.engines.kleene.lowering import RunLowered, lower_runs
+from ouzel.engines.kleene.matches import Expanded, expand_matches
+from ouzel.engines.kleene.operator import run_tables
+from ouzel.engines.kleene.plan import RunKernel, RunPlan
+from ouzel.engines.kleene.runs import scan
+from ouzel.engines.kleene.staging import RunStager
+from ouzel.engines.kleene.state import (
+    Counter,
+    RunOutput,
+    RunState,
+    Status,
+    new_run_output,
+    new_run_state,
+    number_events,
+    reserve,
+)
+from ouzel.engines.kleene.tables import RunEvents, RunTables, new_events
 from ouzel.plan.rules import MERGE_RUNS
-from ouzel.plan.run_lowering import RunLowered, lower_runs
 from ouzel.prepared import as_queries
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.program import make_program
-from ouzel.runtime.run_kernels import GraphKernel
-from ouzel.runtime.run_stage import RunStager
-from ouzel.runtime.runs import run_tables
 from ouzel.runtime.session import Session
 from tests.oracle import oracle
 from tests.oracle.events import Event

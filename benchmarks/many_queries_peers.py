@@ -11,7 +11,8 @@ from benchmarks.many_queries_world import parameters, query_set, read
 
 def read_naively(given: pa.Table, table: pa.Table) -> tuple[float, int]:
     """As `read`, with neither merging nor the AN and AI indexes."""
-    from ouzel.kernels import cayuga, cayuga_naive
+    from ouzel.engines.automata import advance as cayuga
+    from ouzel.engines.automata import naive as cayuga_naive
 
     real = cayuga.advance
     cayuga.advance = cayuga_naive.NaiveKernel()

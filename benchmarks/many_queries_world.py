@@ -19,7 +19,7 @@ import pyarrow as pa
 import ouzel
 from ouzel.algebra import Stream, step, stream
 from ouzel.prepared import as_queries
-from ouzel.runtime.feed import Feed
+from ouzel.runtime.input_binder import Feed
 from ouzel.runtime.limits import limits_of
 from ouzel.runtime.session import Session
 

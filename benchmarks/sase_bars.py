@@ -29,10 +29,11 @@ from benchmarks.sase_worlds import (
     sequence_query,
 )
 from ouzel.datasets import sase_events
+from ouzel.engines.sequence.stacks import scan
+from ouzel.engines.sequence.tables import build_tables, new_output, new_state
 from ouzel.kernels.columns import NO_NULLS, Coded, Numbers, frozen
+from ouzel.kernels.events import Status, new_instances
 from ouzel.kernels.keys import encode, new_keys
-from ouzel.kernels.stack_tables import Status, build_tables, new_instances, new_output, new_state
-from ouzel.kernels.stacks import scan
 from ouzel.kernels.text import select_coded
 
 Table = tuple[list[str], list[list[str]]]

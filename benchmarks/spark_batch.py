@@ -54,7 +54,7 @@ from benchmarks.spark_batch_ways import (
     selective_world,
     shuffled,
 )
-from ouzel.spark import shipping
+from ouzel.spark import tasks as shipping
 
 # So many times the first way's CPU, and a way is measured once.
 _FAR_BEHIND = 15

@@ -37,9 +37,9 @@ import ouzel.spark
 from benchmarks.measure import machine
 from benchmarks.spark_stream_page import PAGE, PARTS, bars_of, page, told
 from ouzel.prepared import as_queries
-from ouzel.spark.events import bind_events, quoted, watermarked
+from ouzel.spark.input import bind_events, quoted, watermarked
+from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.shares import plan_shares
 
 KEYS = 10_000
 MICROSECONDS_BETWEEN_EVENTS = 10

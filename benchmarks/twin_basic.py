@@ -22,8 +22,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ouzel.kernels.stack_tables import build_tables, new_instances, new_output, new_state
-from ouzel.kernels.stacks import scan
+from ouzel.engines.sequence.stacks import scan
+from ouzel.engines.sequence.tables import build_tables, new_output, new_state
+from ouzel.kernels.events import new_instances
 
 
 @njit(cache=True, nogil=True)

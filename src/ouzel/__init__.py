@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
+    from ouzel.engines.kleene.expand import expand
     from ouzel.errors import (
         EmptyAnswerWarning,
         InputError,
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from ouzel.insight.why import Why, why
     from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
+    from ouzel.query_set.api import QuerySet
     from ouzel.runtime.engine import Engine, match
-    from ouzel.runtime.expand import expand
-    from ouzel.runtime.queryset import QuerySet
 
 __version__ = "0.1.0"
 
@@ -43,12 +43,12 @@ _HOMES = {
     "OuzelError": "ouzel.errors",
     "ProblemWarning": "ouzel.errors",
     "Query": "ouzel.prepared",
-    "QuerySet": "ouzel.runtime.queryset",
+    "QuerySet": "ouzel.query_set.api",
     "QueryError": "ouzel.errors",
     "StateError": "ouzel.errors",
     "TypesWarning": "ouzel.errors",
     "Why": "ouzel.insight.why",
-    "expand": "ouzel.runtime.expand",
+    "expand": "ouzel.engines.kleene.expand",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
     "plot": "ouzel.insight.timeline",

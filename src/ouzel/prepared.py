@@ -12,11 +12,12 @@ from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
+from ouzel.engines.automata.explain import explain_algebra
 from ouzel.errors import InputError
 from ouzel.lang import parse_script, syntax
-from ouzel.plan import Statistics, make_plan
+from ouzel.plan.choose import make_plan
 from ouzel.plan.explain import explanation, render_explanation
-from ouzel.plan.linear_explain import explain_algebra
+from ouzel.plan.model import Statistics
 from ouzel.plan.support import require_runnable
 
 
@@ -143,8 +144,8 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
     """Each query, and what they have in common."""
     if format != "text":
         raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
-    from ouzel.plan.sharing import plan_sharing
-    from ouzel.plan.sharing_explain import sharing_lines
+    from ouzel.engines.aggregate.explain import sharing_lines
+    from ouzel.engines.aggregate.sharing import plan_sharing
 
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
     for one in bound:

@@ -8,11 +8,12 @@ import random
 import pytest
 
 from ouzel.bind import bind, catalog_for
-from ouzel.kernels import counters_tables
-from ouzel.kernels.counters_tables import Way
+from ouzel.engines.aggregate import tables as counters_tables
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.tables import Way
 from ouzel.lang import parse
-from ouzel.plan import RULES, make_plan
-from ouzel.plan.aggregate import AggregatePlan
+from ouzel.plan.choose import make_plan
+from ouzel.plan.rules import RULES
 from tests.aggregate.random_aggregates import random_aggregate
 from tests.embedded.agreement import SCHEMA, expected, matched, streamed
 from tests.oracle.random_cases import RandomCase
@@ -64,6 +65,6 @@ def test_a_broken_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(negated, kleene=None, window=None, *rest, **options):  # type: ignore[no-untyped-def]
         return right(negated, kleene, None if window is None else window + 1, *rest, **options)
 
-    monkeypatch.setattr("ouzel.runtime.aggregate.build_counter_tables", wrong)
+    monkeypatch.setattr("ouzel.engines.aggregate.operator.build_counter_tables", wrong)
     cases = [random_aggregate(random.Random(f"broken {number}")) for number in range(60)]
     assert any(matched(case) != expected(case) for case in cases)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import ouzel
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
-from ouzel.spark.jobs import Clock, TotalsJob
-from ouzel.spark.running_totals import add_up
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.steps import StreamJob, step_bucket
+from ouzel.spark.bucket import StreamJob, step_bucket
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.streaming_totals import add_up
+from ouzel.spark.tasks import Clock, TotalsJob
 from tests.aggregate.random_aggregates import random_aggregate
 from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
 from tests.oracle.random_cases import RandomCase

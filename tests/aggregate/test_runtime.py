@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ouzel
+from ouzel.engines.aggregate.output import ordered, unordered
 from ouzel.errors import LimitError, QueryError
-from ouzel.runtime.aggregate_values import ordered, unordered
 
 
 def events(*rows: tuple[str, int, Any]) -> list[dict[str, Any]]:

@@ -14,15 +14,16 @@ import pytest
 
 import ouzel
 from ouzel.bind import bind, catalog_for
+from ouzel.engines.aggregate import sharing
+from ouzel.engines.aggregate import sharing as sharing_segments
+from ouzel.engines.aggregate.shared import BankCounters
+from ouzel.engines.aggregate.sharing import choose_segments, plan_sharing
+from ouzel.engines.aggregate.sharing_cost import cost
+from ouzel.engines.aggregate.tree_tables import SegmentPart, build_shared_tables
 from ouzel.errors import LimitError
-from ouzel.kernels.counters_shared_tables import SegmentPart, build_shared_tables
 from ouzel.lang import parse
-from ouzel.plan import make_plan, sharing, sharing_segments
+from ouzel.plan import make_plan
 from ouzel.plan.model import Statistics
-from ouzel.plan.sharing import plan_sharing
-from ouzel.plan.sharing_cost import cost
-from ouzel.plan.sharing_segments import choose_segments
-from ouzel.runtime.aggregate_banks import BankCounters
 from tests.embedded.agreement import counted
 from tests.oracle import oracle
 from tests.oracle.events import Event

@@ -11,10 +11,9 @@ import pyarrow as pa
 import ouzel
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
-from ouzel.spark.jobs import Clock, TotalsJob
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.slices import WINDOWS_PER_SLICE, cut
-from ouzel.spark.spreading import PART_COLUMN
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.tasks import Clock, TotalsJob
+from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
 from ouzel.spark.totals import added_up, packed_changes
 from ouzel.spark.worker import BatchJob, answers
 from tests.aggregate.random_aggregates import random_aggregate

@@ -13,7 +13,7 @@ import pyarrow as pa
 import ouzel
 from ouzel.algebra import Stream
 from ouzel.algebra.binding import bind
-from ouzel.runtime.automaton import AlgebraRunner
+from ouzel.engines.automata.operator import AlgebraRunner
 from ouzel.runtime.layout import catalog_of, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits
 from tests.oracle.algebra import World, answer

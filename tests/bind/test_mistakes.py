@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import ouzel.bind
-from ouzel.bind import Catalog, bind, catalog_for, mistakes
+from ouzel.bind import Catalog, bind, catalog_for
+from ouzel.bind import diagnostics as mistakes
 from ouzel.bind.model import INT
 from ouzel.errors import InputError, QueryError
 from ouzel.lang import syntax

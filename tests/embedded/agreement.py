@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 import ouzel
-from ouzel.plan import RULES
 from ouzel.plan.model import KeyWay
+from ouzel.plan.rules import RULES
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session

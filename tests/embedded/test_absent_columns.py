@@ -66,7 +66,7 @@ def test_an_engine_warns_when_it_has_seen_enough(monkeypatch: pytest.MonkeyPatch
         engine.push([row])
     with pytest.warns(ouzel.TypesWarning, match=SAID):
         engine.finish()
-    monkeypatch.setattr("ouzel.runtime.absent_columns.EVENTS_WATCHED", 5)
+    monkeypatch.setattr("ouzel.runtime.empty_answers.EVENTS_WATCHED", 5)
     engine = ouzel.Engine(MISPLACED)
     with pytest.warns(ouzel.TypesWarning, match=SAID):
         engine.push(pa.Table.from_pylist(READINGS))

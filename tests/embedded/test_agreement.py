@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from ouzel.kernels import stack_tables
-from ouzel.plan import RULES
+from ouzel.engines.sequence import tables as stack_tables
 from ouzel.plan.model import KeyWay
+from ouzel.plan.rules import RULES
 from tests.embedded.agreement import expected, matched, matched_by_key_way, random_rules, streamed
 from tests.oracle.events import Event
 from tests.oracle.random_cases import RandomCase, random_case
@@ -80,6 +80,6 @@ def test_a_broken_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(negated, window=None, *rest, **options):  # type: ignore[no-untyped-def]
         return right(negated, None if window is None else window + 1, *rest, **options)
 
-    monkeypatch.setattr("ouzel.runtime.sequence.build_tables", wrong)
+    monkeypatch.setattr("ouzel.engines.sequence.operator.build_tables", wrong)
     cases = [random_case(random.Random(f"broken {number}"), "sase") for number in range(60)]
     assert any(matched(case) != expected(case) for case in cases)

@@ -318,7 +318,7 @@ def test_late_events_stay_counted_and_kept_when_a_type_is_learnt() -> None:
 
 
 def test_a_type_that_comes_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ouzel.runtime.feed.REMEMBERED_EVENTS_MAX", 2)
+    monkeypatch.setattr("ouzel.runtime.input_binder.REMEMBERED_EVENTS_MAX", 2)
     engine = ouzel.Engine(UNTYPED)
     for ts in range(3):
         engine.push([{"type": "A", "ts": ts, "id": 7, "note": None}])

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import ouzel
-from ouzel.plan import RULES
+from ouzel.plan.rules import RULES
 from tests.incomplete.agreement import COLUMNS, difference, expected, keyed, matched, streamed, table_of
 from tests.incomplete.random_cases import IncompleteCase, random_case
 
@@ -70,8 +70,8 @@ def test_without_loss_the_answers_are_those_of_an_exact_query() -> None:
 
 def test_a_broken_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Edges that are thought to be worth less than they are lose answers, which must not go unnoticed."""
-    from ouzel.plan import worths
-    from ouzel.runtime import incomplete
+    from ouzel.engines.incomplete import operator as incomplete
+    from ouzel.engines.incomplete import scores as worths
 
     right = worths.edges_of
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ouzel.kernels.counters_tables import (
+from ouzel.engines.aggregate.tables import (
     NOTHING,
     CounterInstances,
     CounterOutput,

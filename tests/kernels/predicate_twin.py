@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ouzel.engines.sequence.tables import StackConjunct
+from ouzel.kernels.events import Instances
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, LaneFlag, Opcode, Program
-from ouzel.kernels.stack_tables import Instances, StackConjunct
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 

@@ -7,23 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, LaneFlag, Opcode, Program
-from ouzel.kernels.stack_tables import (
-    EVERY_KEY,
-    Instances,
+from ouzel.engines.sequence.stacks import rebase, release, scan
+from ouzel.engines.sequence.tables import (
     Push,
     StackConjunct,
     StackOutput,
     StackState,
     StackTables,
-    Status,
     build_tables,
-    new_instances,
     new_output,
     new_state,
 )
-from ouzel.kernels.stack_upkeep import rebase
-from ouzel.kernels.stacks import release, scan
+from ouzel.kernels.events import EVERY_KEY, Instances, Status, new_instances
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, LaneFlag, Opcode, Program
 from tests.kernels.stack_twin import Match, Query
 
 LATEST = 2**63 - 1

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from ouzel.kernels.stack_tables import EVERY_KEY, Instances, StackConjunct
+from ouzel.engines.sequence.tables import StackConjunct
+from ouzel.kernels.events import EVERY_KEY, Instances
 from tests.kernels.predicate_twin import conjunct_holds
 
 Match = tuple[tuple[int, ...], int]

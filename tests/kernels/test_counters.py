@@ -8,11 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from ouzel.kernels.counters_matrix import scan_matrix, widened_matrix
-from ouzel.kernels.counters_matrix_state import new_matrix_state, rebase_matrix, reserve_matrix
-from ouzel.kernels.counters_rows import scan_rows
-from ouzel.kernels.counters_rows_state import new_row_state, reserve_rows, widened, with_room
-from ouzel.kernels.counters_tables import (
+from ouzel.engines.aggregate.matrix import scan_matrix, widened_matrix
+from ouzel.engines.aggregate.matrix_state import new_matrix_state, rebase_matrix, reserve_matrix
+from ouzel.engines.aggregate.per_start import new_row_state, reserve_rows, scan_rows, widened, with_room
+from ouzel.engines.aggregate.tables import (
     Counter,
     CounterInstances,
     Measure,

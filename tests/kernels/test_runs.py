@@ -8,14 +8,23 @@ import os
 import numpy as np
 import pytest
 
-from ouzel.kernels.graph import scan_graph
-from ouzel.kernels.graph_state import new_graph_output, new_graph_state
+from ouzel.engines.kleene.graph import scan_graph
+from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
+from ouzel.engines.kleene.matches import Expanded, expand_matches
+from ouzel.engines.kleene.runs import scan
+from ouzel.engines.kleene.state import new_run_output, new_run_state
+from ouzel.engines.kleene.tables import (
+    Load,
+    RunEvents,
+    RunPlace,
+    RunTables,
+    RunTest,
+    Selection,
+    Source,
+    build_run_tables,
+)
+from ouzel.engines.kleene.tables import new_events as empty_events
 from ouzel.kernels.predicate_tables import Atom, Comparison, Lane
-from ouzel.kernels.run_matches import Expanded, expand_matches
-from ouzel.kernels.run_state import new_run_output, new_run_state
-from ouzel.kernels.run_tables import Load, RunEvents, RunPlace, RunTables, RunTest, Selection, Source, build_run_tables
-from ouzel.kernels.run_tables import new_events as empty_events
-from ouzel.kernels.runs import scan
 
 # Without compilation every case takes seconds.
 CASES = 6 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60

@@ -7,18 +7,9 @@ import random
 
 import pytest
 
-from ouzel.kernels.stack_tables import (
-    ByStage,
-    Counter,
-    Push,
-    StackTables,
-    Status,
-    build_tables,
-    new_instances,
-    new_output,
-    new_state,
-)
-from ouzel.kernels.stacks import release, scan
+from ouzel.engines.sequence.stacks import release, scan
+from ouzel.engines.sequence.tables import ByStage, Counter, Push, StackTables, build_tables, new_output, new_state
+from ouzel.kernels.events import Status, new_instances
 from tests.kernels.stack_cases import (
     LATEST,
     random_instances,

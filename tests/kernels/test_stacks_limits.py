@@ -7,18 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from ouzel.kernels.stack_tables import (
-    Counter,
-    Push,
-    Status,
-    build_tables,
-    new_instances,
-    new_output,
-    new_state,
-    reserve,
-)
-from ouzel.kernels.stack_upkeep import rekey
-from ouzel.kernels.stacks import release, scan
+from ouzel.engines.sequence.stacks import rekey, release, scan
+from ouzel.engines.sequence.tables import Counter, Push, build_tables, new_output, new_state, reserve
+from ouzel.kernels.events import Status, new_instances
 from tests.kernels.stack_cases import LATEST, random_instances, random_query, run, taken
 from tests.kernels.stack_twin import every_match
 

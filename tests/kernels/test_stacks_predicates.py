@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from ouzel.engines.sequence.tables import StackConjunct
+from ouzel.kernels.events import Instances, new_instances
 from ouzel.kernels.predicate_tables import (
     Alternative,
     Atom,
@@ -23,7 +25,6 @@ from ouzel.kernels.predicate_tables import (
     new_values,
 )
 from ouzel.kernels.predicates import holds
-from ouzel.kernels.stack_tables import Instances, StackConjunct, new_instances
 from tests.kernels.predicate_twin import conjunct_holds
 
 CASES = 1_500 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 20_000

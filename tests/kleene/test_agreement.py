@@ -8,7 +8,7 @@ import random
 import pytest
 
 import ouzel
-from ouzel.runtime import runs
+from ouzel.engines.kleene import operator as runs
 from tests.embedded.agreement import COLUMNS, counted, expected, matched, query_of, random_rules, streamed, table_of
 from tests.oracle import oracle
 from tests.oracle.random_cases import RandomCase, random_case

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ouzel
+from ouzel.engines.kleene import operator as runs
 from ouzel.prepared import as_queries
-from ouzel.runtime import runs
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from tests.embedded.agreement import COLUMNS, counted, expected, matched, random_rules, streamed

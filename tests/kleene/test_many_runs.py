@@ -8,7 +8,7 @@ import random
 import pytest
 
 import ouzel
-from ouzel.runtime import runs
+from ouzel.engines.kleene import operator as runs
 from tests.embedded.agreement import expected, matched, random_rules, streamed
 from tests.oracle.events import Event
 from tests.oracle.random_cases import VALUES, RandomCase, random_case

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from ouzel.runtime import runs
+from ouzel.engines.kleene import operator as runs
 from tests.embedded.agreement import expected, streamed
 from tests.oracle.random_cases import random_case
 

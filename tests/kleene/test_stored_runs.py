@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from ouzel.runtime import runs
+from ouzel.engines.kleene import operator as runs
 
 CLIMB = (
     "PATTERN SEQ(A+ a[], B b) WHERE {strategy}(a[], b) {{ [id] AND a[i].x > a[i-1].x AND b.x < a[1].x }} WITHIN 60 "

@@ -6,9 +6,9 @@ import pytest
 
 from ouzel.bind import catalog_for
 from ouzel.errors import InputError
-from ouzel.plan import RULES, Plan, Statistics, build, optimize
-from ouzel.plan.lower import Domain, lower
-from ouzel.plan.model import KeyWay, NegationWay
+from ouzel.plan.lowering import Domain, lower
+from ouzel.plan.model import KeyWay, NegationWay, Plan, Statistics, build
+from ouzel.plan.rules import RULES, optimize
 from ouzel.prepared import query
 
 COLUMNS = {"id": "bigint", "ref": "bigint", "x": "bigint", "f": "double", "s": "string", "d": "decimal(10,2)"}

@@ -12,9 +12,9 @@ import pytest
 import ouzel
 from ouzel.algebra import Stream, stream
 from ouzel.algebra.query import AlgebraQuery
-from ouzel.kernels import cayuga_build
-from ouzel.kernels.cayuga_columns import apart, mixed
-from ouzel.runtime import queryset_merged
+from ouzel.engines.automata import build as cayuga_build
+from ouzel.engines.automata.columns import apart, mixed
+from ouzel.query_set import merged as queryset_merged
 from tests.algebra.agreement import counted
 from tests.queryset.one_by_one import compare
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from ouzel.kernels import cayuga, cayuga_naive
+from ouzel.engines.automata import advance as cayuga
+from ouzel.engines.automata import naive as cayuga_naive
 from tests.algebra.agreement import counted
 from tests.queryset.test_agreement import TEMPLATE, random_parameters, random_quotes
 

@@ -11,7 +11,7 @@ import pytest
 
 import ouzel
 from ouzel.algebra import step, stream
-from ouzel.runtime import queryset_merged
+from ouzel.query_set import merged as queryset_merged
 from tests.algebra.agreement import counted
 from tests.queryset.one_by_one import compare
 from tests.queryset.test_agreement import TEMPLATE, random_parameters, random_quotes

@@ -19,7 +19,7 @@ from tests.golden.format import Case
 from tests.spark.streams import FileStream
 from tests.spark.ways import gap
 
-# Spark's clock has milliseconds from 1970 to the year 294247; see `ouzel.spark.events`.
+# Spark's clock has milliseconds from 1970 to the year 294247; see `ouzel.spark.input`.
 TICKS_MAX = 10**15
 
 

@@ -16,9 +16,9 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from ouzel.spark import worker
-from ouzel.spark.jobs import Clock
+from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.shares import plan_shares
+from ouzel.spark.tasks import Clock
 from ouzel.spark.worker import BatchJob, match_partition
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ import ouzel.spark
 from ouzel.bind.functions import FUNCTIONS
 from ouzel.plan.model import Plan
 from ouzel.prepared import as_queries
+from ouzel.runtime.expressions import holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.program import make_program
-from ouzel.runtime.vectors import holds
-from ouzel.spark.catalyst import passes, ticks, wanted
+from ouzel.spark.pushdown import passes, ticks, wanted
 from ouzel.spark.schema import spark_schema
 from tests.oracle.random_cases import random_case
 

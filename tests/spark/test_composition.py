@@ -11,9 +11,9 @@ import pytest
 import ouzel
 import ouzel.spark
 from ouzel.runtime.program import make_program
-from ouzel.spark.jobs import Clock
+from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.shares import plan_shares
+from ouzel.spark.tasks import Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

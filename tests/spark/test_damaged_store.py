@@ -17,18 +17,19 @@ import pytest
 
 from ouzel.errors import StateError
 from ouzel.prepared import as_queries
+from ouzel.query_set.snapshot import spread
 from ouzel.runtime.program import dump, load, make_program
-from ouzel.runtime.queryset_state import spread
 from ouzel.sealing import HEAD, SET_TERMS, STEP, TERMS, TOTALS, TOTALS_PIECE, Format, mark_of, seal
-from ouzel.spark import query_set_work, steps
-from ouzel.spark.jobs import Clock, Share, TotalsJob
-from ouzel.spark.packing import to_payload
-from ouzel.spark.query_set_work import SetJob
-from ouzel.spark.running_totals import Standing, add_up
-from ouzel.spark.saved import Head, Keeper, Movement
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.steps import StreamJob
-from ouzel.spark.terms import Terms, disagreement
+from ouzel.spark import bucket as steps
+from ouzel.spark import query_set_worker as query_set_work
+from ouzel.spark.bucket import StreamJob
+from ouzel.spark.compatibility import Terms, disagreement
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.payloads import to_payload
+from ouzel.spark.query_set_worker import SetJob
+from ouzel.spark.state_store import Head, Keeper, Movement
+from ouzel.spark.streaming_totals import Standing, add_up
+from ouzel.spark.tasks import Clock, Share, TotalsJob
 from tests.embedded.damage import PAIRS, QUERIES, SEVERAL, damaged, events, query_set
 from tests.spark.test_steps import MemoryStore
 

@@ -19,12 +19,11 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.buckets import bucket_names, murmur3
-from ouzel.spark.jobs import Clock
-from ouzel.spark.packing import from_payload, gather, payloads_of, split_by, to_payload
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.payloads import from_payload, gather, payloads_of, split_by, to_payload
 from ouzel.spark.schema import arrow_schema, spark_schema
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.shipping import on_workers
+from ouzel.spark.streaming import bucket_names, murmur3
+from ouzel.spark.tasks import Clock, on_workers
 
 BUCKET_NAMES = [2122, 14465, 9454, 85, 5433, 9181]
 SOURCES = Path(ouzel.spark.__file__).parent

@@ -14,13 +14,13 @@ import pytest
 import ouzel
 from ouzel.algebra import to_text
 from ouzel.errors import StateError
-from ouzel.runtime.queryset_state import spread
-from ouzel.spark import query_set_work
-from ouzel.spark.jobs import Clock, Share
-from ouzel.spark.packing import from_payload
-from ouzel.spark.query_set_keys import shared_key
-from ouzel.spark.query_set_work import SetJob, pack_changes, pack_set_events
-from ouzel.spark.steps import CONTROL
+from ouzel.query_set.snapshot import spread
+from ouzel.spark import query_set_worker as query_set_work
+from ouzel.spark.bucket import CONTROL
+from ouzel.spark.payloads import from_payload
+from ouzel.spark.query_set import shared_key
+from ouzel.spark.query_set_worker import SetJob, pack_changes, pack_set_events
+from ouzel.spark.tasks import Clock, Share
 from tests.spark.test_query_sets import (
     END,
     KEYED_TEXTS,

@@ -15,12 +15,11 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.catalyst import thinned
-from ouzel.spark.jobs import Clock
-from ouzel.spark.ranges import reach_in_events
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.pushdown import thinned
+from ouzel.spark.ranges import Edges, Ranges, joined, ranged, reach_in_events, watched
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.seams import Edges, Ranges, joined, ranged, watched
-from ouzel.spark.shares import plan_shares
+from ouzel.spark.tasks import Clock
 from ouzel.spark.worker import BatchJob, answers
 from tests.embedded.agreement import COLUMNS, SCHEMA, counted, query_of, table_of
 from tests.oracle.random_cases import random_case

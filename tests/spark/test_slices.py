@@ -16,11 +16,10 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.jobs import Clock
+from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.slices import cannot_be_cut, cut
-from ouzel.spark.spreading import Slices, narrowed, spread
+from ouzel.spark.tasks import Clock
+from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
 from ouzel.spark.worker import BatchJob, match_partition
 from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
 from tests.oracle.random_cases import RandomCase, random_case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ouzel.spark.buckets import bucket_names
-from ouzel.spark.describing import StoredBucket, describe_bucket
+from ouzel.spark.inspect import StoredBucket, describe_bucket
+from ouzel.spark.streaming import bucket_names
 from tests.spark.test_steps import ORIGIN_US, Stream, job_for, table_of
 
 QUERIES = {

@@ -21,12 +21,12 @@ from ouzel.errors import InputError, LimitError, StateError
 from ouzel.prepared import as_queries
 from ouzel.runtime.limits import Limits, WhenPassed
 from ouzel.runtime.program import make_program
-from ouzel.spark import steps
-from ouzel.spark.jobs import FIRST_PROBLEM, Clock, Share
-from ouzel.spark.packing import from_payload
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.steps import CONTROL, Step, StreamJob, step_bucket
-from ouzel.spark.terms import Terms
+from ouzel.spark import bucket as steps
+from ouzel.spark.bucket import CONTROL, Step, StreamJob, step_bucket
+from ouzel.spark.compatibility import Terms
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.payloads import from_payload
+from ouzel.spark.tasks import FIRST_PROBLEM, Clock, Share
 from ouzel.spark.worker import pack
 
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.timestamp("us"), "id": pa.int64(), "row": pa.int64()})

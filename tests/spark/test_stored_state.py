@@ -17,7 +17,7 @@ import pytest
 
 import ouzel
 from ouzel.sealing import HEAD
-from ouzel.spark.saved import Head
+from ouzel.spark.state_store import Head
 from tests.spark.test_steps import MemoryStore, Stream, as_set, flush, job_for, table_of
 
 FOLDER = Path(__file__).parent / "stored"

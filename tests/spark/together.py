@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ouzel.spark.packing import from_payload, to_payload
+from ouzel.spark.payloads import from_payload, to_payload
 
 ANSWER = "name STRING, payload BINARY"
 

@@ -13,13 +13,12 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
-from ouzel.spark.buckets import bucket_names
-from ouzel.spark.jobs import Clock, Share
-from ouzel.spark.packing import from_payload, to_payload
+from ouzel.spark.bucket import StreamJob
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.payloads import from_payload, to_payload
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.shares import plan_shares
-from ouzel.spark.shipping import bucket_processor
-from ouzel.spark.steps import StreamJob
+from ouzel.spark.streaming import bucket_names
+from ouzel.spark.tasks import Clock, Share, bucket_processor
 from ouzel.spark.worker import STEPPED
 from tests.golden.answers import Answers
 from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared

@@ -42,10 +42,10 @@ from ouzel.algebra.streams import (
     parsed,
     written,
 )
-from ouzel.bind import mistakes
+from ouzel.bind import diagnostics as mistakes
+from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.expressions import Expressions
 from ouzel.bind.literals import Parameters
-from ouzel.bind.mistakes import listed, nearest, quoted
 from ouzel.bind.model import NUMBERS, UNKNOWN, Attribute, Bound, Catalog, Component, Intrinsic, Kind, Type, parts
 from ouzel.bind.names import Place, type_at
 from ouzel.bind.schema import parse_type

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ouzel.bind.clauses import column_name, every_in
+from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.expressions import Expressions, readable_name
-from ouzel.bind.mistakes import listed, nearest, quoted
 from ouzel.bind.model import (
     FLOAT,
     INT,

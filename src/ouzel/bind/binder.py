@@ -20,10 +20,10 @@ from ouzel.bind.clauses import (
     check_partitions,
 )
 from ouzel.bind.conjuncts import bind_conjuncts, bind_equivalences, split_where
+from ouzel.bind.diagnostics import Source
 from ouzel.bind.expressions import Expressions
 from ouzel.bind.incomplete import check_defaults, check_threshold_query
 from ouzel.bind.literals import Parameters
-from ouzel.bind.mistakes import Source
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
 from ouzel.bind.names import Place, bind_pattern
 from ouzel.bind.typing import Typing

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from ouzel.bind.conjuncts import lacking_positive
+from ouzel.bind.diagnostics import Source, quoted
 from ouzel.bind.expressions import Expressions, readable_name
 from ouzel.bind.literals import INT64_MAX, duration
-from ouzel.bind.mistakes import Source, quoted
 from ouzel.bind.model import (
     DURATION,
     INT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ouzel.bind.diagnostics import listed, quoted
 from ouzel.bind.expressions import Expressions, nodes
-from ouzel.bind.mistakes import listed, quoted
 from ouzel.bind.model import (
     BOOL,
     UNKNOWN,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from ouzel.bind import literals
+from ouzel.bind.diagnostics import Source, nearest, quoted
 from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, Accepts, Function
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, Parameters
-from ouzel.bind.mistakes import Source, nearest, quoted
 from ouzel.bind.model import (
     BOOL,
     FLOAT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ouzel.bind.conjuncts import named_in
-from ouzel.bind.mistakes import Source, quoted
+from ouzel.bind.diagnostics import Source, quoted
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, EventWindow, Intrinsic, TimeWindow, parts
 from ouzel.bind.normal_form import comparisons_of, is_junction
 from ouzel.lang import syntax

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ouzel.bind.mistakes import Source, nearest, quoted
+from ouzel.bind.diagnostics import Source, nearest, quoted
 from ouzel.bind.model import BINARY, BOOL, DATE, DURATION, FLOAT, INT, NULL, STRING, Constant, Kind, Type
 from ouzel.errors import QueryError
 from ouzel.lang import syntax

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ouzel.bind.mistakes import Source, listed, nearest, quoted
+from ouzel.bind.diagnostics import Source, listed, nearest, quoted
 from ouzel.bind.model import (
     INT,
     STRING,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TypeGuard
 
-from ouzel.bind.mistakes import Source
+from ouzel.bind.diagnostics import Source
 from ouzel.bind.model import Aggregation, Attribute, Bound, Intrinsic, Length, Operation, Range, parts
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ouzel.bind.diagnostics import nearest, quoted
 from ouzel.bind.literals import NANOSECONDS_OF_UNIT
-from ouzel.bind.mistakes import nearest, quoted
 from ouzel.bind.model import (
     BINARY,
     BOOL,

@@ -10,8 +10,8 @@ from typing import Any
 from ouzel.bind import shapes
 from ouzel.bind.binder import bind_with
 from ouzel.bind.clauses import SCORE_COLUMNS
+from ouzel.bind.diagnostics import Source, listed, nearest, quoted
 from ouzel.bind.literals import Parameters
-from ouzel.bind.mistakes import Source, listed, nearest, quoted
 from ouzel.bind.model import FLOAT, OTHER, UNKNOWN, At, Attribute, BoundQuery, Catalog, Component, Intrinsic, Kind, Type
 from ouzel.bind.typing import common_type
 from ouzel.errors import QueryError

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 
+from ouzel.bind.diagnostics import Source, hint_for
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN, NANOSECONDS_OF_UNIT, decimal_type
-from ouzel.bind.mismatches import hint_for
-from ouzel.bind.mistakes import Source
 from ouzel.bind.model import (
     BOOL,
     DATE,

@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 from ouzel.cli.sources import Source, kind_of
 from ouzel.errors import InputError
 from ouzel.runtime.inputs import SUFFIXES, as_table
-from ouzel.runtime.unreadable import ragged, shown
+from ouzel.runtime.parse_errors import ragged, shown
 
 CHUNK_BYTES = 1 << 20
 

@@ -29,17 +29,17 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.errors import QueryError
-from ouzel.plan import make_plan
+from ouzel.plan.choose import make_plan
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
-from ouzel.runtime.match_transform import Matches, MatchFrame
+from ouzel.runtime.output import Matches, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import deciding_columns, stream_order
 from ouzel.runtime.values import Column, compare, one_array, to_engine
-from ouzel.runtime.vectors import any_holds, constant
 
 # The places in stream order of the events bound to each positive component begun so far, in pattern order.
 Run = tuple[tuple[int, ...], ...]

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.mistakes import listed, nearest
+from ouzel.bind.diagnostics import listed, nearest
 from ouzel.bind.model import BoundQuery, Component
 from ouzel.errors import InputError, QueryError
 from ouzel.insight.events import Events, read_events

@@ -25,9 +25,9 @@ from ouzel.insight.events import Run, RunFrame, agreed_value, conjunct_holds, it
 from ouzel.insight.search import Bar, Forbidden, Search, Tried
 from ouzel.plan.expressions import attribute_of, walk
 from ouzel.plan.render import render, render_conjunct
+from ouzel.runtime.expressions import any_holds, evaluate
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.values import from_engine
-from ouzel.runtime.vectors import any_holds, evaluate
 
 EXAMPLES_MAX = 3
 EVENTS_SHOWN = 4

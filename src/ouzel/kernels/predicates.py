@@ -56,7 +56,7 @@ def holds(predicates, instances, bound, values, conjunct):
     """Whether one alternative of a conjunct is true for the bound events.
 
     >>> from ouzel.kernels.predicate_tables import *
-    >>> from ouzel.kernels.stack_tables import new_instances
+    >>> from ouzel.kernels.events import new_instances
     >>> predicates = build_predicates([[Atom(Lane(0, 0), Comparison.LESS, Lane(1, 0))]])
     >>> instances = new_instances(2, int_lanes=1)
     >>> instances.int_lanes[0, :] = 3, 4

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
-from ouzel.lang.elsewhere import CHARACTERS, CLAUSES
+from ouzel.lang.hints import CHARACTERS, CLAUSES
 from ouzel.lang.limits import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from ouzel.lang.syntax import Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (

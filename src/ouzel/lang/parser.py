@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
-from ouzel.lang.elsewhere import hint_for
+from ouzel.lang.hints import hint_for
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
 from ouzel.lang.syntax import Expr, Query, Script, Span

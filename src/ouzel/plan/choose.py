@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ouzel.bind.model import BoundQuery
+from ouzel.engines.aggregate.plan import plan_aggregate
+from ouzel.engines.incomplete.plan import build_incomplete
+from ouzel.engines.kleene.plan import build_runs, needs_runs
 from ouzel.loss import LossModel
-from ouzel.plan.aggregate import plan_aggregate
-from ouzel.plan.build import build
-from ouzel.plan.incomplete import build_incomplete
-from ouzel.plan.kleene import build_runs, needs_runs
-from ouzel.plan.model import Plan, Statistics
+from ouzel.plan.model import Plan, Statistics, build
 from ouzel.plan.rules import check_rules, optimize
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ouzel.bind.model import Bound, BoundQuery, Component, Conjunct, EquivalenceTest, TimeWindow, Type
+from ouzel.plan.expressions import fixed_value, lacked_entirely, not_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,29 @@ class Plan:
     def unguarded(self) -> tuple[Component, ...]:
         """Negative components that no key part covers: their events forbid in every partition."""
         return tuple(c for c in self.negatives if any(c.position not in part.expressions for part in self.key))
+
+
+def build(query: BoundQuery) -> Plan:
+    """Lay out the operators for a sequence query without Kleene components, under skip_till_any_match."""
+    roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
+    forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
+    selection: list[Conjunct] = []
+    for test in query.equivalences:
+        for component in query.components:
+            if not lacked_entirely(query, component.position, test):
+                # Not a matter of any rule: an event with a null there takes part in nothing.
+                roles[component.position].append(not_null(query, component.position, test))
+                if test.value is not None:
+                    roles[component.position].append(fixed_value(query, component.position, test))
+    for conjunct in query.conjuncts:
+        if conjunct.negative is not None:
+            forbidding[conjunct.negative].append(conjunct)
+        else:
+            selection.append(conjunct)
+    return Plan(
+        query=query,
+        roles={position: tuple(conjuncts) for position, conjuncts in roles.items()},
+        selection=tuple(selection),
+        equivalences=query.equivalences,
+        forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
+    )

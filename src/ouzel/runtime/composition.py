@@ -17,7 +17,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.bind.script import INPUT
 from ouzel.errors import InputError
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.transform import output_schema
+from ouzel.runtime.output import output_schema
 
 EVENT_TYPE = "event type"
 EVENT_START = "event start"

@@ -25,11 +25,10 @@ from ouzel.errors import (
 )
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
-from ouzel.runtime.absent_columns import AbsentColumns
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.calls import Calls, exclusive, interruptible
-from ouzel.runtime.empty_answers import EmptyAnswers
-from ouzel.runtime.feed import Feed, Inputs, Memory
+from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers
+from ouzel.runtime.input_binder import Feed, Inputs, Memory
 from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem

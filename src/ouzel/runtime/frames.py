@@ -13,9 +13,9 @@ from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
 from ouzel.kernels.order import gather
 from ouzel.runtime.arrays import arrow, truths
+from ouzel.runtime.expressions import cast
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.values import Column, one_array, to_engine
-from ouzel.runtime.vectors import cast
 
 
 class EventFrame:

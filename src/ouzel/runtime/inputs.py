@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.errors import InputError
-from ouzel.runtime.arrays import array_of, empty_table
-from ouzel.runtime.plain_columns import plain_table, retyped
-from ouzel.runtime.unreadable import unreadable
+from ouzel.runtime.arrays import array_of, empty_table, plain_table, retyped
+from ouzel.runtime.parse_errors import unreadable
 
 SUFFIXES = {
     ".parquet": "parquet",

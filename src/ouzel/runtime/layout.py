@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.schema import catalog_for, type_of_arrow
 from ouzel.errors import InputError
-from ouzel.runtime.arrays import empty_table, numbers
+from ouzel.runtime.arrays import empty_table, numbers, retyped
 from ouzel.runtime.inputs import check_no_null_time
-from ouzel.runtime.plain_columns import retyped
 from ouzel.runtime.values import one_array
 
 # A watermark of this tick has seen nothing, so no event can stand there.

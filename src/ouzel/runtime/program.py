@@ -20,19 +20,19 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.bind.schema import nanoseconds_of
+from ouzel.engines.aggregate.plan import require_streamable
+from ouzel.engines.incomplete.plan import check_model, names_without_use
 from ouzel.errors import InputError, ModelWarning
 from ouzel.loss import LossModel
-from ouzel.plan import Plan, Statistics, make_plan
-from ouzel.plan.aggregate import require_streamable
-from ouzel.plan.incomplete import check_model, names_without_use
-from ouzel.plan.model import KeyWay
+from ouzel.plan.choose import make_plan
+from ouzel.plan.model import KeyWay, Plan, Statistics
 from ouzel.plan.rules import check_rules
 from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.needs import needed_columns
+from ouzel.runtime.pruning import needed_columns
 from ouzel.sealing import PROGRAM, decoding, seal, unseal
 
 
@@ -98,7 +98,7 @@ def make_program(
     )
     if streaming:
         for expression in algebra:
-            from ouzel.runtime.automaton import require_bounded
+            from ouzel.engines.automata.operator import require_bounded
 
             require_bounded(expression)
     bound = bind_all(queries, catalog, streaming=streaming)

@@ -21,9 +21,9 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.limits import Allowance
+from ouzel.runtime.operator import runners_for, silenced, stopped
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
-from ouzel.runtime.runners import runners_for, silenced, stopped
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.sealing import SNAPSHOT, decoding
 
@@ -60,7 +60,7 @@ class Session:
             partial=program.partial,
         )
         for expression in program.algebra:
-            from ouzel.runtime.automaton import AlgebraRunner
+            from ouzel.engines.automata.operator import AlgebraRunner
 
             self._runners[expression.name] = AlgebraRunner(
                 expression, program.layout, self._allowances[expression.name]

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery
 from ouzel.plan.model import Statistics
+from ouzel.runtime.arrays import retyped
 from ouzel.runtime.layout import Layout, ticks_of
-from ouzel.runtime.plain_columns import retyped
 
 # Enough to tell hundreds of values from tens of thousands, small enough to cost nothing beside reading the batch.
 _SAMPLE_ROWS = 20_000

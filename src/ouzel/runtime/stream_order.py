@@ -14,7 +14,7 @@ from ouzel.kernels.order import first_disorder, stable_order, ties
 from ouzel.plan.expressions import attribute_of
 from ouzel.plan.model import Plan
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.needs import columns_read
+from ouzel.runtime.pruning import columns_read
 from ouzel.runtime.values import one_array
 
 

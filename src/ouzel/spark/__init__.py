@@ -10,30 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ouzel.spark.api import explain, match, matching, why_empty
     from ouzel.spark.batch import Matches
-    from ouzel.spark.checkpoint import state
-    from ouzel.spark.dataframes import explain, match, matching
-    from ouzel.spark.empty import why_empty
-    from ouzel.spark.failures import clear_errors
+    from ouzel.spark.errors import clear_errors
+    from ouzel.spark.inspect import state
     from ouzel.spark.launch import session
     from ouzel.spark.listener import Listener
     from ouzel.spark.listing import expand
-    from ouzel.spark.query_sets import match_set
-    from ouzel.spark.sql import register
+    from ouzel.spark.query_set import match_set
+    from ouzel.spark.sql_function import register
 
 _HOMES = {
     "Listener": "ouzel.spark.listener",
     "Matches": "ouzel.spark.batch",
-    "clear_errors": "ouzel.spark.failures",
+    "clear_errors": "ouzel.spark.errors",
     "expand": "ouzel.spark.listing",
-    "explain": "ouzel.spark.dataframes",
-    "match": "ouzel.spark.dataframes",
-    "match_set": "ouzel.spark.query_sets",
-    "matching": "ouzel.spark.dataframes",
-    "register": "ouzel.spark.sql",
+    "explain": "ouzel.spark.api",
+    "match": "ouzel.spark.api",
+    "match_set": "ouzel.spark.query_set",
+    "matching": "ouzel.spark.api",
+    "register": "ouzel.spark.sql_function",
     "session": "ouzel.spark.launch",
-    "state": "ouzel.spark.checkpoint",
-    "why_empty": "ouzel.spark.empty",
+    "state": "ouzel.spark.inspect",
+    "why_empty": "ouzel.spark.api",
 }
 
 __all__ = [

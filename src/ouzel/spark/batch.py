@@ -12,17 +12,14 @@ from pyspark.sql import functions as F
 from ouzel.plan.model import Plan
 from ouzel.runtime.engine import duration_ticks
 from ouzel.runtime.program import Program, dump
-from ouzel.spark.catalyst import INT_MAX
-from ouzel.spark.events import Events, check_names, key_column
-from ouzel.spark.jobs import TotalsJob
-from ouzel.spark.placements import AddedUp, ByKey, InPlace, InRanges, InSlices, Placement, Together, filtered
-from ouzel.spark.ranges import reach_in_events, why_together
+from ouzel.spark.distribution import AddedUp, ByKey, InPlace, InRanges, InSlices, Placement, Together, filtered
+from ouzel.spark.input import Events, check_names, key_column
+from ouzel.spark.partitioning import SharePlan, plan_shares
+from ouzel.spark.pushdown import INT_MAX
+from ouzel.spark.ranges import Ranges, reach_in_events, why_together
 from ouzel.spark.schema import PROBLEM, beside_others, spark_schema
-from ouzel.spark.seams import Ranges
-from ouzel.spark.shares import SharePlan, plan_shares
-from ouzel.spark.shipping import on_workers
-from ouzel.spark.slices import WINDOWS_PER_SLICE, cannot_be_cut, cut, is_about_single_events
-from ouzel.spark.spreading import PART_COLUMN
+from ouzel.spark.tasks import TotalsJob, on_workers
+from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cannot_be_cut, cut, is_about_single_events
 
 log = logging.getLogger("ouzel.spark")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from ouzel.spark.stream import OBSERVED
+from ouzel.spark.streaming import OBSERVED
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from ouzel.engines.kleene.compressed import GRAPH
+from ouzel.engines.kleene.expand import MATCHES_MAX, check_numbers, listed, reading
 from ouzel.errors import InputError
 from ouzel.prepared import Query, as_queries
-from ouzel.runtime.compressed import GRAPH
-from ouzel.runtime.expand import MATCHES_MAX, check_numbers, listed, reading
-from ouzel.runtime.transform import output_schema
+from ouzel.runtime.output import output_schema
 from ouzel.spark.schema import arrow_schema, spark_schema
-from ouzel.spark.shipping import in_arrow
+from ouzel.spark.tasks import in_arrow
 
 SparkSchema = StructType | DataFrame
 
@@ -69,3 +70,19 @@ def expand(
 
 def _arrow(schema: SparkSchema) -> pa.Schema:
     return arrow_schema(schema.schema if isinstance(schema, DataFrame) else schema)
+
+
+def expand_rows(
+    queries: Mapping[str, Any],
+    compressed: pa.Schema,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None,
+    options: Mapping[str, Any],
+    max_matches: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The matches that rows of OUTPUT COMPRESSED stand for, row by row, since a row may hold very many."""
+    bound, layout = reading(queries, compressed, schema, options)
+    for batch in batches:
+        table = pa.Table.from_batches([batch]).cast(compressed)
+        for row in range(table.num_rows):
+            yield from listed(bound, layout, table.slice(row, 1), max_matches=max_matches).to_batches(1 << 16)

@@ -1,13 +1,16 @@
 """Queries about the whole stream whose matches reach a number of events: strict contiguity and WITHIN n EVENTS.
 
 Spark cuts the stream into ranges of time with about as many events each. Every range is matched by a task of its own,
-and what reaches from one into the next is found among the events beside the seam (`ouzel.spark.seams`).
+and what reaches from one into the next is found among the events beside the seam (`ouzel.spark.ranges`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -16,10 +19,162 @@ from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.layout import Layout
-from ouzel.spark.jobs import Share
+from ouzel.runtime.session import Session
+from ouzel.spark.payloads import from_payload, payloads_of
 from ouzel.spark.schema import quoted
-from ouzel.spark.seams import RANGED_PART, Ranges
-from ouzel.spark.shipping import on_workers
+from ouzel.spark.tasks import Share, on_workers
+from ouzel.spark.time_slices import as_ticks
+
+RANGED_PART = "part"
+# Of edges the first tick of their range; null in rows with matches.
+RANGED_FIRST = "first"
+RANGED = f"{RANGED_PART} INT, query INT, {RANGED_FIRST} BIGINT, payload BINARY"
+_RANGED = pa.schema({RANGED_PART: pa.int32(), "query": pa.int32(), RANGED_FIRST: pa.int64(), "payload": pa.binary()})
+_HEAD, _TAIL = -1, -2
+_SEAMS_PART = 0
+
+
+class Edges:
+    """The first and the last events of a range, enough of them for every match that comes in or goes out.
+
+    >>> edges = Edges("ts", reach=1)
+    >>> for times in ([5, 9], [3, 3], [9, 7]):
+    ...     edges.add(pa.record_batch({"ts": times}))
+    >>> edges.head["ts"].to_pylist(), edges.tail["ts"].to_pylist()
+    ([3, 3], [9, 9])
+    """
+
+    def __init__(self, time: str, reach: int) -> None:
+        self._time = time
+        self._reach = reach
+        self._head: list[pa.RecordBatch] = []
+        self._tail: list[pa.RecordBatch] = []
+        self._held = 0
+        # What cannot be among them, once there are enough.
+        self._head_max: int | None = None
+        self._tail_min: int | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Look at more events, which come in any order."""
+        ticks = as_ticks(batch.column(self._time))
+        for kept, wanted in (
+            (self._head, None if self._head_max is None else ticks <= self._head_max),
+            (self._tail, None if self._tail_min is None else ticks >= self._tail_min),
+        ):
+            if wanted is None or wanted.all():
+                kept.append(batch)
+            elif wanted.any():
+                kept.append(batch.filter(pa.array(wanted)))
+        self._held += batch.num_rows
+        if self._held > max(50_000, 4 * self._reach):
+            self._trim()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the range has no events."""
+        return not self._head
+
+    @property
+    def head(self) -> pa.Table:
+        """All events of the first moments, those of `reach` positions at least."""
+        self._trim()
+        return pa.Table.from_batches(self._head)
+
+    @property
+    def tail(self) -> pa.Table:
+        """All events of the last moments, those of `reach` positions at least."""
+        self._trim()
+        return pa.Table.from_batches(self._tail)
+
+    def _trim(self) -> None:
+        self._head, self._head_max = _first(self._head, self._time, self._reach)
+        self._tail, last = _first(self._tail, self._time, self._reach, backwards=True)
+        self._tail_min = None if last is None else ~last
+        self._held = 0
+
+
+def _first(
+    batches: list[pa.RecordBatch], time: str, count: int, *, backwards: bool = False
+) -> tuple[list[pa.RecordBatch], int | None]:
+    """The `count` first events and all that are simultaneous with them, and the time of the last of these."""
+    table = pa.Table.from_batches(batches)
+    ticks = as_ticks(table.column(time))
+    if len(ticks) <= count:
+        return batches, None
+    if backwards:
+        ticks = ~ticks  # as -ticks, and the earliest of all 64-bit numbers has one, too
+    limit = int(np.partition(ticks, count - 1)[count - 1])
+    return table.filter(pa.array(ticks <= limit)).combine_chunks().to_batches(), limit
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How a share is cut into ranges: its matches reach so many positions beyond their first event."""
+
+    reach: int
+    parts: int
+
+
+def watched(edges: Edges, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as they are, seen by `edges` as they pass."""
+    for batch in batches:
+        if batch.num_rows:
+            edges.add(batch)
+        yield batch
+
+
+def ranged(
+    ranges: Ranges, share: Share, part: int, edges: Edges, answers: Iterable[tuple[int, pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """What a range tells: the matches inside it, and its edges."""
+    for number, table in answers:
+        for payload in payloads_of(table):
+            yield _row(part % ranges.parts, number, None, payload)
+    if not ranges.reach or edges.is_empty:
+        return
+    head, tail = share.events(edges.head), share.events(edges.tail)
+    first = int(as_ticks(head[share.time]).min())
+    for kind, table in ((_HEAD, head), (_TAIL, tail)):
+        for payload in payloads_of(table):
+            yield _row(_SEAMS_PART, kind, first, payload)
+
+
+def _row(part: int, number: int, first: int | None, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{RANGED_PART: part, "query": number, RANGED_FIRST: first, "payload": payload}], schema=_RANGED
+    )
+
+
+def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The matches of ranges as they come, then those that reach over seams, by the numbers of their queries."""
+    heads: dict[int, list[pa.Table]] = {}
+    tails: dict[int, list[pa.Table]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            table = from_payload(row["payload"])
+            if row[RANGED_FIRST] is None:
+                yield row["query"], table
+            else:
+                (heads if row["query"] == _HEAD else tails).setdefault(row[RANGED_FIRST], []).append(table)
+    order = sorted(heads)
+    for place, first in enumerate(order[:-1]):
+        tail = pa.concat_tables(tails[first])
+        last = int(as_ticks(tail[share.time]).max())
+        pieces, following = [tail], 0
+        for later in order[place + 1 :]:
+            pieces += heads[later]
+            following += sum(table.num_rows for table in heads[later])
+            # Where there are fewer, the range has no more, and a match may reach into the one after it.
+            if following >= ranges.reach:
+                break
+        session = Session.open(share.program, isolates=share.reports)
+        session.push(pa.concat_tables(pieces), keep_whole=True)
+        for number, table in share.numbered(session.finish()):
+            start, end = (as_ticks(table[name]) for name in ("start", "end"))
+            crossing = table.filter(pa.array((start <= last) & (end > last)))
+            if crossing.num_rows:
+                yield number, crossing
+        yield from share.problems(session.problems, "the events around one seam")
 
 
 def reach_in_events(plan: Plan) -> int | None:

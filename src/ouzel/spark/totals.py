@@ -12,8 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from ouzel.plan.aggregate import AggregatePlan
-from ouzel.runtime.aggregate_changes import (
+from ouzel.engines.aggregate.partial import (
     PART,
     STRETCH,
     in_stretches,
@@ -21,11 +20,12 @@ from ouzel.runtime.aggregate_changes import (
     totals_of,
     with_carried,
 )
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.runtime.output import output_schema
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
-from ouzel.runtime.transform import output_schema
-from ouzel.spark.jobs import FIRST_PROBLEM, TotalsJob, problem_row
-from ouzel.spark.packing import from_payload, payloads_of, split_by, to_payload
+from ouzel.spark.payloads import from_payload, payloads_of, split_by, to_payload
+from ouzel.spark.tasks import FIRST_PROBLEM, TotalsJob, problem_row
 
 CHANGES_TASK = "task"
 CHANGES = f"query INT, {CHANGES_TASK} INT, payload BINARY"

@@ -19,22 +19,22 @@ from ouzel.errors import LimitError, OuzelError
 from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.session import Session
-from ouzel.spark import steps
-from ouzel.spark.jobs import FIRST_PROBLEM, PROBLEM_COLUMN, Share, TotalsJob
+from ouzel.spark import bucket as steps
 
 # Spark's functions find these here by name.
-from ouzel.spark.listing_rows import expand_rows as expand_rows
-from ouzel.spark.packing import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
-from ouzel.spark.query_set_work import match_set_keys as match_set_keys
-from ouzel.spark.query_set_work import match_set_slices as match_set_slices
-from ouzel.spark.query_set_work import pack_changes as pack_changes
-from ouzel.spark.query_set_work import pack_set_events as pack_set_events
-from ouzel.spark.query_set_work import pack_slices as pack_slices
-from ouzel.spark.running_totals import add_up as add_up
-from ouzel.spark.seams import Edges, Ranges, joined, ranged, watched
-from ouzel.spark.spreading import PART_COLUMN, Slices, gathered
-from ouzel.spark.spreading import mark as mark
-from ouzel.spark.spreading import spread as spread
+from ouzel.spark.listing import expand_rows as expand_rows
+from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
+from ouzel.spark.query_set_worker import match_set_keys as match_set_keys
+from ouzel.spark.query_set_worker import match_set_slices as match_set_slices
+from ouzel.spark.query_set_worker import pack_changes as pack_changes
+from ouzel.spark.query_set_worker import pack_set_events as pack_set_events
+from ouzel.spark.query_set_worker import pack_slices as pack_slices
+from ouzel.spark.ranges import Edges, Ranges, joined, ranged, watched
+from ouzel.spark.streaming_totals import add_up as add_up
+from ouzel.spark.tasks import FIRST_PROBLEM, PROBLEM_COLUMN, Share, TotalsJob
+from ouzel.spark.time_slices import PART_COLUMN, Slices, gathered
+from ouzel.spark.time_slices import mark as mark
+from ouzel.spark.time_slices import spread as spread
 from ouzel.spark.totals import added_up, packed_changes
 
 
@@ -325,6 +325,6 @@ def _as_struct(rows: pa.RecordBatch, target: pa.StructType) -> pa.StructArray:
 
 def describe_buckets(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What stored buckets hold open, for `ouzel.spark.state`."""
-    from ouzel.spark.describing import describe
+    from ouzel.spark.inspect import describe
 
     yield from describe(schema, batches)

@@ -1,0 +1,428 @@
+"""Counting along the edges between neighbouring events, for predicates between adjacent components (GRETA's idea).
+
+When events complete matches, weights run backwards from them: the weight of an event is the sum of the weights of the
+events that may follow it, so each pair of neighbours is tested once and no match is built. What reaches a first event
+is added to what it holds. At worst each completion costs as many steps as there are pairs of neighbours in the window.
+
+Negation between two components closes edges: an event knows the newest negative event before it, its *guard*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.aggregate.columns import add_wide, clear_reading, multiply_wide, sign_extension
+from ouzel.engines.aggregate.matrix import complete, emit, next_moment, touch
+from ouzel.engines.aggregate.tables import (
+    NEVER,
+    NO_WINDOW,
+    NOTHING,
+    ByComponent,
+    ByMeasure,
+    Counter,
+    CounterInstances,
+    CounterOutput,
+    CounterTables,
+    Groups,
+    Kind,
+    MeasureKind,
+    Phase,
+    Scratch,
+    Status,
+    enlarged,
+    larger_counter_output,
+    new_groups,
+    new_scratch,
+    reserve_groups,
+)
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
+from ouzel.kernels.predicates import holds
+
+
+class GraphTables(NamedTuple):
+    """A query and the predicates on its edges. Edge p leads from the component at position p to the next."""
+
+    counted: CounterTables
+    predicates: Predicates
+    first_conjunct: NDArray[np.int32]  # of each edge; one entry more than edges
+    position: NDArray[np.int32]  # per component among the positive ones; of a negative how many stand before it
+    component: NDArray[np.int32]  # per position
+
+
+class Lanes(NamedTuple):
+    """What predicates read of events; as `holds` wants it."""
+
+    int_lanes: NDArray[np.int64]
+    float_lanes: NDArray[np.float64]
+    lane_flags: NDArray[np.uint8]
+    flagged: NDArray[np.uint8]
+
+
+def build_graph_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequence[Alternative]]]) -> GraphTables:
+    """`edges` are conjuncts, each with the position of the earlier of its two components."""
+    kinds = counted.by_component[:, ByComponent.KIND]
+    positives = np.flatnonzero(kinds == Kind.POSITIVE)
+    position = np.array([np.searchsorted(positives, component) for component in range(len(kinds))], np.int32)
+    ordered = sorted(edges, key=lambda edge: edge[0])
+    bounds = np.searchsorted([edge for edge, _ in ordered], np.arange(len(positives) + 1)).astype(np.int32)
+    predicates = build_predicates([alternatives for _, alternatives in ordered])
+    return GraphTables(counted, predicates, bounds, position, positives.astype(np.int32))
+
+
+class GraphState(NamedTuple):
+    """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+
+    head: NDArray[np.int32]  # [key, position]: the newest event
+    below: NDArray[np.int32]  # per slot: the one before it of the same key and position
+    guard: NDArray[np.int64]  # per slot: the tick of the newest negative event before it
+    last_negative: NDArray[np.int64]  # [key, position of what it stands before]
+    group_head: NDArray[np.int32]  # per group its newest first event
+    group_below: NDArray[np.int32]  # per slot of a first event: the one before it of the same group
+    held_words: NDArray[np.uint64]  # [slot, word]: the matches of a first event
+    held_reals: NDArray[np.float64]
+    weight_words: NDArray[np.uint64]  # [slot, word]: scratch of one completion
+    weight_reals: NDArray[np.float64]
+    reached: NDArray[np.int32]  # [2, slot]: scratch, the events of two neighbouring positions
+    bound: NDArray[np.int32]  # per component
+    key_group: NDArray[np.int32]
+    groups: Groups
+    counters: NDArray[np.int64]
+    scratch: Scratch
+    values: Values
+
+
+def new_graph_state(tables: GraphTables) -> GraphState:
+    """The state before the first event. Make room with `reserve_graph`."""
+    words, reals = 2 + 2 * len(tables.counted.by_measure), 1 + len(tables.counted.by_measure)
+    length = len(tables.component)
+    return GraphState(
+        np.zeros((0, length), np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int64),
+        np.zeros((0, length), np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.int32),
+        np.zeros((0, words), np.uint64),
+        np.zeros((0, reals), np.float64),
+        np.zeros((0, words), np.uint64),
+        np.zeros((0, reals), np.float64),
+        np.zeros((2, 0), np.int32),
+        np.full(len(tables.position), -1, np.int32),
+        np.zeros(0, np.int32),
+        new_groups(tables.counted, 0),
+        np.zeros(len(Counter), np.int64),
+        new_scratch(tables.counted),
+        new_values(tables.predicates),
+    )
+
+
+def reserve_graph(
+    tables: GraphTables, state: GraphState, slots: int, key_group: NDArray[np.int32], groups: int
+) -> GraphState:
+    """A state with room for so many slots and groups, and for the keys whose groups `key_group` tells."""
+    keys = len(key_group)
+    reached = state.reached
+    if reached.shape[1] < slots:
+        reached = np.zeros((2, slots), np.int32)
+    return state._replace(
+        head=enlarged(state.head, keys),
+        below=enlarged(state.below, slots),
+        guard=enlarged(state.guard, slots, NEVER),
+        last_negative=enlarged(state.last_negative, keys, NEVER),
+        group_head=enlarged(state.group_head, groups),
+        group_below=enlarged(state.group_below, slots),
+        held_words=enlarged(state.held_words, slots, 0),
+        held_reals=enlarged(state.held_reals, slots, 0),
+        weight_words=enlarged(state.weight_words, slots, 0),
+        weight_reals=enlarged(state.weight_reals, slots, 0),
+        reached=reached,
+        key_group=key_group,
+        groups=reserve_groups(tables.counted, state.groups, groups),
+    )
+
+
+def rebase_graph(state: GraphState, dead: int, used: int) -> None:
+    """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
+    state.counters[Counter.OLDEST] -= dead
+    for array in (state.below, state.guard, state.group_below, state.held_words, state.held_reals):
+        array[: used - dead] = array[dead:used]
+    for links in (state.head, state.below, state.group_head, state.group_below):
+        np.copyto(links, np.where(links >= dead, links - dead, -1))
+
+
+def rekey_graph(
+    tables: GraphTables,
+    state: GraphState,
+    live: NDArray[np.int32],
+    key_group: NDArray[np.int32],
+    renamed_groups: NDArray[np.int32],
+) -> GraphState:
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten, and groups as `renamed_groups` tells."""
+    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
+    known = old[old < len(state.head)]
+    # A group that is gone has the number 0 here, and no first event; one that is not is written after it.
+    kept = np.flatnonzero(state.group_head >= 0)
+    group_head = np.full(len(state.group_head), -1, np.int32)
+    group_head[renamed_groups[kept]] = state.group_head[kept]
+    return state._replace(
+        head=enlarged(state.head[known], len(old)),
+        last_negative=enlarged(state.last_negative[known], len(old), NEVER),
+        group_head=group_head,
+        key_group=key_group,
+        groups=new_groups(tables.counted, len(state.groups.mark)),
+    )
+
+
+def regroup_graph(tables: GraphTables, state: GraphState, renamed_groups: NDArray[np.int32]) -> GraphState:
+    """Groups have new numbers, and keys stay."""
+    keys = np.arange(1, len(state.head), dtype=np.int32)
+    return rekey_graph(tables, state, keys, state.key_group, renamed_groups)
+
+
+class GraphProgress(NamedTuple):
+    state: GraphState
+    output: CounterOutput
+
+
+def scan_graph(
+    tables: GraphTables,
+    state: GraphState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    output: CounterOutput,
+) -> GraphProgress:
+    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there."""
+    flagged = np.ones(len(instances.lane_flags), np.uint8)
+    lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
+    position = first
+    pieces = Pieces(last, instances.tick)
+    while True:
+        end = pieces.end(position)
+        reached = until if end == last else instances.tick[end - 1]
+        status, position = _scan(tables, state, instances, lanes, position, end, reached, output)
+        if status != Status.DONE:
+            output = larger_counter_output(output)
+        elif end == last:
+            return GraphProgress(state, output)
+
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+
+
+@helper
+def _add(tables, words, reals, more_words, more_reals):
+    """Add one set of numbers to another."""
+    words[0], words[1] = add_wide(words[0], words[1], more_words[0], more_words[1])
+    reals[0] += more_reals[0]
+    for measure in range(tables.by_measure.shape[0]):
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        place = 2 + 2 * measure
+        if kind == MeasureKind.FLOAT:
+            reals[1 + measure] += more_reals[1 + measure]
+        elif kind == MeasureKind.INTEGER:
+            words[place], words[place + 1] = add_wide(
+                words[place], words[place + 1], more_words[place], more_words[place + 1]
+            )
+        else:
+            words[place] = np.uint64(min(np.int64(words[place]), np.int64(more_words[place])))
+
+
+@helper
+def _weigh_in(tables, instances, slot, words, reals):
+    """What an event itself adds, once for each way on from it."""
+    own = tables.by_component[instances.component[slot], ByComponent.OWN]
+    for measure in range(tables.by_measure.shape[0]):
+        if tables.by_measure[measure, ByMeasure.COLUMN] != own:
+            continue
+        kind = tables.by_measure[measure, ByMeasure.KIND]
+        lane = tables.by_measure[measure, ByMeasure.LANE]
+        place = 2 + 2 * measure
+        if kind == MeasureKind.FLOAT:
+            reals[1 + measure] += instances.floats[lane, slot] * reals[0]
+        elif kind == MeasureKind.INTEGER:
+            value = np.uint64(instances.ints[lane, slot])
+            low, high = multiply_wide(words[0], words[1], value, sign_extension(value))
+            words[place], words[place + 1] = add_wide(words[place], words[place + 1], low, high)
+        elif instances.ints[lane, slot] != NOTHING:
+            words[place] = np.uint64(min(np.int64(words[place]), instances.ints[lane, slot]))
+
+
+@helper
+def _read_group(tables, state, group, words, reals):
+    clear_reading(tables.counted, words, reals)
+    slot = state.group_head[group]
+    while slot >= state.counters[Counter.OLDEST]:
+        if state.held_reals[slot, 0] > 0.0:
+            _add(tables.counted, words, reals, state.held_words[slot], state.held_reals[slot])
+        slot = state.group_below[slot]
+
+
+@helper
+def _touch(tables, state, group):
+    """Before a group changes."""
+    place = touch(tables.counted, state.groups, state.counters, group)
+    if place >= 0:
+        _read_group(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
+
+
+@kernel
+def _scan(tables, state, instances, lanes, first, last, until, output):
+    """(status, position). Everything about the instances at `position` is still to be done."""
+    counted = tables.counted
+    counters = state.counters
+    tick = instances.tick
+    position = first
+    bounded = counted.window != NO_WINDOW
+    while True:
+        if counters[Counter.PHASE] == Phase.EMIT:
+            while True:
+                group = emit(counted, state.groups, counters, state.scratch, output)
+                if group == -1:
+                    break
+                if group == -2:
+                    return Status.OUTPUT_FULL, position
+                _read_group(tables, state, group, state.scratch.words, state.scratch.reals)
+            counters[Counter.PHASE] = Phase.CHOOSE
+        leaving = bounded and counters[Counter.OLDEST] < position
+        found, moment = next_moment(
+            counted,
+            position < last,
+            tick[position] if position < last else 0,
+            leaving,
+            tick[counters[Counter.OLDEST]] if leaving else 0,
+            until,
+        )
+        if not found:
+            break
+        counters[Counter.MOMENT] = moment
+        if bounded:
+            _expire(tables, state, instances, position, moment)
+        while position < last and tick[position] == moment:
+            position = _apply(tables, state, instances, lanes, position, last, moment)
+        counters[Counter.PHASE] = Phase.EMIT
+    if bounded and not counted.on_change and until < 2**63 - 1:
+        _expire(tables, state, instances, position, until)
+    counters[Counter.INSTANCES] += position - first
+    return Status.DONE, position
+
+
+@helper
+def _group_of(tables, state, instances, slot):
+    return instances.group[slot] if tables.counted.split else state.key_group[instances.key[slot]]
+
+
+@helper
+def _expire(tables, state, instances, position, moment):
+    counters = state.counters
+    window = np.uint64(tables.counted.window)
+    while counters[Counter.OLDEST] < position:
+        slot = counters[Counter.OLDEST]
+        tick = instances.tick[slot]
+        if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
+            break
+        if instances.component[slot] == tables.counted.first:
+            if tables.counted.on_change:
+                _touch(tables, state, _group_of(tables, state, instances, slot))
+            counters[Counter.EXPIRED] += 1
+        counters[Counter.OLDEST] += 1
+
+
+@helper
+def _apply(tables, state, instances, lanes, slot, last, moment):
+    """The slot behind the instances of one component and key that begin at a slot."""
+    component = instances.component[slot]
+    key = instances.key[slot]
+    place = tables.position[component]
+    length = tables.component.size
+    behind = slot + 1
+    while (
+        behind < last
+        and instances.tick[behind] == moment
+        and instances.component[behind] == component
+        and instances.key[behind] == key
+    ):
+        behind += 1
+    if tables.counted.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
+        state.last_negative[key, place] = moment
+        return behind
+    for one in range(slot, behind):
+        state.guard[one] = max(state.last_negative[key, place], state.last_negative[0, place])
+        state.below[one] = state.head[key, place]
+        state.head[key, place] = one
+        if place == 0:
+            group = _group_of(tables, state, instances, one)
+            state.group_below[one] = state.group_head[group]
+            state.group_head[group] = one
+            state.counters[Counter.STARTS] += 1
+            clear_reading(tables.counted, state.held_words[one], state.held_reals[one])
+    if place == length - 1:
+        _run_back(tables, state, instances, lanes, slot, behind, key, moment)
+    return behind
+
+
+@helper
+def _run_back(tables, state, instances, lanes, first, behind, key, moment):
+    """Weights from the events that complete matches back to first events."""
+    counted = tables.counted
+    tick = instances.tick
+    oldest = state.counters[Counter.OLDEST]
+    later = 0
+    count = 0
+    for slot in range(behind - 1, first - 1, -1):
+        state.reached[later, count] = slot
+        count += 1
+        clear_reading(counted, state.weight_words[slot], state.weight_reals[slot])
+        state.weight_words[slot, 0] = _ONE
+        state.weight_reals[slot, 0] = 1.0
+        _weigh_in(counted, instances, slot, state.weight_words[slot], state.weight_reals[slot])
+    for place in range(tables.component.size - 2, -1, -1):
+        found = 0
+        slot = state.head[key, place]
+        state_row = 1 - later
+        while slot >= oldest and count > 0:
+            state.bound[tables.component[place]] = slot
+            words = state.weight_words[slot]
+            reals = state.weight_reals[slot]
+            clear_reading(counted, words, reals)
+            for number in range(count):
+                follower = state.reached[later, number]
+                if tick[follower] <= tick[slot]:
+                    # Newest first: all that come after it are older still.
+                    break
+                if state.guard[follower] > tick[slot]:
+                    continue
+                state.bound[tables.component[place + 1]] = follower
+                passes = True
+                for conjunct in range(tables.first_conjunct[place], tables.first_conjunct[place + 1]):
+                    passes = passes and holds(tables.predicates, lanes, state.bound, state.values, conjunct)
+                if passes:
+                    _add(counted, words, reals, state.weight_words[follower], state.weight_reals[follower])
+            if reals[0] > 0.0:
+                _weigh_in(counted, instances, slot, words, reals)
+                state.reached[state_row, found] = slot
+                found += 1
+            slot = state.below[slot]
+        later = state_row
+        count = found
+    window = counted.window
+    for number in range(count):
+        slot = state.reached[later, number]
+        guard = state.guard[slot]
+        if counted.has_negated_start and guard > NEVER and np.uint64(moment) - np.uint64(guard) < np.uint64(window):
+            # A negated start forbids back to the beginning of the window.
+            continue
+        group = _group_of(tables, state, instances, slot)
+        _touch(tables, state, group)
+        complete(state.groups, group)
+        _add(
+            counted, state.held_words[slot], state.held_reals[slot], state.weight_words[slot], state.weight_reals[slot]
+        )

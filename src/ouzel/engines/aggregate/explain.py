@@ -1,0 +1,133 @@
+"""Aggregates in EXPLAIN: which counters, what they count, and what is told when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.sharing import Bank, SharedPlan, refusal
+from ouzel.engines.aggregate.tables import Way
+from ouzel.engines.aggregate.tree_tables import Part, SegmentPart
+from ouzel.plan.diagram import label_of, window_of
+from ouzel.plan.model import Plan
+from ouzel.plan.render import render, render_conjunct
+
+_NAMES = {
+    Way.UNBOUNDED: "counters, without a window",
+    Way.INVERSE: "counters, by inverse matrices",
+    Way.STACKS: "counters, by two stacks of products",
+    Way.PER_START: "counters, a row for each first event",
+    Way.GRAPH: "counters, along the edges between events",
+}
+_COSTS = {
+    Way.UNBOUNDED: "a step for each event",
+    Way.INVERSE: "as many steps for each event as the pattern is long",
+    Way.STACKS: "as many steps for each event, on average, as the pattern is long",
+    Way.PER_START: "as many steps for each event as its key has first events in the window",
+    Way.GRAPH: "for each completing event as many steps as its key has pairs of neighbours in the window, at worst",
+}
+
+
+def counting_kernel(plan: AggregatePlan, inner_kernel: str | None) -> tuple[str, str]:
+    """The kernel that answers an aggregate, and why. `inner_kernel` builds the matches, where they are built."""
+    if plan.way is None:
+        return f"{inner_kernel}, and adding up", f"matches are built: {plan.reason}"
+    return _NAMES[plan.way], plan.reason
+
+
+def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
+    """What the counters do with events."""
+    assert plan.way is not None
+    lines = [f"count the prefixes of {', '.join(label_of(c) for c in plan.positives)}; no match is built"]
+    if plan.key:
+        lines.append(f"by {', '.join(part.label for part in plan.key)}")
+    if plan.split is not None:
+        lines.append(f"and by the group that each {label_of(plan.query.components[plan.split])} is of")
+    lines += [f"test {render_conjunct(plan.query, conjunct)}" for conjunct in plan.construction]
+    window = window_of(plan.query)
+    if window is not None:
+        lines.append(f"within {window}, counted from the first event")
+    elif plan.key or plan.split is not None:
+        lines.append("without WITHIN no key expires: there are counts for every key seen (max_buffered_events)")
+    lines.append(_COSTS[plan.way])
+    return tuple(lines)
+
+
+def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
+    """What is told, and when."""
+    query = plan.query
+    shown = []
+    for column in query.aggregates:
+        argument = "" if column.argument is None else f"({render(query, column.argument)})"
+        hidden = ", for HAVING only" if column.hidden else ""
+        shown.append(f"{column.function.upper()}{argument} AS {column.name}{hidden}")
+    groups = [key.name for key in query.group_by]
+    where = f"for each {', '.join(groups)}" if groups else "one total"
+    if not groups and plan.key:
+        where += " over all keys"
+    when = "whenever a match completes" + (" or leaves the window" if query.emit_on_change else "")
+    lines = [*shown, f"{where}, {when}"]
+    if query.having is not None:
+        lines.append(f"having {render(query, query.having)}")
+    return tuple(lines)
+
+
+def sharing_lines(shared: Sequence[SharedPlan], plans: Mapping[str, Plan]) -> list[str]:
+    """What is counted together, and why the others are not."""
+    lines = []
+    for one in shared:
+        keys = f", by {', '.join(part.label for part in one.stage.key)}" if one.stage.key else ""
+        lines.append(f"{_listed(one.names)} are staged together{keys}")
+        for bank in one.banks:
+            lines += [f"  {line}" for line in _bank_lines(one, bank)]
+    together = {name for one in shared for name in one.names}
+    for name, plan in plans.items():
+        if name not in together:
+            lines.append(f"{name} is answered alone: {refusal(plan) or 'that costs no more than with the others'}")
+    return lines
+
+
+def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
+    def named(symbols: Sequence[int]) -> str:
+        return ", ".join(shared.stage.query.components[symbol].variable for symbol in symbols)
+
+    span = f"within {bank.window.written or bank.window.ticks}" if bank.window else "since the start"
+    expiry = ", told of expiry" if bank.on_change else ""
+    lines = [f"{span}{expiry}: {_listed(bank.names)} in one tree of counters"]
+    for prefix, members in _common_prefixes(bank):
+        lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
+    for number, segment in enumerate(bank.segments):
+        users = {
+            bank.names[query]: None
+            for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True)
+            if SegmentPart(number) in pattern
+        }
+        lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
+    if bank.shared_cost < bank.alone_cost:
+        lines.append(f"  about {bank.shared_cost / bank.alone_cost:.0%} of what counting one by one costs")
+    else:
+        lines.append("  nothing in common: counting costs what it costs one by one")
+    return lines
+
+
+def _common_prefixes(bank: Bank) -> list[tuple[list[int], list[str]]]:
+    """The longest beginnings that several queries share."""
+    found: dict[tuple[Part, ...], list[str]] = {}
+    for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
+        for length in range(1, len(pattern) + 1):
+            members = found.setdefault(pattern[:length], [])
+            if bank.names[query] not in members:
+                members.append(bank.names[query])
+    shown = []
+    for prefix, members in found.items():
+        longer = any(
+            len(other) == len(prefix) + 1 and other[:-1] == prefix and names == members
+            for other, names in found.items()
+        )
+        if len(members) > 1 and not longer:
+            shown.append(([part for part in prefix if isinstance(part, int)], members))
+    return shown
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,257 @@
+"""Groups of aggregates: which one an event or a key belongs to, and what its GROUP BY columns show.
+
+Groups are numbered as they come. Where a key decides the group (`GROUP BY attr`), each new key is looked at once; where
+one component's events do (`GROUP BY v.attr`), each of its events is, and null is a group like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Type
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.kernels.events import EVERY_KEY, Instances
+from ouzel.kernels.order import first_disorder, stable_order
+from ouzel.plan.expressions import attribute_of
+from ouzel.runtime.arrays import numbers
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.frames import EventFrame, ticks_to_time
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import from_engine, to_engine
+
+if TYPE_CHECKING:
+    from ouzel.engines.aggregate.tables import CounterInstances
+    from ouzel.engines.aggregate.tree import SharedInstances
+
+
+class GroupBook:
+    """The groups of one query."""
+
+    def __init__(self, plan: AggregatePlan, layout: Layout, schema: pa.Schema) -> None:
+        self._plan = plan
+        self._query = plan.query
+        self._layout = layout
+        self._types = [schema.field(key.name).type for key in plan.query.group_by]
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._coders = [Coder() for _ in plan.query.group_by]
+        self._together = Coder()
+        # What each group shows, column by column.
+        self._shown: list[pa.Array] = [pa.nulls(0, kind) for kind in self._types]
+        self._reading: list[int] = []
+        # The group of each key; the key of no partition is group 0 where there are no groups.
+        self.key_group = np.zeros(EVERY_KEY + 1, np.int32)
+
+    @property
+    def count(self) -> int:
+        """How many groups there are, one at least."""
+        return max(1, len(self._shown[0]) if self._shown else 1)
+
+    def show(self, groups: np.ndarray) -> list[pa.Array]:
+        """The GROUP BY columns of some groups."""
+        return [column.take(pa.array(groups)) for column in self._shown]
+
+    # ── By key ─────────────────────────────────────────────────────────────────────────────────────
+
+    def note_keys(
+        self, frame_of: Callable[[np.ndarray], EventFrame], rows: np.ndarray, instances: Instances, key_count: int
+    ) -> None:
+        """Find the groups of keys that are new. `frame_of` reads some of the instances' `rows`."""
+        known = len(self.key_group)
+        if key_count <= known:
+            return
+        self.key_group = np.concatenate([self.key_group, np.zeros(key_count - known, np.int32)])
+        if not self._query.group_by or self._plan.split is not None:
+            return
+        # One instance speaks for each key: what is written last stays, so backwards that is its first.
+        speaker = np.full(key_count, -1, np.int64)
+        speaker[instances.key[::-1]] = np.arange(len(rows) - 1, -1, -1)
+        keys = np.flatnonzero(speaker >= 0)
+        keys = keys[keys >= known]
+        chosen = speaker[keys]
+        component = instances.component[chosen]
+        reading = np.array([self._same_columns(position) for position in range(len(self._query.components))])[component]
+        for position in np.unique(reading):
+            mine = np.flatnonzero(reading == position)
+            frame = frame_of(rows[chosen[mine]])
+            columns = [self._column(frame, self._of_component(key.path, int(position)), i) for i, key in self._keys()]
+            self.key_group[keys[mine]] = self._numbered(columns)
+
+    def _same_columns(self, position: int) -> int:
+        """The first component that reads its groups from the same columns of the input."""
+        if not self._reading:
+            first: dict[object, int] = {}
+            for component in self._query.components:
+                read: list[object] = []
+                for _, key in self._keys():
+                    attribute = self._of_component(key.path, component.position)
+                    name, *inner = attribute.path
+                    columns = {self._layout.column(kind, name) for kind in component.types or ("",)}
+                    alone = attribute.present_in is not None or len(columns) > 1
+                    read.append(component.position if alone else (*columns, *inner))
+                self._reading.append(first.setdefault(tuple(read), component.position))
+        return self._reading[position]
+
+    def _keys(self) -> list[tuple[int, Any]]:
+        return list(enumerate(self._query.group_by))
+
+    def _of_component(self, path: tuple[str, ...] | None, position: int) -> Attribute:
+        test = next(test for test in self._query.equivalences if test.path == path)
+        return attribute_of(self._query, position, test)
+
+    def _numbered(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        """The groups of rows, new ones numbered: for the few rows that speak for new keys."""
+        found = np.zeros(len(columns[0]), np.int32)
+        parts = [
+            to_engine(column, key.type).to_pylist() for column, key in zip(columns, self._query.group_by, strict=True)
+        ]
+        new = []
+        for row, values in enumerate(zip(*parts, strict=True)):
+            key = tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
+            if key not in self._numbers:
+                self._numbers[key] = len(self._numbers)
+                new.append(row)
+            found[row] = self._numbers[key]
+        self._append(columns, np.array(new, np.int64))
+        return found
+
+    # ── By an event ────────────────────────────────────────────────────────────────────────────────
+
+    def of_events(self, frame: EventFrame, rows: np.ndarray, instances: Instances) -> np.ndarray:
+        """The group of each instance of the component that decides; 0 of all others."""
+        groups = np.zeros(len(rows), np.int32)
+        mine = np.flatnonzero(instances.component == self._plan.split)
+        if not len(mine):
+            return groups
+        columns, codes = [], []
+        for number, key in self._keys():
+            assert self._plan.split is not None
+            expression = key.expression or self._of_component(key.path, self._plan.split)
+            column = self._column(frame, expression, number).take(pa.array(rows[mine]))
+            columns.append(column)
+            codes.append(self._code(number, key.type, column))
+        known = self.count if len(self._shown[0]) else 0
+        found = self._together.encode(codes)
+        new_codes, first = np.unique(found, return_index=True)
+        self._append(columns, first[new_codes >= known])
+        groups[mine] = found
+        return groups
+
+    def _column(self, frame: EventFrame, expression: Bound, number: int) -> pa.Array:
+        """A GROUP BY column as users see it, for every row of a frame."""
+        if isinstance(expression, Attribute):
+            return frame.raw(expression).cast(self._types[number])
+        value = evaluate(expression, frame)
+        if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
+            return ticks_to_time(numbers(value), self._types[number])
+        return from_engine(value, self._query.group_by[number].type)
+
+    def _append(self, columns: Sequence[pa.Array], rows: np.ndarray) -> None:
+        if len(rows):
+            places = pa.array(rows)
+            self._shown = [
+                pa.concat_arrays([old, column.take(places)]) for old, column in zip(self._shown, columns, strict=True)
+            ]
+
+    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+
+    def keep_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Only these keys are still needed, in this order behind the key of no partition: the new number of every old
+        group."""
+        renamed = np.arange(self.count, dtype=np.int32)
+        if self._plan.split is None and self._query.group_by:
+            renamed = self._rename(np.unique(self.key_group[keys]))
+        nothing = np.zeros(EVERY_KEY + 1, np.int32)
+        self.key_group = np.concatenate([nothing, renamed[self.key_group[keys]]]).astype(np.int32)
+        return renamed
+
+    def keep_groups(self, live: np.ndarray) -> np.ndarray:
+        """Only these groups, which events decide, are still needed: the new number of every old one, 0 of others."""
+        assert self._plan.split is not None
+        renamed = self._rename(live)
+        self._coders = [Coder() for _ in self._query.group_by]
+        self._together = Coder()
+        codes = [
+            self._code(number, key.type, column)
+            for (number, key), column in zip(self._keys(), self._shown, strict=True)
+        ]
+        numbered = self._together.encode(codes)
+        assert (numbered == np.arange(len(live))).all(), "groups keep their order"
+        return renamed
+
+    def _code(self, number: int, kind: Type, column: pa.Array) -> pa.Array:
+        """The codes of one GROUP BY column. Null has the code -1, and is a group."""
+        coded = self._coders[number].encode([to_engine(column, kind)])
+        return pa.array(coded.astype(np.int64) + 1)
+
+    def _rename(self, live: np.ndarray) -> np.ndarray:
+        """Only these groups are still needed: the new number of every old one, 0 of the others."""
+        renamed = np.zeros(self.count, np.int32)
+        renamed[live] = np.arange(len(live), dtype=np.int32)
+        places = pa.array(live)
+        self._shown = [column.take(places) for column in self._shown]
+        kept = set(live.tolist())
+        self._numbers = {key: int(renamed[number]) for key, number in self._numbers.items() if number in kept}
+        return renamed
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        names = [f"column {number}" for number in range(len(self._shown))]
+        coders = [(is_text, arrays) for is_text, arrays in (c.dump() for c in (*self._coders, self._together))]
+        return {
+            "shown": writer.add_table(pa.table(self._shown, names=names)) if names else None,
+            "key_group": writer.add_array(self.key_group),
+            "coders": [[is_text, [writer.add_array(array) for array in arrays]] for is_text, arrays in coders],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        self.key_group = reader.array(head["key_group"])
+        coders = [Coder.load(0, is_text, reader.arrays(stored)) for is_text, stored in head["coders"]]
+        *self._coders, self._together = coders
+        if head["shown"] is None:
+            return
+        columns = reader.table(head["shown"]).columns
+        self._shown = [pa.nulls(0, kind) for kind in self._types]
+        if self._plan.split is None:
+            self._numbers = {}
+            self._numbered([column.combine_chunks() for column in columns])
+        else:
+            self._shown = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]
+
+
+EARLIEST, LATEST = -(2**63), 2**63 - 1
+# Below this many the front of a buffer is not worth moving, nor keys worth renaming.
+COMPACT_MIN = 4096
+
+Block = TypeVar("Block", "CounterInstances", "SharedInstances")
+
+
+def chosen(block: Block, places: np.ndarray) -> Block:
+    """Some of the instances, each array in one piece."""
+    return type(block)._make(np.ascontiguousarray(array[..., places]) if array.shape[-1] else array for array in block)
+
+
+def joined(blocks: list[Block]) -> Block:
+    """All instances of one block or more."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return type(blocks[0])._make(np.concatenate(arrays, axis=-1) for arrays in zip(*blocks, strict=True))
+
+
+def ready_and_rest(pending: list[Block], until: int) -> tuple[Block, list[Block]]:
+    """What is pending at or before a tick, in order of time, and what stays pending."""
+    block = joined(pending)
+    rest = []
+    if until < LATEST and len(block.tick) and block.tick.max() > until:
+        rest = [chosen(block, np.flatnonzero(block.tick > until))]
+        block = chosen(block, np.flatnonzero(block.tick <= until))
+    if first_disorder(block.tick) >= 0:
+        block = chosen(block, stable_order(block.tick))
+    return block, rest

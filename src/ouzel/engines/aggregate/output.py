@@ -1,0 +1,330 @@
+"""Rows of aggregates as users see them: their columns, HAVING, and what EMIT ON CHANGE passes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Context, Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import (
+    AggregateColumn,
+    Aggregation,
+    Attribute,
+    Bound,
+    BoundQuery,
+    EventField,
+    GroupKey,
+    Intrinsic,
+    Kind,
+    Length,
+    Operation,
+    ResultColumn,
+    Type,
+)
+from ouzel.engines.aggregate.plan import Form, MeasureSpec, measures_of
+from ouzel.engines.aggregate.tables import NOTHING
+from ouzel.errors import LimitError
+from ouzel.plan.expressions import attribute_of
+from ouzel.runtime.arrays import numbers, truths
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.frames import ticks_to_time
+from ouzel.runtime.layout import Layout, end_type
+from ouzel.runtime.values import Column, engine_type, from_engine, output_type, to_engine
+
+
+def aggregate_schema(
+    query: BoundQuery, layout: Layout, attribute_type: Callable[[BoundQuery, Layout, Attribute], pa.DataType]
+) -> pa.Schema:
+    """`end`, the GROUP BY columns, and a column for each aggregate that is shown.
+
+    `attribute_type` tells in which type an attribute comes in.
+    """
+    time = layout.schema.field(layout.time).type
+    fields = [pa.field("end", end_type(layout, query))]
+    for key in query.group_by:
+        expression = key_expression(query, key)
+        if isinstance(expression, Attribute):
+            fields.append(pa.field(key.name, attribute_type(query, layout, expression)))
+        else:
+            fields.append(pa.field(key.name, time if _is_time(expression) else output_type(key.type)))
+    for column in query.aggregates:
+        if not column.hidden:
+            is_time = column.function in ("min", "max") and _is_time(column.argument)
+            fields.append(pa.field(column.name, time if is_time else output_type(column.type)))
+    return pa.schema(fields)
+
+
+def _is_time(expression: Bound | None) -> bool:
+    return isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE
+
+
+def key_expression(query: BoundQuery, key: GroupKey) -> Bound:
+    """What a GROUP BY column shows: of `GROUP BY attr` the attribute of the first event, equal for all."""
+    if key.expression is not None:
+        return key.expression
+    test = next(test for test in query.equivalences if test.path == key.path)
+    return attribute_of(query, query.positives[0].position, test)
+
+
+def answer(
+    query: BoundQuery,
+    schema: pa.Schema,
+    ticks: np.ndarray,
+    keys: Sequence[pa.Array],
+    values: Mapping[str, Column],
+) -> tuple[pa.Table, np.ndarray]:
+    """The table of some rows, and the ticks of those that HAVING lets through.
+
+    `keys` are the GROUP BY columns as users see them, `values` the aggregates by name in engine form.
+    """
+    time = schema.field("end").type
+    if query.having is not None and len(ticks):
+        known = {key.name: (column, key.type) for key, column in zip(query.group_by, keys, strict=True)}
+        known |= {column.name: (values[column.name], column.type) for column in query.aggregates}
+        kept = np.flatnonzero(truths(evaluate(_over_columns(query.having), _ResultFrame(known, len(ticks)))))
+        places = pa.array(kept)
+        ticks, keys = ticks[kept], [column.take(places) for column in keys]
+        values = {name: column.take(places) for name, column in values.items()}
+    columns = [ticks_to_time(ticks, time), *keys]
+    for column in query.aggregates:
+        if column.hidden:
+            continue
+        wanted = schema.field(column.name).type
+        value = values[column.name]
+        if column.function in ("min", "max") and _is_time(column.argument):
+            columns.append(_times(value, wanted))
+        else:
+            columns.append(from_engine(value, column.type))
+    return pa.table(columns, schema=schema), ticks
+
+
+def rows_to_tell(
+    query: BoundQuery, completed: np.ndarray, values: Mapping[str, Column], before: Mapping[str, Column]
+) -> np.ndarray:
+    """Which rows EMIT ON CHANGE tells: those of completion, and of expiry where it changed what users see.
+
+    `before` has the values before the moment, of the rows of expiry only.
+    """
+    expiry = np.flatnonzero(completed == 0)
+    if not len(expiry):
+        return np.arange(len(completed))
+    changed = np.zeros(len(expiry), bool)
+    for column in query.aggregates:
+        if not column.hidden:
+            changed |= ~_same(values[column.name].take(pa.array(expiry)), before[column.name])
+    kept = completed != 0
+    kept[expiry[changed]] = True
+    return np.flatnonzero(kept)
+
+
+def _same(one: Column, other: Column) -> np.ndarray:
+    """Where values are equal, or both null, or both NaN."""
+    same = pc.fill_null(pc.equal(one, other), False)
+    if pa.types.is_floating(one.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    return truths(pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other))))
+
+
+def _times(value: Column, wanted: pa.DataType) -> pa.Array:
+    """Ticks, some of them null, in the type of the input's time column."""
+    made = ticks_to_time(numbers(value), wanted)
+    if not value.null_count:
+        return made
+    return pa.Array.from_buffers(wanted, len(made), [value.buffers()[0], made.buffers()[1]], offset=made.offset)
+
+
+def _over_columns(expression: Bound) -> Bound:
+    """HAVING with its columns as attributes, which is what expressions over rows read."""
+    if isinstance(expression, ResultColumn):
+        return Attribute(-1, (expression.name,), type=expression.type)
+    if isinstance(expression, Operation):
+        return replace(expression, operands=tuple(_over_columns(operand) for operand in expression.operands))
+    return expression
+
+
+class _ResultFrame:
+    """Rows of the result, for HAVING."""
+
+    def __init__(self, columns: Mapping[str, tuple[pa.Array, Type]], rows: int) -> None:
+        self._columns = columns
+        self.rows = rows
+
+    def attribute(self, reference: Attribute) -> Column:
+        column, type_ = self._columns[reference.path[0]]
+        return column if column.type == engine_type(type_) else to_engine(column, type_)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        raise AssertionError("HAVING sees columns only")
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        return None
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        raise AssertionError("HAVING sees columns only")
+
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# Below this a number modulo 2^128 is the number itself.
+_KNOWN_MAX = 2.0**126
+_SIGN = np.int64(INT64_MAX)
+# Wide enough that nothing is ever rounded.
+_EXACT = Context(prec=80)
+
+
+def overflow(query: BoundQuery, column: AggregateColumn) -> LimitError:
+    """The error for a number that has no room in its column."""
+    if column.function == "count" and column.type.kind is not Kind.DECIMAL:
+        hint = "write COUNT AS DECIMAL for up to 38 digits, give a smaller WITHIN window, or group it"
+    elif column.function == "count":
+        hint = "give a smaller WITHIN window, or group it"
+    else:
+        hint = "give a smaller WITHIN window, group it, or cast the values to double"
+    return LimitError(f"query '{query.name}': {column.name} does not fit {column.type} any more; {hint}")
+
+
+def checked_integer(query: BoundQuery, column: AggregateColumn, value: int) -> int | Decimal:
+    """An exact integer as its column holds it: int64, or the unscaled digits of a decimal."""
+    if column.type.kind is Kind.DECIMAL:
+        if abs(value) >= 10**column.type.precision:
+            raise overflow(query, column)
+        return Decimal(value).scaleb(-column.type.scale, _EXACT)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise overflow(query, column)
+    return value
+
+
+# ── Order of floats ────────────────────────────────────────────────────────────────────────────────
+
+
+def ordered(values: np.ndarray) -> np.ndarray:
+    """Doubles as integers in the same order: NaN above all, the zeros one.
+
+    >>> ordered(np.array([-1.5, -0.0, 0.0, 2.0])).tolist() == sorted(ordered(np.array([-1.5, -0.0, 0.0, 2.0])))
+    True
+    """
+    plain = np.where(np.isnan(values), np.nan, values + 0.0)
+    bits = np.ascontiguousarray(plain).view(np.int64)
+    # The one NaN that is positive, whatever the hardware made.
+    bits = np.where(np.isnan(values), np.float64("nan").view(np.int64) & _SIGN, bits)
+    return np.where(bits >= 0, bits, bits ^ _SIGN)
+
+
+def unordered(keys: np.ndarray) -> np.ndarray:
+    """The doubles that `ordered` was given."""
+    return np.ascontiguousarray(np.where(keys >= 0, keys, keys ^ _SIGN)).view(np.float64)
+
+
+# ── Columns out of words ───────────────────────────────────────────────────────────────────────────
+
+
+def columns_of(
+    query: BoundQuery,
+    measures: Sequence[MeasureSpec],
+    words: np.ndarray,
+    reals: np.ndarray,
+    largest: Sequence[float],
+) -> dict[str, Column]:
+    """The aggregates of some rows, by name, in engine form.
+
+    `largest` is for each measure a bound on what one match may add to it.
+    """
+    found: dict[str, Column] = {}
+    for column in query.aggregates:
+        if column.type.kind is Kind.NULL:
+            found[column.name] = pa.nulls(len(words))
+            continue
+        if column.argument is None:
+            found[column.name] = _integers(query, column, words[:, 0], words[:, 1], reals[:, 0], None)
+            continue
+        needed = [measures.index(measure) for measure in measures_of(column.function, column.argument)]
+        place = 2 + 2 * needed[0]
+        sizes = reals[:, 0] * max(1.0, largest[needed[0]])
+        if column.function == "count":
+            found[column.name] = _integers(query, column, words[:, place], words[:, place + 1], sizes, None)
+            continue
+        empty = (words[:, place] == 0) & (words[:, place + 1] == 0)
+        measure = measures[needed[1]]
+        place = 2 + 2 * needed[1]
+        if measure.form in (Form.LEAST, Form.GREATEST):
+            found[column.name] = _extremes(column, measure, words[:, place], empty)
+        elif measure.floating:
+            totals = reals[:, 1 + needed[1]]
+            if column.function == "avg":
+                totals = totals / np.where(
+                    empty, 1.0, _floats(words[:, 2 + 2 * needed[0]], words[:, 3 + 2 * needed[0]])
+                )
+            found[column.name] = pa.array(totals, pa.float64(), mask=empty)
+        else:
+            sizes = reals[:, 0] * max(1.0, largest[needed[1]])
+            low, high = words[:, place], words[:, place + 1]
+            if column.function == "sum":
+                found[column.name] = _integers(query, column, low, high, sizes, empty)
+            else:
+                if (sizes >= _KNOWN_MAX).any():
+                    raise overflow(query, column)
+                counts = _floats(words[:, 2 + 2 * needed[0]], words[:, 3 + 2 * needed[0]])
+                scale = 10.0**column.argument.type.scale if column.argument.type.kind is Kind.DECIMAL else 1.0
+                averages = _floats(low, high) / np.where(empty, 1.0, counts) / scale
+                found[column.name] = pa.array(averages, pa.float64(), mask=empty)
+    return found
+
+
+def _floats(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Numbers of 128 bits, with sign, as doubles."""
+    if (high.view(np.int64) == (low.view(np.int64) >> 63)).all():
+        return low.view(np.int64).astype(np.float64)
+    return np.array([float(_signed(int(a), int(b))) for a, b in zip(low, high, strict=True)], np.float64)
+
+
+def _signed(low: int, high: int) -> int:
+    value = low | (high << 64)
+    return value - 2**128 if value >= 2**127 else value
+
+
+def _integers(
+    query: BoundQuery,
+    column: AggregateColumn,
+    low: np.ndarray,
+    high: np.ndarray,
+    sizes: np.ndarray,
+    empty: np.ndarray | None,
+) -> Column:
+    """Exact integers; the error where one has no room, or is too large to be known."""
+    low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
+    fits = (high.view(np.int64) == (low.view(np.int64) >> 63)) & (sizes < _KNOWN_MAX)
+    if column.type.kind is not Kind.DECIMAL and fits.all():
+        return pa.array(low.view(np.int64), pa.int64(), mask=empty)
+    if not (sizes < 2 * _KNOWN_MAX).all():
+        raise overflow(query, column)
+    values = [checked_integer(query, column, _signed(int(a), int(b))) for a, b in zip(low, high, strict=True)]
+    shown = values if empty is None else [None if none else v for v, none in zip(values, empty, strict=True)]
+    return pa.array(shown, engine_type(column.type))
+
+
+def _extremes(column: AggregateColumn, measure: MeasureSpec, words: np.ndarray, empty: np.ndarray) -> Column:
+    keys = np.ascontiguousarray(words).view(np.int64)
+    if measure.form is Form.GREATEST:
+        keys = ~keys
+    if measure.floating:
+        return pa.array(unordered(keys), pa.float64(), mask=empty)
+    if column.type.kind is Kind.DECIMAL:
+        decimals = [
+            None if none else Decimal(int(key)).scaleb(-column.type.scale, _EXACT)
+            for key, none in zip(keys, empty, strict=True)
+        ]
+        return pa.array(decimals, engine_type(column.type))
+    return pa.array(keys, pa.int64(), mask=empty).cast(engine_type(column.type))
+
+
+def measured(measure: MeasureSpec, values: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """What a measure makes of the values of its component's events; what is not `present` adds nothing."""
+    if measure.form in (Form.LEAST, Form.GREATEST):
+        keys = ordered(values) if measure.floating else values
+        if measure.form is Form.GREATEST:
+            keys = ~keys
+        return np.where(present, keys, NOTHING)
+    return np.where(present, values, np.zeros(1, values.dtype))

@@ -1,0 +1,157 @@
+"""Aggregates over a stream whose parts are counted apart: what each part tells, and the totals over all of them.
+
+A part sees the keys that were sent to it and tells how its own total stands whenever that changes. At any moment the
+total over all keys is what the parts told last, added up; HAVING, averages and the choice of rows come after that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.engines.aggregate.merge import Changes, Told, total_changes
+from ouzel.engines.aggregate.output import answer, columns_of, rows_to_tell
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.tables import CounterOutput
+from ouzel.runtime.arrays import numbers
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.values import one_array, to_engine
+
+TICK, TOLD, WORDS, REALS = "tick", "told", "words", "reals"
+# Which stretch of time a change is told for, and by which part.
+STRETCH, PART = "stretch", "part"
+_GROUP = "group "
+_MOST = b"one match adds at most"
+
+
+def changes_schema(plan: AggregatePlan, shown: pa.Schema) -> pa.Schema:
+    """The columns of changes: of the moment, the groups as users see them, and of what stands after it."""
+    measures = len(plan.measures)
+    return pa.schema(
+        [
+            pa.field(TICK, pa.int64()),
+            *(shown.field(key.name).with_name(_group(number)) for number, key in enumerate(plan.query.group_by)),
+            pa.field(TOLD, pa.uint8()),
+            pa.field(WORDS, pa.binary(8 * (2 + 2 * measures))),
+            pa.field(REALS, pa.binary(8 * (1 + measures))),
+        ]
+    )
+
+
+def _group(number: int) -> str:
+    return f"{_GROUP}{number}"
+
+
+def changes_table(
+    schema: pa.Schema, output: CounterOutput, count: int, groups: Sequence[pa.Array], adds_at_most: Sequence[float]
+) -> pa.Table:
+    """The rows of a kernel's output as changes."""
+    told = np.where(output.completed[:count] != 0, Told.COMPLETED, Told.CHANGED).astype(np.uint8)
+    columns = [pa.array(output.tick[:count]), *groups, pa.array(told)]
+    columns += [_bytes(output.words[:count]), _bytes(output.reals[:count])]
+    return pa.table(columns, schema=schema.with_metadata({_MOST: json.dumps(list(adds_at_most))}))
+
+
+def _bytes(rows: np.ndarray) -> pa.Array:
+    count, width = rows.shape
+    kind = pa.binary(8 * width)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(np.ascontiguousarray(rows).tobytes())])
+
+
+def _numbers(column: pa.ChunkedArray, dtype: type) -> np.ndarray:
+    array = one_array(column)
+    width = array.type.byte_width
+    data = array.buffers()[1]
+    flat: np.ndarray = np.frombuffer(data, dtype, len(array) * width // 8, array.offset * width)
+    return flat.reshape(len(array), width // 8)
+
+
+def joined(changes: Sequence[pa.Table]) -> pa.Table:
+    """Changes of several parts or times together."""
+    bounds = [json.loads(table.schema.metadata[_MOST]) for table in changes]
+    most = [max(several) for several in zip(*bounds, strict=True)]
+    whole = pa.concat_tables([table.replace_schema_metadata() for table in changes])
+    return whole.replace_schema_metadata({_MOST: json.dumps(most)})
+
+
+# ── Stretches of time ──────────────────────────────────────────────────────────────────────────────
+
+
+def in_stretches(changes: pa.Table, length: int | None) -> pa.Table:
+    """Changes with the stretch of so many ticks that each is in, all of them in one where there is no window."""
+    stretch = np.zeros(changes.num_rows, np.int64) if length is None else changes[TICK].to_numpy() // length
+    return changes.append_column(STRETCH, pa.array(stretch))
+
+
+def with_carried(changes: pa.Table) -> pa.Table:
+    """All changes of some stretches by one part, and for the stretch behind each of them how things stood before it.
+
+    Nothing stands longer than a window, so a stretch that is no shorter has to know of the one before it alone.
+    """
+    lasts = last_of_groups(changes, [STRETCH])
+    behind = pa.array(lasts[STRETCH].to_numpy() + 1)
+    return pa.concat_tables([changes, as_carried(lasts).set_column(lasts.column_names.index(STRETCH), STRETCH, behind)])
+
+
+def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
+    """How each group stands after its last change, where anything is left; apart for what differs in `within`."""
+    names = [*within, *(name for name in changes.column_names if name.startswith(_GROUP))]
+    numbered = changes.select(names).append_column("row", pa.array(np.arange(changes.num_rows)))
+    last = np.sort(numbered.group_by(names).aggregate([("row", "max")])["row_max"].to_numpy())
+    count = _numbers(changes[WORDS], np.uint64)[last, :2]
+    return changes.take(pa.array(last[count.any(axis=1)]))
+
+
+def as_carried(changes: pa.Table) -> pa.Table:
+    """What was told before and still stands."""
+    told = pa.array(np.full(changes.num_rows, Told.CARRIED, np.uint8))
+    return changes.set_column(changes.column_names.index(TOLD), TOLD, told)
+
+
+# ── Totals ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def totals_of(plan: AggregatePlan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
+    """The answer of a query out of what all parts told of some stretches: changes with the columns STRETCH and PART."""
+    query = plan.query
+    whole = joined(changes)
+    adds_at_most = json.loads(whole.schema.metadata[_MOST])
+    groups = [one_array(whole[_group(number)]) for number in range(len(query.group_by))]
+    codes = [numbers(one_array(whole[STRETCH]))]
+    for column, key in zip(groups, query.group_by, strict=True):
+        codes.append(Coder().encode([to_engine(column, key.type)]).astype(np.int64))
+    ticks = numbers(one_array(whole[TICK]))
+    order = np.lexsort((ticks, *codes[::-1]))
+    arranged = [code[order] for code in codes]
+    first = np.zeros(len(order), bool)
+    for code in arranged:
+        first[1:] |= code[1:] != code[:-1]
+    parts, part = np.unique(numbers(one_array(whole[PART])), return_inverse=True)
+    found = total_changes(
+        Changes(
+            np.cumsum(first),
+            ticks[order],
+            part[order].astype(np.int32),
+            numbers(one_array(whole[TOLD]), np.uint8)[order],
+            _numbers(whole[WORDS], np.uint64)[order],
+            _numbers(whole[REALS], np.float64)[order],
+        ),
+        np.array([measure.kind for measure in plan.measures], np.int64),
+        len(parts),
+        on_change=query.emit_on_change,
+    )
+    values = columns_of(query, plan.measures, found.words, found.reals, adds_at_most)
+    rows = order[found.row]
+    told = np.arange(len(rows))
+    if query.emit_on_change:
+        expiry = np.flatnonzero(found.completed == 0)
+        before = columns_of(query, plan.measures, found.before_words[expiry], found.before_reals[expiry], adds_at_most)
+        told = rows_to_tell(query, found.completed, values, before)
+    told = told[np.argsort(ticks[rows[told]], kind="stable")]
+    places = pa.array(told)
+    values = {name: column.take(places) for name, column in values.items()}
+    shown_groups = [column.take(pa.array(rows[told])) for column in groups]
+    return answer(query, shown, ticks[rows[told]], shown_groups, values)[0]

@@ -1,0 +1,317 @@
+"""The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise.
+
+`plan_aggregate` looks at what stands between events once single-event predicates and equivalence tests are out of the
+way. If nothing is left, prefixes can be counted; the rest is answered by building the matches and adding them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+
+from ouzel.bind.model import (
+    BOOL,
+    Aggregation,
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Conjunct,
+    Edge,
+    Intrinsic,
+    Kind,
+    Length,
+    Operation,
+    OutputColumn,
+)
+from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
+from ouzel.errors import QueryError
+from ouzel.lang.syntax import Strategy
+from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, walk
+from ouzel.plan.lowering import Domain, lower
+from ouzel.plan.model import KeyWay, Note, Plan, Statistics, build
+from ouzel.plan.rules import COUNT_BY_INVERSE, COUNT_BY_STACKS, COUNT_WITHOUT_MATCHES, optimize
+
+
+class Form(Enum):
+    """What a measure takes of an expression."""
+
+    VALUE = "value"
+    PRESENCE = "presence"  # 1 where the expression is not null
+    LEAST = "least"
+    GREATEST = "greatest"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSpec:
+    """Something that the counters keep beside a count."""
+
+    form: Form
+    expression: Bound
+    component: int
+    floating: bool
+    over: Over
+
+    @property
+    def kind(self) -> MeasureKind:
+        if self.form in (Form.LEAST, Form.GREATEST):
+            return MeasureKind.LEAST
+        return MeasureKind.FLOAT if self.form is Form.VALUE and self.floating else MeasureKind.INTEGER
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePlan(Plan):
+    """A plan whose answer is aggregates. `way` is None where matches are built, by the plan `inner`."""
+
+    way: Way | None = None
+    reason: str = ""
+    measures: tuple[MeasureSpec, ...] = ()
+    # The component whose events decide the group of a match; None where the key does, or there are no groups.
+    split: int | None = None
+    inner: Plan | None = None
+
+    @property
+    def several_keys_a_group(self) -> bool:
+        """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
+        keys = {part.label for part in self.key}
+        groups = {".".join(key.path) for key in self.query.group_by if key.path is not None}
+        return self.split is not None or keys != groups
+
+
+_TEXT = (Kind.STRING, Kind.BINARY)
+
+
+def plan_aggregate(
+    query: BoundQuery,
+    statistics: Statistics | None,
+    off: Collection[str],
+    make_plan: Callable[..., Plan],
+) -> AggregatePlan:
+    """The plan of a query with AGG. `make_plan` plans the query for the matches themselves."""
+    statistics = statistics or Statistics()
+    # A written equality with v[1] says nothing about the other events of v.
+    never = ("written_equalities_into_key",) if any(c.kleene for c in query.components) else ()
+    plan = optimize(build(query), replace(statistics, key_way=KeyWay.COMPOSITE), off=never)
+    reason = obstacle(plan)
+    if reason is None and COUNT_WITHOUT_MATCHES in off:
+        reason = f"the rule {COUNT_WITHOUT_MATCHES} is switched off"
+    if reason is not None:
+        inner = make_plan(matches_query(query), statistics, off=off)
+        text = f"{reason}; the cost grows with the number of matches"
+        return replace(_as_aggregate_plan(plan, reason=text, inner=inner), notes=inner.notes)
+    measures = _measures(query)
+    split = _split(query)
+    way, reason = _way(plan, measures, split, off)
+    return _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
+
+
+def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
+    known = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    kept = ("predicates_into_roles", "equivalence_into_key", "written_equalities_into_key")
+    known["notes"] = tuple(
+        Note(note.rule, note.text.replace("stacks are", "counters are")) for note in plan.notes if note.rule in kept
+    )
+    return AggregatePlan(**known, **more)  # type: ignore[arg-type]
+
+
+def require_streamable(query: BoundQuery) -> None:
+    """Raise QueryError for an aggregate that would have to keep all events of a stream for ever."""
+    if not query.aggregates or query.window is not None:
+        return
+    plan = optimize(build(query))
+    reason = obstacle(plan)
+    if reason is None and plan.construction:
+        reason = "a predicate compares new events with all earlier ones"
+    if reason is not None:
+        raise QueryError(
+            f"query '{query.name}' has no WITHIN, and a stream's events would have to be kept for ever: {reason}",
+            hint="add WITHIN with a duration, such as WITHIN 12 hours",
+        )
+
+
+# ── What must be built ─────────────────────────────────────────────────────────────────────────────
+
+
+def obstacle(plan: Plan) -> str | None:
+    """Why a query's matches cannot be counted without building them; None where they can."""
+    query = plan.query
+    several = len(query.positives) > 1 or any(c.kleene for c in query.positives)
+    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and several:
+        return f"under {query.strategy.value} an event decides what happens to every run that reads it"
+    if query.components[-1].negated:
+        return "a negated end is decided for each match when its window has passed"
+    if query.sources not in ((), ("input",)):
+        return "events that last may overlap, so their order is no chain of moments"
+    between = [*plan.construction, *plan.selection, *(c for group in plan.forbidding.values() for c in group)]
+    if between and not _on_edges(plan):
+        named = sorted({c for conjunct in between for c in conjunct.components})
+        variables = ", ".join(query.components[position].variable for position in named)
+        return (
+            f"a predicate stands between {variables}"
+            if len(named) > 1
+            else f"a predicate compares events of {variables}"
+        )
+    for component in query.positives:
+        if component.kleene and not _same_for_all(query.conjuncts, component.position):
+            return f"{component.variable}[1] and {component.variable}[i] are tested differently"
+    return _obstacle_in_columns(query)
+
+
+def _on_edges(plan: Plan) -> bool:
+    """Whether all that stands between events stands between neighbours, where it can be tested pair by pair."""
+    query = plan.query
+    if plan.selection or any(plan.forbidding.values()) or any(c.kleene for c in query.positives):
+        return False
+    if _split(query) not in (None, query.positives[0].position):
+        return False
+    positions = {component.position: place for place, component in enumerate(query.positives)}
+    for conjunct in plan.construction:
+        places = sorted(positions[component] for component in conjunct.components)
+        if len(places) != 2 or places[1] - places[0] != 1:
+            return False
+    if query.catalog.open:
+        # Nothing is known of types yet; when the query runs, it is.
+        return True
+    lowered = lower(plan)
+    ranked = any(spec.domain is Domain.RANK for specs in lowered.lanes.ints.values() for spec in specs)
+    return not lowered.residual and not ranked
+
+
+def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
+    """Whether v[1] and v[i] have the same single-event predicates."""
+    own = [c for c in conjuncts if c.components == frozenset((position,))]
+    first = {tuple(_at_any(x) for x in c.comparisons) for c in own if c.edge is Edge.BEGIN}
+    later = {tuple(_at_any(x) for x in c.comparisons) for c in own if c.edge is Edge.TAKE}
+    return first == later
+
+
+def _at_any(expression: Bound) -> Bound:
+    """An expression that does not say which event of a component it means."""
+    if isinstance(expression, Attribute | Intrinsic):
+        return replace(expression, at=At.SINGLE)
+    if isinstance(expression, Operation):
+        return replace(expression, operands=tuple(_at_any(operand) for operand in expression.operands))
+    return expression
+
+
+def _obstacle_in_columns(query: BoundQuery) -> str | None:
+    for column in query.aggregates:
+        if column.argument is None:
+            continue
+        if any(isinstance(part, Length | Aggregation) for part in walk(column.argument)):
+            return f"{column.name} looks at all events of a component together"
+        if len(components_of(column.argument)) != 1:
+            return f"{column.name} needs more or less than one event of a match"
+        if column.function in ("min", "max") and column.argument.type.kind in _TEXT:
+            return f"{column.name} compares text"
+        if _over(column.argument) is None:
+            return f"{column.name} mixes several events of one component"
+    deciding = [key.expression for key in query.group_by if key.expression is not None]
+    named = {component for expression in deciding for component in components_of(expression)}
+    if deciding and (len(named) != 1 or any(not components_of(expression) for expression in deciding)):
+        return "GROUP BY looks at more or less than one event of a match"
+    if named and query.components[next(iter(named))].kleene:
+        return "GROUP BY looks at an event of a component with +"
+    return None
+
+
+def _skipping_absent(argument: Bound) -> Bound:
+    """An argument that is null for events whose type lacks an attribute in it, so that aggregates skip them."""
+    lacking = any(isinstance(part, Attribute) and part.present_in is not None for part in walk(argument))
+    if not lacking or isinstance(argument, Attribute):
+        return argument
+    return Operation(IF_PRESENT, (argument,), type=argument.type, span=argument.span)
+
+
+def matches_query(query: BoundQuery) -> BoundQuery:
+    """The same pattern, returning what the aggregates and groups look at: group_0, …, value_0, …"""
+    first = query.positives[0].position
+    tests = {test.path: test for test in query.equivalences}
+    columns = []
+    for number, key in enumerate(query.group_by):
+        expression = key.expression
+        if expression is None:
+            assert key.path is not None
+            expression = attribute_of(query, first, tests[key.path])
+            if query.components[first].kleene:
+                expression = replace(expression, at=At.FIRST)
+        columns.append(OutputColumn(f"group_{number}", expression))
+    for number, column in enumerate(query.aggregates):
+        if column.argument is not None:
+            columns.append(OutputColumn(f"value_{number}", _skipping_absent(column.argument)))
+    return replace(
+        query,
+        returns=tuple(columns),
+        into=query.into or f"matches of {query.name}",
+        aggregates=(),
+        group_by=(),
+        having=None,
+        emit_on_change=False,
+    )
+
+
+# ── What is counted, and how ───────────────────────────────────────────────────────────────────────
+
+
+def _over(expression: Bound) -> Over | None:
+    """Which events of its component an aggregate's argument means; None where it means several kinds."""
+    found = {part.at for part in walk(expression) if isinstance(part, Attribute | Intrinsic)}
+    if found <= {At.SINGLE, At.EVERY}:
+        return Over.EVERY
+    if found == {At.FIRST}:
+        return Over.FIRST
+    return Over.LAST if found == {At.LAST} else None
+
+
+def _measures(query: BoundQuery) -> tuple[MeasureSpec, ...]:
+    found: dict[MeasureSpec, None] = {}
+    for column in query.aggregates:
+        if column.argument is not None:
+            found |= dict.fromkeys(measures_of(column.function, column.argument))
+    return tuple(found)
+
+
+def measures_of(function: str, argument: Bound) -> tuple[MeasureSpec, ...]:
+    """What an aggregate needs: the number of values that are not null, and their sum, least or greatest."""
+    (component,) = components_of(argument)
+    over = _over(argument)
+    assert over is not None
+    is_null = Operation("is_null", (argument,), type=BOOL)
+    present = MeasureSpec(Form.PRESENCE, Operation("not", (is_null,), type=BOOL), component, False, over)
+    if function == "count":
+        return (present,)
+    form = {"min": Form.LEAST, "max": Form.GREATEST}.get(function, Form.VALUE)
+    floating = argument.type.kind in (Kind.FLOAT, Kind.UNKNOWN)
+    return (present, MeasureSpec(form, argument, component, floating, over))
+
+
+def _split(query: BoundQuery) -> int | None:
+    named = {c for key in query.group_by if key.expression is not None for c in components_of(key.expression)}
+    return next(iter(named)) if named else None
+
+
+def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Collection[str]) -> tuple[Way, str]:
+    query = plan.query
+    if plan.construction:
+        return Way.GRAPH, "predicates stand between neighbours only: counted along the edges between events"
+    per_start = None
+    if split is not None:
+        per_start = f"groups are decided by {query.components[split].variable}, not by a key"
+    elif query.window is not None and plan.unguarded:
+        per_start = "negative events forbid in every partition"
+    elif query.window is not None and any(measure.over is not Over.EVERY for measure in measures):
+        per_start = "an aggregate looks at one event of a component with +"
+    if per_start is not None:
+        return Way.PER_START, f"{per_start}: a row of counters for each first event in the window"
+    if query.window is None:
+        return Way.UNBOUNDED, "no window: one count for each prefix of the pattern, nothing ever leaves"
+    plain = all(measure.kind is MeasureKind.INTEGER for measure in measures)
+    invertible = plain and not query.negatives and not any(c.kleene for c in query.positives)
+    if invertible and COUNT_BY_INVERSE not in off:
+        return Way.INVERSE, "counts and integer sums: the oldest event leaves by the inverse of what it did"
+    if COUNT_BY_STACKS not in off:
+        if query.components[0].negated:
+            return Way.STACKS, "two stacks of products, for the first events between two negative ones at a time"
+        return Way.STACKS, "two stacks of products: what has left the window cannot be subtracted here"
+    return Way.PER_START, "one row of counters for each first event in the window, as in the paper"

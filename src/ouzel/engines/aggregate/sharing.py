@@ -1,0 +1,502 @@
+"""Aggregates that are counted together: which queries may share, what they share, and whether that is worth it.
+
+Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
+of integers are, or if both count and add up the same since the start; with EMIT ON CHANGE, COUNT only. Both read the
+primary stream, with the same types known of it, and their events are kept apart by the same keys. Groups, HAVING and
+names may differ.
+
+Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
+sum is a pattern of its own, in which the component that it is over is a symbol with a weight; what comes before that it
+shares with the count, and with other sums over the same. Queries that may share are staged together, whatever their
+patterns; those whose windows are equal, and which all or none are told of expiry, also share a tree of counters (a
+*bank*): what patterns begin with in common is counted once, and so are, where there is a window, segments that stand in
+several of them, wherever that pays. A query that would cost more with the others than alone is left alone. Sharing is
+never visible in answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
+from ouzel.engines.aggregate.plan import AggregatePlan, MeasureSpec
+from ouzel.engines.aggregate.sharing_cost import TOGETHER, cost, cost_alone, cost_together
+from ouzel.engines.aggregate.tables import MeasureKind, Way
+from ouzel.engines.aggregate.tree_tables import Part, SegmentPart, build_shared_tables
+from ouzel.plan.diagram import label_of
+from ouzel.plan.model import KeyPart, Plan, Statistics
+from ouzel.plan.rules import SHARE_COUNTERS
+
+SEGMENTS_MAX = 8
+_CANDIDATES_MAX = 64
+# Estimates are rough: a segment must promise this much before it is cut out, so that a wrong one costs little.
+WORTH_MAX = 0.85
+
+
+def choose_segments(
+    patterns: Sequence[tuple[int, ...]],
+    rates: Sequence[float],
+    weighted: Collection[int] = (),
+    *,
+    worth: float | None = None,
+    most: int = SEGMENTS_MAX,
+) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
+    """The patterns with segments cut out as long as that promises to pay, the best first; none has a `weighted` symbol,
+    nor stands beside one. With one, a pattern must cost at most `worth` times what it did.
+
+    >>> choose_segments([(0, 1, 2)], [1.0] * 3)
+    (((0, 1, 2),), ())
+    """
+    worth = WORTH_MAX if worth is None else worth
+    parts: tuple[tuple[Part, ...], ...] = tuple(tuple(pattern) for pattern in patterns)
+    segments: tuple[tuple[int, ...], ...] = ()
+    now = cost(parts, segments, rates)
+    while len(segments) < most:
+        best = None
+        for candidate in _candidates(parts, rates, weighted):
+            cut = tuple(_cut(pattern, candidate, len(segments), weighted) for pattern in parts)
+            then = cost(cut, (*segments, candidate), rates)
+            if then <= worth * now and (best is None or then < best[0]) and _is_orderly(cut, (*segments, candidate)):
+                best = then, cut, candidate
+        if best is None:
+            break
+        now, parts = best[0], best[1]
+        segments = (*segments, best[2])
+    return parts, segments
+
+
+def _candidates(
+    patterns: Sequence[tuple[Part, ...]], rates: Sequence[float], weighted: Collection[int]
+) -> list[tuple[int, ...]]:
+    """Substrings that stand behind several different beginnings, with an own part before and behind them."""
+    places: dict[tuple[int, ...], set[tuple[Part, ...]]] = {}
+    for pattern in patterns:
+        for first in range(1, len(pattern) - 2):
+            for last in range(first + 2, len(pattern)):
+                inner = pattern[first:last]
+                around = (pattern[first - 1], *inner, pattern[last])
+                if any(isinstance(part, SegmentPart) or part in weighted for part in around):
+                    continue
+                places.setdefault(tuple(part for part in inner if isinstance(part, int)), set()).add(pattern[:first])
+    saving = {
+        segment: (len(starts) - 1) * sum(rates[symbol] for symbol in segment)
+        for segment, starts in places.items()
+        if len(starts) > 1
+    }
+    return sorted(saving, key=lambda segment: -saving[segment])[:_CANDIDATES_MAX]
+
+
+def _cut(
+    pattern: tuple[Part, ...], segment: tuple[int, ...], number: int, weighted: Collection[int]
+) -> tuple[Part, ...]:
+    """A pattern with the first place where a segment may stand taken by it."""
+    width = len(segment)
+    for first in range(1, len(pattern) - width):
+        if pattern[first : first + width] == segment:
+            neighbours = (pattern[first - 1], pattern[first + width])
+            if not any(isinstance(part, SegmentPart) or part in weighted for part in neighbours):
+                return (*pattern[:first], SegmentPart(number), *pattern[first + width :])
+    return pattern
+
+
+def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]]) -> bool:
+    """No two segments stand in both orders, so that within a moment the later one can be counted first."""
+    try:
+        build_shared_tables(patterns, segments, window=1, summed=[False] * len(patterns))
+    except ValueError:
+        return False
+    return True
+
+
+# The stager knows an event's roles as the bits of one word.
+SYMBOLS_MAX = 64
+
+# How much of the cost one by one whole answers may cost together. Estimates are rough: where only staging is saved,
+# they must promise more, so that a wrong one costs little.
+TOGETHER_MAX = 1.0
+STAGED_MAX = 0.9
+# So many queries with nothing to count in common may save enough by being staged together for their costs to be looked
+# at.
+DISJOINT_MIN = 6
+# So much of what is known of rates is thought to be chance: a first batch may be small.
+RATES_UNKNOWN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Queries with one window, and the tree of their patterns."""
+
+    names: tuple[str, ...]
+    window: TimeWindow | None
+    on_change: bool
+    # For each query its count and then its sums; `columns` tells for each the query and the column.
+    patterns: tuple[tuple[Part, ...], ...]
+    columns: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[int, ...], ...]
+    # What counting costs for each event of the stream, alone and shared.
+    alone_cost: float
+    shared_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """Queries that are staged together. `stage` is a plan whose components are the symbols."""
+
+    plans: Mapping[str, AggregatePlan]
+    stage: AggregatePlan
+    banks: tuple[Bank, ...]
+    # What the instances of some symbols weigh.
+    weights: Mapping[int, MeasureSpec]
+    # Which share of all events each symbol is thought to have.
+    rates: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.plans)
+
+    def of(self, name: str) -> AggregatePlan:
+        """The symbols with the groups of one query."""
+        query = self.plans[name].query
+        return replace(
+            self.stage,
+            query=replace(self.stage.query, name=name, group_by=query.group_by, equivalences=query.equivalences),
+        )
+
+
+def plan_sharing(
+    plans: Mapping[str, Plan], statistics: Statistics | None = None, *, off: Collection[str] = ()
+) -> tuple[SharedPlan, ...]:
+    """Which of some queries over one stream are counted together. Every one of the others is answered alone."""
+    if SHARE_COUNTERS in off:
+        return ()
+    alike: dict[object, dict[str, AggregatePlan]] = {}
+    for name, plan in plans.items():
+        if refusal(plan) is None:
+            assert isinstance(plan, AggregatePlan)
+            # Keys are forgotten with the window, or never.
+            alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), {})[name] = plan
+    made = []
+    for own in alike.values():
+        if len(own) < DISJOINT_MIN and not _may_have_parts_in_common(list(own.values())):
+            continue
+        patterns = {name: _patterns_of(plan) for name, plan in own.items()}
+        for group in _small_enough(patterns):
+            if len(group) < 2:
+                continue
+            draft = _draft({name: own[name] for name in group}, patterns, statistics or Statistics())
+            kept = _worth_sharing(draft)
+            if 1 < len(kept) < len(group):
+                draft = _draft({name: own[name] for name in kept}, patterns, statistics or Statistics())
+            if len(kept) > 1:
+                made.append(_shared(draft))
+    return tuple(made)
+
+
+def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
+    """Whether two of them begin with the same types, or have the same ones somewhere in a row."""
+    seen: set[object] = set()
+    for plan in plans:
+        types = [component.types and tuple(sorted(component.types)) for component in plan.query.components]
+        own: set[object] = {types[0], *pairwise(types)}
+        if seen & own:
+            return True
+        seen |= own
+    return False
+
+
+def refusal(plan: Plan) -> str | None:
+    """Why a query is answered alone; None where it may share."""
+    if not isinstance(plan, AggregatePlan):
+        return "it asks for matches"
+    if plan.way is Way.UNBOUNDED:
+        if any(component.negated or component.kleene for component in plan.query.components):
+            return "it has a negation or a +"
+        if any(measure.kind is not MeasureKind.INTEGER for measure in plan.measures):
+            return "it counts since the start, and not only matches and integers"
+    elif plan.way is not Way.INVERSE:
+        return "it is not counted by inverse matrices"
+    elif plan.query.emit_on_change and plan.measures:
+        return "it is told of expiry, and not only by a count"
+    if _keys_of(plan) is None:
+        return "its components have different keys"
+    return None
+
+
+class _Same:
+    """Something that may not be hashed, by equality."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value == other._value
+
+
+# ── Symbols ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _moved(expression: Bound, component: int) -> Bound:
+    """The same of another component."""
+    if isinstance(expression, Attribute | Intrinsic):
+        return replace(expression, component=component)
+    if isinstance(expression, Operation):
+        return replace(expression, operands=tuple(_moved(operand, component) for operand in expression.operands))
+    return expression
+
+
+def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
+    """The values that keep events apart, each the same for all components."""
+    found = set()
+    for part in plan.key:
+        values = {_moved(expression, 0) for expression in part.expressions.values()}
+        if len(values) != 1:
+            return None
+        found |= values
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """What a component asks of single events; of one that is summed over, also what an event adds."""
+
+    types: tuple[str, ...] | None
+    tests: frozenset[tuple[Bound, ...]]
+    weight: MeasureSpec | None = None
+
+
+def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
+    """The pattern that is counted, and one for each sum."""
+    counted = []
+    for component in plan.positives:
+        types = None if component.types is None else tuple(sorted(component.types))
+        tests = frozenset(
+            tuple(_moved(comparison, 0) for comparison in conjunct.comparisons)
+            for conjunct in plan.roles.get(component.position, ())
+        )
+        counted.append(Symbol(types, tests))
+    made = [tuple(counted)]
+    places = {component.position: place for place, component in enumerate(plan.positives)}
+    for measure in plan.measures:
+        weight = replace(measure, expression=_moved(measure.expression, 0), component=0)
+        place = places[measure.component]
+        made.append((*counted[:place], replace(counted[place], weight=weight), *counted[place + 1 :]))
+    return made
+
+
+def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[list[str]]:
+    """Groups whose symbols fit the stager, those with common ones together where that is easy."""
+    groups: list[tuple[list[str], set[Symbol]]] = []
+    for name, own in patterns.items():
+        wanted = {symbol for pattern in own for symbol in pattern}
+        fitting = [group for group in groups if len(group[1] | wanted) <= SYMBOLS_MAX]
+        if not fitting:
+            groups.append(([name], wanted))
+            continue
+        best = max(fitting, key=lambda group: len(group[1] & wanted))
+        best[0].append(name)
+        best[1].update(wanted)
+    return [group for group, _ in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What sharing would come to: all that it takes to see whether that is worth it."""
+
+    plans: Mapping[str, AggregatePlan]
+    numbers: Mapping[Symbol, int]
+    labels: Mapping[int, str]
+    banks: tuple[Bank, ...]
+    rates: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.plans)
+
+
+def _draft(
+    own: Mapping[str, AggregatePlan], known: Mapping[str, Sequence[tuple[Symbol, ...]]], statistics: Statistics
+) -> _Draft:
+    numbers: dict[Symbol, int] = {}
+    patterns: dict[str, list[tuple[int, ...]]] = {}
+    labels: dict[int, str] = {}
+    for name, plan in own.items():
+        patterns[name] = []
+        for pattern in known[name]:
+            for component, symbol in zip(plan.positives, pattern, strict=True):
+                labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
+            patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
+    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
+    weighted = {number for symbol, number in numbers.items() if symbol.weight is not None}
+    # While the unit of time is not known, windows are equal if they are written alike.
+    windows: dict[object, list[str]] = {}
+    for name, plan in own.items():
+        window = _window_of(plan)
+        # Without a window nothing expires.
+        key = window and (plan.window_ticks or window.written, plan.query.emit_on_change)
+        windows.setdefault(key, []).append(name)
+    banks = tuple(
+        _bank(members, own[members[0]], [patterns[name] for name in members], rates, weighted)
+        for members in windows.values()
+    )
+    return _Draft(own, numbers, labels, banks, rates)
+
+
+def _shared(draft: _Draft) -> SharedPlan:
+    stage = _stage_plan(next(iter(draft.plans.values())), list(draft.numbers), draft.labels)
+    weights = {
+        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
+        for symbol, number in draft.numbers.items()
+        if symbol.weight is not None
+    }
+    return SharedPlan(draft.plans, stage, draft.banks, weights, draft.rates)
+
+
+def _window_of(plan: AggregatePlan) -> TimeWindow | None:
+    window = plan.query.window
+    assert window is None or isinstance(window, TimeWindow)
+    return window
+
+
+def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[int, str]) -> AggregatePlan:
+    """A plan by which events are staged: each symbol a component, with its tests and keys."""
+    components = tuple(
+        Component(number, labels[number], symbol.types, kleene=False, negated=False)
+        for number, symbol in enumerate(symbols)
+    )
+    roles = {
+        number: tuple(
+            Conjunct(tuple(_moved(x, number) for x in test), frozenset((number,)), None, number, Edge.BEGIN)
+            for test in sorted(symbol.tests, key=repr)
+        )
+        for number, symbol in enumerate(symbols)
+    }
+    key = []
+    for part in like.key:
+        value = next(iter(part.expressions.values()))
+        key.append(KeyPart(part.label, part.type, {number: _moved(value, number) for number in range(len(symbols))}))
+    query = replace(like.query, components=components, conjuncts=(), group_by=(), aggregates=(), having=None)
+    known = {field.name: getattr(like, field.name) for field in fields(AggregatePlan)}
+    return AggregatePlan(**(known | {"query": query, "roles": roles, "key": tuple(key), "notes": ()}))
+
+
+def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
+    """Which share of all events a symbol has; all alike where nothing is known."""
+    if not statistics.rates or symbol.types is None:
+        return 1.0 / symbols
+    known = sum(statistics.rates.get(name, 0.0) for name in symbol.types)
+    return (1 - RATES_UNKNOWN) * known + RATES_UNKNOWN / symbols
+
+
+# ── What to share ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _bank(
+    names: Sequence[str],
+    like: AggregatePlan,
+    patterns: Sequence[Sequence[tuple[int, ...]]],
+    rates: Sequence[float],
+    weighted: Collection[int],
+) -> Bank:
+    flat = [pattern for own in patterns for pattern in own]
+    columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
+    # Alone, too, a sum is kept from the component on that it is over.
+    alone = sum(cost(own, (), rates) for own in patterns)
+    window = _window_of(like)
+    parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
+    on_change = window is not None and like.query.emit_on_change
+    shared = cost(parts, segments, rates)
+    return Bank(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
+
+
+def _worth_sharing(draft: _Draft) -> list[str]:
+    """The queries that together cost less than one by one: those that count something in common, those whose events
+    are staged for others anyway, and all others if there are many of them."""
+    lots = [lot for bank in draft.banks for lot in _lots(bank, draft.rates)]
+    staged: set[int] = set()
+    kept: list[_Lot] = []
+
+    def together(added: Sequence[_Lot]) -> float:
+        fresh = {symbol for lot in added for symbol in lot.symbols} - staged
+        counting, rows = sum(lot.counting for lot in added), sum(lot.rows for lot in added)
+        share = sum(draft.rates[symbol] for symbol in fresh)
+        return cost_together(counting, share, rows) + (0.0 if kept else TOGETHER)
+
+    def keep(added: Sequence[_Lot], limit: float) -> None:
+        if added and together(added) <= limit * sum(lot.alone for lot in added):
+            kept.extend(added)
+            staged.update(symbol for lot in added for symbol in lot.symbols)
+
+    # The largest first: what they stage is there for the others.
+    for lot in sorted(lots, key=lambda lot: -len(lot.names)):
+        if kept or len(lot.names) > 1:
+            keep([lot], TOGETHER_MAX if len(lot.names) > 1 else STAGED_MAX)
+    keep([lot for lot in lots if lot not in kept], STAGED_MAX)
+    chosen = {name for lot in kept for name in lot.names}
+    return [name for name in draft.names if name in chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Queries of a bank that count something in common, or one that does not."""
+
+    names: tuple[str, ...]
+    symbols: frozenset[int]
+    counting: float
+    rows: float
+    # What whole answers cost one by one.
+    alone: float
+
+
+def _lots(bank: Bank, rates: Sequence[float]) -> list[_Lot]:
+    # By query, the parts that connect: what a pattern begins with, and its segments.
+    links = [
+        {
+            part if isinstance(part, SegmentPart) else pattern[0]
+            for (number, _), pattern in _columns(bank)
+            if number == query
+            for part in pattern
+        }
+        for query in range(len(bank.names))
+    ]
+    lots: list[tuple[list[int], set[Part]]] = []
+    for query, own in enumerate(links):
+        touching = [lot for lot in lots if lot[1] & own]
+        lots = [lot for lot in lots if not lot[1] & own]
+        members = [query for lot in touching for query in lot[0]]
+        lots.append(([*members, query], own.union(*(lot[1] for lot in touching))))
+    return [_lot(bank, sorted(members), rates) for members, _ in lots]
+
+
+def _lot(bank: Bank, members: Sequence[int], rates: Sequence[float]) -> _Lot:
+    patterns = [pattern for (query, _), pattern in _columns(bank) if query in members]
+    used = sorted({part.segment for pattern in patterns for part in pattern if isinstance(part, SegmentPart)})
+    renumbered = [
+        [SegmentPart(used.index(part.segment)) if isinstance(part, SegmentPart) else part for part in pattern]
+        for pattern in patterns
+    ]
+    segments = [bank.segments[number] for number in used]
+    whole = {query: [_whole(p, bank.segments) for (q, _), p in _columns(bank) if q == query] for query in members}
+    rows = {query: rates[own[0][-1]] for query, own in whole.items()}
+    return _Lot(
+        tuple(bank.names[query] for query in members),
+        frozenset(symbol for own in whole.values() for pattern in own for symbol in pattern),
+        cost(renumbered, segments, rates),
+        sum(rows.values()),
+        sum(cost_alone(cost(own, (), rates), rows[query]) for query, own in whole.items()),
+    )
+
+
+def _columns(bank: Bank) -> list[tuple[tuple[int, int], tuple[Part, ...]]]:
+    return list(zip(bank.columns, bank.patterns, strict=True))
+
+
+def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """A pattern with its segments put back."""
+    return tuple(
+        symbol for part in pattern for symbol in (segments[part.segment] if isinstance(part, SegmentPart) else (part,))
+    )

@@ -1,0 +1,644 @@
+"""Events drive instances along the edges of merged automata (CESAR 3.2, Cayuga 4.3).
+
+All events of a moment are read before anything changes, so simultaneous events never see each other: an instance that
+some event takes (for which the filter predicate holds) is removed, and each event sends a copy along every edge whose
+predicate it satisfies. Copies that will wait alike become one instance with several members. If room runs out in the
+middle of a moment, nothing of that moment has happened.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ouzel.engines.automata.filters import apart, filter_mask, mixed, programs_hold, run, static_holds, takes
+from ouzel.engines.automata.tables import (
+    Conjunct,
+    Counter,
+    Edge,
+    Entry,
+    EntryFlag,
+    Finding,
+    Found,
+    Link,
+    Node,
+    Place,
+    Status,
+    Time,
+    Wait,
+)
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicates import _order_of_floats
+
+_REGISTERS = -2
+_IN_WAIT_LIST = -1
+_IN_NO_LIST = -2
+_SWEEP_MIN = 512
+
+
+@helper(inline=True)
+def _activate(waits, an_entries, places, an_links, an_heads, counters, wait):
+    """The wait has its first instance: events must find it."""
+    counters[Counter.ACTIVE_WAITS] += 1
+    if waits[wait, Wait.FINDING] == Finding.EVERY:
+        head = counters[Counter.EVERY_HEAD]
+        places[wait, Place.FOLLOWING] = head
+        places[wait, Place.PRECEDING] = -1
+        if head >= 0:
+            places[head, Place.PRECEDING] = wait
+        counters[Counter.EVERY_HEAD] = wait
+    elif waits[wait, Wait.FINDING] == Finding.STATIC:
+        for entry in range(waits[wait, Wait.AN_FIRST], waits[wait + 1, Wait.AN_FIRST]):
+            bucket = an_entries[entry, 1]
+            head = an_heads[bucket]
+            an_links[entry, 0] = head
+            an_links[entry, 1] = -1
+            if head >= 0:
+                an_links[head, 1] = entry
+            an_heads[bucket] = entry
+
+
+@helper(inline=True)
+def _deactivate(waits, an_entries, places, an_links, an_heads, counters, wait):
+    counters[Counter.ACTIVE_WAITS] -= 1
+    if waits[wait, Wait.FINDING] == Finding.EVERY:
+        before, after = places[wait, Place.PRECEDING], places[wait, Place.FOLLOWING]
+        if before >= 0:
+            places[before, Place.FOLLOWING] = after
+        else:
+            counters[Counter.EVERY_HEAD] = after
+        if after >= 0:
+            places[after, Place.PRECEDING] = before
+    elif waits[wait, Wait.FINDING] == Finding.STATIC:
+        for entry in range(waits[wait, Wait.AN_FIRST], waits[wait + 1, Wait.AN_FIRST]):
+            after, before = an_links[entry, 0], an_links[entry, 1]
+            if before >= 0:
+                an_links[before, 0] = after
+            else:
+                an_heads[an_entries[entry, 1]] = after
+            if after >= 0:
+                an_links[after, 1] = before
+
+
+@helper(inline=True)
+def link(automata, state, events, instance):
+    """Put an instance where events find it."""
+    links, waits = state.links, automata.waits
+    wait = links[instance, Link.WAIT]
+    if state.places[wait, Place.COUNT] == 0:
+        _activate(waits, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, wait)
+    state.places[wait, Place.COUNT] += 1
+    links[instance, Link.PRECEDING] = -1
+    if waits[wait, Wait.FINDING] == Finding.DYNAMIC:
+        component, lane = waits[wait, Wait.KEY_COMPONENT], waits[wait, Wait.KEY_VALUE_LANE]
+        if component == _REGISTERS:
+            value, null = state.registers.ints[instance, lane], state.registers.nulls[instance, lane]
+        else:
+            place = state.slots[instance, component]
+            value, null = events.ints[lane, place], events.int_nulls[lane, place]
+        if null:
+            # Equal to nothing: no event will ever take it.
+            links[instance, Link.BUCKET] = _IN_NO_LIST
+            return
+        state.times[instance, Time.KEY] = value
+        buckets = np.uint64(len(state.ai_heads) - 1)
+        bucket = np.int64(mixed(apart(waits[wait, Wait.KEY_LANE]), value) & buckets)
+        head = np.int64(state.ai_heads[bucket])
+        state.ai_heads[bucket] = instance
+        links[instance, Link.BUCKET] = bucket
+    else:
+        head = state.places[wait, Place.HEAD]
+        state.places[wait, Place.HEAD] = instance
+        links[instance, Link.BUCKET] = _IN_WAIT_LIST
+    links[instance, Link.FOLLOWING] = head
+    if head >= 0:
+        links[head, Link.PRECEDING] = instance
+
+
+@helper(inline=True)
+def unlink(automata, state, instance):
+    """Take an instance out of its list and give it back."""
+    links = state.links
+    wait = links[instance, Link.WAIT]
+    bucket = links[instance, Link.BUCKET]
+    if bucket != _IN_NO_LIST:
+        before, after = links[instance, Link.PRECEDING], links[instance, Link.FOLLOWING]
+        if before >= 0:
+            links[before, Link.FOLLOWING] = after
+        elif bucket == _IN_WAIT_LIST:
+            state.places[wait, Place.HEAD] = after
+        else:
+            state.ai_heads[bucket] = after
+        if after >= 0:
+            links[after, Link.PRECEDING] = before
+    state.places[wait, Place.COUNT] -= 1
+    if state.places[wait, Place.COUNT] == 0:
+        _deactivate(
+            automata.waits, automata.an_entries, state.places, state.an_links, state.an_heads, state.counters, wait
+        )
+    links[instance, Link.NODE] = -1
+    links[state.counters[Counter.FREE], Link.FREE] = instance
+    state.counters[Counter.FREE] += 1
+
+
+@helper
+def _order_of_instances(state, events, content, left, right):
+    """Below zero, zero or above it: some order of the instances of one moment. Zero: they have the same future."""
+    links, times, registers = state.links, state.times, state.registers
+    if links[left, Link.WAIT] != links[right, Link.WAIT]:
+        return links[left, Link.WAIT] - links[right, Link.WAIT]
+    for k in (Time.START, Time.FIRST_END, Time.PRINT, Time.OTHER_PRINT):
+        if times[left, k] != times[right, k]:
+            return -1 if times[left, k] < times[right, k] else 1
+    for k in range(state.slots.shape[1]):
+        mine, other = events.ints[content, state.slots[left, k]], events.ints[content, state.slots[right, k]]
+        if mine != other:
+            return -1 if mine < other else 1
+    for k in range(registers.ints.shape[1]):
+        if registers.nulls[left, k] != registers.nulls[right, k]:
+            return np.int32(registers.nulls[left, k]) - np.int32(registers.nulls[right, k])
+        if registers.nulls[left, k]:
+            continue
+        if registers.ints[left, k] != registers.ints[right, k]:
+            return -1 if registers.ints[left, k] < registers.ints[right, k] else 1
+        order = _order_of_floats(registers.floats[left, k], registers.floats[right, k])
+        if order != 0:
+            return order
+    mine, other = links[left, Link.MEMBER_HEAD], links[right, Link.MEMBER_HEAD]
+    while mine >= 0 and other >= 0:
+        if state.members[mine, 0] != state.members[other, 0]:
+            return state.members[mine, 0] - state.members[other, 0]
+        mine, other = state.members[mine, 1], state.members[other, 1]
+    return np.int32(mine >= 0) - np.int32(other >= 0)
+
+
+@helper
+def _sink(state, events, content, root, count):
+    """Put the root of a heap of instances where it belongs."""
+    links = state.links
+    while 2 * root + 1 < count:
+        child = 2 * root + 1
+        if child + 1 < count:
+            child += (
+                _order_of_instances(state, events, content, links[child, Link.MADE], links[child + 1, Link.MADE]) < 0
+            )
+        if _order_of_instances(state, events, content, links[root, Link.MADE], links[child, Link.MADE]) >= 0:
+            return
+        links[root, Link.MADE], links[child, Link.MADE] = links[child, Link.MADE], links[root, Link.MADE]
+        root = child
+
+
+@helper
+def keep_distinct(state, events, content, made):
+    """Give back all but one of the instances of a moment that are alike; gives how many are left."""
+    links = state.links
+    for root in range(made // 2 - 1, -1, -1):
+        _sink(state, events, content, root, made)
+    for count in range(made - 1, 0, -1):
+        links[0, Link.MADE], links[count, Link.MADE] = links[count, Link.MADE], links[0, Link.MADE]
+        _sink(state, events, content, 0, count)
+    kept = 1
+    for k in range(1, made):
+        instance = links[k, Link.MADE]
+        if _order_of_instances(state, events, content, links[kept - 1, Link.MADE], instance) == 0:
+            links[instance, Link.NODE] = -1
+            links[state.counters[Counter.FREE], Link.FREE] = instance
+            state.counters[Counter.FREE] += 1
+        else:
+            links[kept, Link.MADE] = instance
+            kept += 1
+    return kept
+
+
+@kernel
+def relink(automata, state, events):
+    """Put all instances into lists again, after the lists were made anew."""
+    for instance in range(len(state.links)):
+        if state.links[instance, Link.NODE] >= 0:
+            link(automata, state, events, instance)
+
+
+@kernel
+def sweep(automata, state, now):
+    """Drop instances that waited so long that nothing can come of them at or after a tick."""
+    links = state.links
+    for instance in range(len(links)):
+        if links[instance, Link.NODE] >= 0:
+            wait = links[instance, Link.WAIT]
+            if now - state.times[instance, Time.START] + 1 > automata.life[wait]:
+                unlink(automata, state, instance)
+                state.counters[Counter.EXPIRED] += links[instance, Link.MEMBER_COUNT]
+    live = len(links) - state.counters[Counter.FREE]
+    # What waited too long stands in the way of others; but looking for it reads all the room there is.
+    state.counters[Counter.SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(links) // 4)
+
+
+@kernel
+def gather_members(links, members, target):
+    """Copy the members of live instances to another array, each instance's side by side; gives how many there are."""
+    top = 0
+    for instance in range(len(links)):
+        if links[instance, Link.NODE] >= 0:
+            member = links[instance, Link.MEMBER_HEAD]
+            links[instance, Link.MEMBER_HEAD] = top if member >= 0 else -1
+            while member >= 0:
+                target[top, 0] = members[member, 0]
+                member = members[member, 1]
+                target[top, 1] = top + 1 if member >= 0 else -1
+                top += 1
+    return top
+
+
+@kernel
+def members_of(links, members, live, rows, nodes):
+    """The instances in `live` once for each member: which it is, and its node."""
+    place = 0
+    for k in range(len(live)):
+        member = links[live[k], Link.MEMBER_HEAD]
+        while member >= 0:
+            rows[place] = live[k]
+            nodes[place] = members[member, 0]
+            place += 1
+            member = members[member, 1]
+
+
+_FLAG_BITS = 4
+
+
+_NO_INSTANCE = -1
+_LOWER_HALF = 2**32 - 1
+_NO_BITS = np.uint64(0)
+_SHIFT = np.uint64(32)
+_ONE = np.uint64(1)
+_SIX = np.uint64(6)
+_SIXTY_THREE = np.uint64(63)
+
+
+# ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(inline=True)
+def fire(automata, state, events, results, slot, instance, event, entry, made):
+    """Send a copy of an instance, with the event, along the edge of an entry. Gives a status and how many were made."""
+    counters = state.counters
+    target = np.int32(automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF)
+    wait = automata.fr_entries[entry, Entry.TARGET] >> 32
+    carries = automata.fr_entries[entry, Entry.CONJUNCT] & EntryFlag.REGISTERS != 0
+    if wait < 0:
+        place = results.count[0]
+        if place == len(results.node):
+            return Status.OUTPUT_FULL, made
+        results.count[0] = place + 1
+        results.node[place] = target
+        times, slots = results.times, results.slots
+        registers = results.registers
+    else:
+        member = counters[Counter.MEMBERS]
+        if member == len(state.members):
+            return Status.MEMBERS_FULL, made
+        state.members[member, 0] = target
+        if not carries and state.places[wait, Place.OPEN_FOR] == counters[Counter.FIRED]:
+            # The same instance with the same event already waits so: it only is at one node more.
+            place = state.places[wait, Place.INSTANCE]
+            state.members[member, 1] = state.links[place, Link.MEMBER_HEAD]
+            state.links[place, Link.MEMBER_HEAD] = member
+            state.links[place, Link.MEMBER_COUNT] += 1
+            counters[Counter.MEMBERS] = member + 1
+            return Status.DONE, made
+        free = counters[Counter.FREE]
+        if free == 0:
+            return Status.INSTANCES_FULL, made
+        place = np.int64(state.links[free - 1, Link.FREE])
+        counters[Counter.FREE] = free - 1
+        counters[Counter.MEMBERS] = member + 1
+        state.members[member, 1] = -1
+        state.links[made, Link.MADE] = place
+        made += 1
+        state.links[place, Link.NODE] = target
+        state.links[place, Link.WAIT] = wait
+        state.links[place, Link.MEMBER_HEAD] = member
+        state.links[place, Link.MEMBER_COUNT] = 1
+        if not carries:
+            state.places[wait, Place.OPEN_FOR] = counters[Counter.FIRED]
+            state.places[wait, Place.INSTANCE] = place
+        times, slots = state.times, state.slots
+        registers = state.registers
+    times[place, Time.END] = events.times[event, Time.END]
+    if instance == _NO_INSTANCE:
+        for k in (Time.START, Time.FIRST_END, Time.PRINT, Time.OTHER_PRINT):
+            times[place, k] = events.times[event, k]
+    else:
+        times[place, Time.START] = state.times[instance, Time.START]
+        times[place, Time.FIRST_END] = state.times[instance, Time.FIRST_END]
+        times[place, Time.PRINT] = state.times[instance, Time.PRINT] + events.times[event, Time.PRINT]
+        times[place, Time.OTHER_PRINT] = state.times[instance, Time.OTHER_PRINT] + events.times[event, Time.OTHER_PRINT]
+        for k in range(slot):
+            slots[place, k] = state.slots[instance, k]
+        for k in range(registers.ints.shape[1]):
+            registers.ints[place, k] = state.registers.ints[instance, k]
+            registers.floats[place, k] = state.registers.floats[instance, k]
+            registers.nulls[place, k] = state.registers.nulls[instance, k]
+    slots[place, slot] = event
+    if automata.content_lane >= 0:
+        for k in range(slot + 1, slots.shape[1]):
+            slots[place, k] = 0
+    if carries:
+        edges, edge = automata.edges, automata.fr_entries[entry, Entry.EDGE]
+        row = automata.conjuncts[automata.fr_entries[entry, Entry.CONJUNCT] >> _FLAG_BITS, Conjunct.PARAMETER_ROW]
+        for k in range(edges[edge, Edge.REGISTER_FIRST], edges[edge + 1, Edge.REGISTER_FIRST]):
+            register = automata.registers[k, 0]
+            program = automata.registers[k, 1]
+            run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
+            # What the other kind has there is left over from another program.
+            is_float = automata.registers[k, 2] != 0
+            registers.ints[place, register] = 0 if is_float else state.values.ints[0]
+            registers.floats[place, register] = state.values.floats[0] if is_float else 0.0
+            registers.nulls[place, register] = state.values.nulls[0]
+    return Status.DONE, made
+
+
+@helper(inline=True)
+def candidates(automata, events, event, row):
+    """The entries of a signature whose values the event has."""
+    signatures = automata.signatures
+    lane, other = signatures[row, 1], signatures[row, 2]
+    if signatures[row, 0] < 0:
+        return lane, other
+    word = automata.signature_words[row]
+    value = other_value = np.int64(0)
+    if lane >= 0:
+        if events.int_nulls[lane, event]:
+            return np.int32(0), np.int32(0)
+        value = events.ints[lane, event]
+        word = mixed(word, value)
+        if other >= 0:
+            if events.int_nulls[other, event]:
+                return np.int32(0), np.int32(0)
+            other_value = events.ints[other, event]
+            word = mixed(word, other_value)
+    bits = automata.fr_bits
+    bit = word & np.uint64(64 * len(bits) - 1)
+    if bits[bit >> _SIX] >> (bit & _SIXTY_THREE) & _ONE == 0:
+        return np.int32(0), np.int32(0)
+    table = automata.fr_table
+    last = np.uint64(len(table) - 1)
+    place = word >> _SHIFT & last
+    while table[place, Found.SIGNATURE] != 0:
+        if (
+            table[place, Found.SIGNATURE] == row + 1
+            and table[place, Found.VALUE] == value
+            and table[place, Found.OTHER_VALUE] == other_value
+        ):
+            return np.int32(table[place, Found.ENTRIES] >> 32), np.int32(table[place, Found.ENTRIES] & _LOWER_HALF)
+        place = (place + _ONE) & last
+    return np.int32(0), np.int32(0)
+
+
+@helper(inline=True)
+def entry_holds(automata, events, event, entry):
+    """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
+    entries = automata.fr_entries
+    lanes = entries[entry, Entry.LANES]
+    if lanes != 0:
+        lane = (lanes & _LOWER_HALF) - 1
+        value = events.ints[lane, event]
+        # Nobody can predict these, so that one jump is cheaper than six.
+        holds = (entries[entry, Entry.LOW] <= value) & (value <= entries[entry, Entry.HIGH])
+        holds &= events.int_nulls[lane, event] == 0
+        lane = (lanes >> 32) - 1
+        if lane >= 0:
+            value = events.ints[lane, event]
+            holds &= (entries[entry, Entry.OTHER_LOW] <= value) & (value <= entries[entry, Entry.OTHER_HIGH])
+            holds &= events.int_nulls[lane, event] == 0
+        if not holds:
+            return False
+    if entries[entry, Entry.CONJUNCT] & EntryFlag.ATOMS:
+        return static_holds(
+            automata.conjuncts, automata.atoms, events, event, entries[entry, Entry.CONJUNCT] >> _FLAG_BITS
+        )
+    return True
+
+
+@helper(inline=True)
+def gate_bits(automata, events, event):
+    """The bits by which an event passes gates, in two words. Every event passes a gate that has all bits."""
+    bits, other_bits = _ONE, _NO_BITS
+    for k in range(len(automata.gate_lanes)):
+        lane = automata.gate_lanes[k]
+        if events.int_nulls[lane, event] == 0:
+            word = mixed(apart(lane), events.ints[lane, event])
+            bit = _ONE << (word & _SIXTY_THREE)
+            if word >> _SIXTY_THREE == _NO_BITS:
+                bits |= bit
+            else:
+                other_bits |= bit
+    return bits, other_bits
+
+
+@helper(inline=True)
+def leave(automata, state, events, results, node, instance, event, bits, other_bits, duration, made):
+    """Try all edges out of a node, through the FR index where there are many."""
+    counters = state.counters
+    if automata.gates[node, 0] & bits | automata.gates[node, 1] & other_bits == _NO_BITS:
+        return Status.DONE, made
+    fired = counters[Counter.FIRED]
+    slot = automata.nodes[node, Node.SLOT]
+    for row in range(automata.nodes[node, Node.SIGNATURE_FIRST], automata.nodes[node + 1, Node.SIGNATURE_FIRST]):
+        first, last = candidates(automata, events, event, row)
+        for entry in range(first, last):
+            if not entry_holds(automata, events, event, entry):
+                continue
+            counters[Counter.STATIC_MATCHES] += 1
+            flags = automata.fr_entries[entry, Entry.CONJUNCT]
+            if flags & EntryFlag.SIBLINGS and state.edge_stamps[automata.fr_entries[entry, Entry.EDGE]] == fired:
+                continue
+            if flags & EntryFlag.PROGRAMS:
+                conjunct = flags >> _FLAG_BITS
+                least, greatest = (
+                    automata.conjuncts[conjunct, Conjunct.LEAST],
+                    automata.conjuncts[conjunct, Conjunct.GREATEST],
+                )
+                if duration < least or duration > greatest:
+                    continue
+                if not programs_hold(automata, state, events, instance, event, conjunct):
+                    continue
+            if flags & EntryFlag.SIBLINGS:
+                state.edge_stamps[automata.fr_entries[entry, Entry.EDGE]] = fired
+            if (
+                automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF == node
+                and flags & EntryFlag.REGISTERS == 0
+                and state.links[instance, Link.MEMBER_COUNT] == 1
+                and state.members[state.links[instance, Link.MEMBER_HEAD], 1] == -1
+                and automata.waits[state.links[instance, Link.WAIT], Wait.STEADY]
+            ):
+                # Once round a loop, to wait as before: the instance changes where it is, after this moment.
+                state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -2 - event
+                continue
+            status, made = fire(automata, state, events, results, slot, instance, event, entry, made)
+            if status != Status.DONE:
+                return status, made
+    return Status.DONE, made
+
+
+# ── Events ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(inline=True)
+def _read(automata, state, events, results, event, moment, taken, made):
+    """One event: new instances at the start, then the instances that it may affect, list by list."""
+    counters, links, places = state.counters, state.links, state.places
+    counters[Counter.SERIAL] += 1
+    serial = counters[Counter.SERIAL]
+    begin, end = events.times[event, Time.START], events.times[event, Time.END]
+    bits, other_bits = gate_bits(automata, events, event)
+    an_lists = len(automata.an_lanes)
+    # List -1 is the start itself, 0 the waits that every event looks at; then AN's lanes, then AI's.
+    for number in range(-1, 1 + an_lists + len(automata.ai_lanes)):
+        instance = -1
+        cursor = np.int64(-1)
+        dynamic = number > an_lists
+        lane = 0
+        value = np.int64(0)
+        if number == 0:
+            cursor = counters[Counter.EVERY_HEAD]
+        elif number > 0:
+            lane = automata.ai_lanes[number - 1 - an_lists] if dynamic else automata.an_lanes[number - 1]
+            if events.int_nulls[lane, event]:
+                continue
+            value = events.ints[lane, event]
+            word = mixed(apart(lane), value)
+            if dynamic:
+                cursor = np.int64(state.ai_heads[np.int64(word & np.uint64(len(state.ai_heads) - 1))])
+            else:
+                cursor = np.int64(state.an_heads[np.int64(word & np.uint64(automata.an_mask))])
+        mask = 0
+        wait = np.int64(0)
+        at_start = number < 0
+        while True:
+            node, member = np.int64(0), np.int64(-1)
+            duration = end - begin + 1
+            if number < 0:
+                if not at_start:
+                    break
+                at_start = False
+            else:
+                if dynamic:
+                    instance = cursor
+                    if instance < 0:
+                        break
+                    cursor = np.int64(links[instance, Link.FOLLOWING])
+                    wait = np.int64(links[instance, Link.WAIT])
+                    if state.times[instance, Time.KEY] != value or automata.waits[wait, Wait.KEY_LANE] != lane:
+                        continue
+                    mask = filter_mask(automata, places, serial, events, wait, event)
+                    if mask == 0:
+                        continue
+                else:
+                    if instance >= 0:
+                        instance = np.int64(links[instance, Link.FOLLOWING])
+                    while instance < 0 and cursor >= 0:
+                        if number == 0:
+                            wait = cursor
+                            cursor = places[wait, Place.FOLLOWING]
+                        else:
+                            wait = np.int64(automata.an_entries[cursor, 0])
+                            cursor = np.int64(state.an_links[cursor, 0])
+                        # A wait may stand in several lists, one for each conjunct of its filter predicate.
+                        if places[wait, Place.STAMP] != serial:
+                            counters[Counter.WAITS_READ] += 1
+                            mask = filter_mask(automata, places, serial, events, wait, event)
+                            if mask != 0:
+                                instance = places[wait, Place.HEAD]
+                    if instance < 0:
+                        break
+                counters[Counter.BUNDLES_READ] += 1
+                counters[Counter.INSTANCES_READ] += links[instance, Link.MEMBER_COUNT]
+                # What begins before the instance has ended does not follow it: the filter edge lets it pass.
+                if begin <= state.times[instance, Time.END]:
+                    continue
+                duration = end - state.times[instance, Time.START] + 1
+                is_dead = duration > automata.life[wait]
+                if not is_dead and not takes(automata, state, events, instance, event, wait, mask, duration):
+                    continue
+                gone = is_dead or automata.waits[wait, Wait.STAYS] == 0
+                if gone and state.times[instance, Time.STAMP] != moment:
+                    state.times[instance, Time.STAMP] = moment
+                    links[taken, Link.TAKEN] = instance
+                    taken += 1
+                if is_dead:
+                    continue
+                member = np.int64(links[instance, Link.MEMBER_HEAD])
+                node = np.int64(state.members[member, 0])
+                member = np.int64(state.members[member, 1])
+            counters[Counter.FIRED] += 1
+            while True:
+                status, made = leave(
+                    automata, state, events, results, node, instance, event, bits, other_bits, duration, made
+                )
+                if status != Status.DONE:
+                    return status, taken, made
+                if member < 0:
+                    break
+                node = np.int64(state.members[member, 0])
+                member = np.int64(state.members[member, 1])
+    return Status.DONE, taken, made
+
+
+@helper(inline=True)
+def _go_round(automata, state, events, instance, event):
+    """Give an instance the event of one round more."""
+    times = state.times
+    state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -1
+    state.slots[instance, automata.nodes[state.links[instance, Link.NODE], Node.SLOT]] = event
+    times[instance, Time.END] = events.times[event, Time.END]
+    times[instance, Time.PRINT] += events.times[event, Time.PRINT]
+    times[instance, Time.OTHER_PRINT] += events.times[event, Time.OTHER_PRINT]
+    state.counters[Counter.CREATED] += 1
+
+
+@kernel
+def advance(automata, state, events, first, last, results, moment):
+    """Read events from `first` on. Gives where it stopped, the status, and the number of the last moment."""
+    position = first
+    counters = state.counters
+    while position < last:
+        now = events.times[position, Time.END]
+        if len(state.links) - counters[Counter.FREE] >= counters[Counter.SWEEP_AT]:
+            sweep(automata, state, now)
+        after = position
+        moment += 1
+        taken = 0
+        made = 0
+        found = results.count[0]
+        free = counters[Counter.FREE]
+        members = counters[Counter.MEMBERS]
+        status = Status.DONE
+        while after < last and events.times[after, Time.END] == now and status == Status.DONE:
+            status, taken, made = _read(automata, state, events, results, after, moment, taken, made)
+            after += 1
+        if status != Status.DONE:
+            # Nothing of this moment has happened.
+            results.count[0] = found
+            counters[Counter.FREE] = free
+            counters[Counter.MEMBERS] = members
+            for k in range(made):
+                state.links[state.links[k, Link.MADE], Link.NODE] = -1
+            for k in range(taken):
+                head = state.links[state.links[k, Link.TAKEN], Link.MEMBER_HEAD]
+                state.members[head, 1] = max(state.members[head, 1], np.int32(-1))
+            return position, status, moment
+        if automata.content_lane >= 0 and made > 1:
+            made = keep_distinct(state, events, automata.content_lane, made)
+        for k in range(made):
+            link(automata, state, events, state.links[k, Link.MADE])
+        for k in range(taken):
+            instance = state.links[k, Link.TAKEN]
+            following = state.members[state.links[instance, Link.MEMBER_HEAD], 1]
+            if following < -1:
+                _go_round(automata, state, events, instance, -2 - following)
+            else:
+                unlink(automata, state, instance)
+        counters[Counter.EVENTS] += after - position
+        counters[Counter.CREATED] += counters[Counter.MEMBERS] - members
+        counters[Counter.RESULTS] += results.count[0] - found
+        position = after
+    return position, Status.DONE, moment

@@ -1,0 +1,265 @@
+"""Planned automata as columns for the kernel: what each query of a template says, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute, Bound, Constant, Kind
+from ouzel.engines.automata.columns import (
+    ConjunctColumns,
+    EdgeColumns,
+    Key,
+    NodeColumns,
+    PatternColumns,
+    RangeAtom,
+    ordered,
+)
+from ouzel.engines.automata.plan import (
+    DurationBound,
+    EventLanes,
+    Form,
+    PlannedBranch,
+    PlannedConjunct,
+    StaticAtom,
+    range_of,
+)
+from ouzel.engines.automata.tables import INT64_MAX, INT64_MIN
+from ouzel.runtime.arrays import valids
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.values import Column, split, to_engine
+
+
+class ParameterFrame:
+    """A table of parameters, one query a row: where expressions over parameters find their columns."""
+
+    def __init__(self, table: pa.Table, count: int) -> None:
+        self._table = table
+        self.rows = count
+
+    def attribute(self, reference: Attribute) -> Column:
+        return to_engine(self._table.column(reference.path[0]), reference.type)
+
+    def intrinsic(self, reference: object) -> Column:
+        raise AssertionError("a parameter has no time of its own")
+
+    def lacks(self, reference: Attribute) -> None:
+        return None
+
+
+def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Integers, booleans, dates, ticks, and decimals as their unscaled digits; and which are not null."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
+        return np.where(valid, words, 0), valid
+    if pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.int64())
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    return split(column, np.int64)
+
+
+# What a query says: a constant in the form of a lane, or whether a condition on its parameters holds.
+ConstantKey = tuple[Form | None, Bound]
+
+
+class Constants:
+    """What each query of a template says, in numbers: computed from its parameters the first time it is asked for."""
+
+    def __init__(self, frame: ParameterFrame, texts: Coder, type_codes: Coder) -> None:
+        self._frame = frame
+        self._texts = texts
+        self._type_codes = type_codes
+        self.known: dict[ConstantKey, tuple[np.ndarray, np.ndarray]] = {}
+        self.count = frame.rows
+
+    def ask(self, planned: PlannedBranch) -> None:
+        """Compute all that an automaton asks for."""
+        predicates = [*(node.conjuncts for node in planned.nodes[1:-1]), *(edge.conjuncts for edge in planned.edges)]
+        for conjunct in (one for conjuncts in predicates for one in conjuncts):
+            for condition in conjunct.enabled:
+                self.truth(condition)
+            for bound in conjunct.durations:
+                self.values(Form.INT, bound.constant)
+            for atom in conjunct.static:
+                self.values(atom.lane.form, atom.constant)
+                if atom.unless is not None:
+                    self.truth(atom.unless)
+
+    def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        """Constants in the form of the lane that they are compared with, and which are not null."""
+        if (form, constant) not in self.known:
+            self.known[form, constant] = self._computed(form, constant)
+        return self.known[form, constant]
+
+    def truth(self, condition: Bound) -> np.ndarray:
+        """For which queries a condition on parameters holds."""
+        if (None, condition) not in self.known:
+            column = evaluate(condition, self._frame)
+            known = pc.fill_null(column, False) if column.null_count else column
+            holds = np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
+            self.known[None, condition] = (holds, holds)
+        return self.known[None, condition][0]
+
+    def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The parameters that programs read: integers, floats, and which are null."""
+        shape = (self.count if wanted else 0, len(wanted))
+        ints, floats, nulls = np.zeros(shape, np.int64), np.zeros(shape, np.float64), np.zeros(shape, np.uint8)
+        for k, parameter in enumerate(wanted):
+            column = evaluate(parameter, self._frame)
+            if parameter.type.kind is Kind.FLOAT:
+                floats[:, k], valid = split(column, np.float64)
+            else:
+                ints[:, k], valid = as_integers(column)
+            nulls[:, k] = ~valid
+        return ints, floats, nulls
+
+    def _computed(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        if form is Form.TYPE:
+            assert isinstance(constant, Constant)
+            code = int(self._type_codes.encode([pa.array([constant.value], pa.large_string())])[0])
+            return np.full(self.count, code, np.int64), np.ones(self.count, bool)
+        column = evaluate(constant, self._frame)
+        if form is Form.CODE:
+            codes = self._texts.encode([column]).astype(np.int64)
+            return codes, codes >= 0
+        if form is Form.ORDERED:
+            values, valid = _raw(column) if column.type == pa.float64() else split(column, np.float64)
+            return ordered(values), valid
+        return _raw(column) if column.type == pa.int64() else as_integers(column)
+
+
+def _raw(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of 64 bits as they stand in memory, whatever nulls have there, and which are not null."""
+    values = np.frombuffer(column.buffers()[1], np.int64 if column.type == pa.int64() else np.float64)
+    return values[column.offset : column.offset + len(column)], valids(column)
+
+
+class StoredConstants:
+    """Constants that were computed before, of some of the queries."""
+
+    def __init__(
+        self,
+        known: Mapping[ConstantKey, tuple[np.ndarray, np.ndarray]],
+        parameters: tuple[np.ndarray, np.ndarray, np.ndarray],
+        rows: np.ndarray,
+        total: int,
+    ) -> None:
+        self._known = known
+        self._parameters = parameters
+        self.count = len(rows)
+        # All of them, in order: nothing need be copied.
+        self._rows: Any = slice(None) if len(rows) == total and (np.diff(rows) == 1).all() else rows
+
+    def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
+        values, valid = self._known[form, constant]
+        return values[self._rows], valid[self._rows]
+
+    def truth(self, condition: Bound) -> np.ndarray:
+        holds: np.ndarray = self._known[None, condition][0][self._rows]
+        return holds
+
+    def parameters(self, wanted: Sequence[Attribute]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        ints, floats, nulls = self._parameters
+        return (ints[self._rows], floats[self._rows], nulls[self._rows]) if wanted else (ints, floats, nulls)
+
+
+class PatternWriter:
+    """Writes the automata of one template, for all its queries."""
+
+    def __init__(self, lanes: EventLanes, constants: Constants | StoredConstants) -> None:
+        self._lanes = lanes
+        self._constants = constants
+        self._presence: dict[Bound, np.ndarray] = {}
+
+    def pattern(self, planned: PlannedBranch, parameters: Sequence[Attribute]) -> PatternColumns:
+        """The automata of one branch. `parameters` are those that programs read, in their order."""
+        nodes = tuple(
+            NodeColumns(
+                self._conjuncts(node.conjuncts) if 0 < place < len(planned.nodes) - 1 else (),
+                node.slot,
+                None if node.key is None else Key(*node.key),
+                node.stays,
+            )
+            for place, node in enumerate(planned.nodes)
+        )
+        edges = tuple(
+            EdgeColumns(edge.source, edge.target, self._conjuncts(edge.conjuncts), edge.registers)
+            for edge in planned.edges
+        )
+        return PatternColumns(self._constants.count, nodes, edges, *self._constants.parameters(parameters))
+
+    def _conjuncts(self, conjuncts: Iterable[PlannedConjunct]) -> tuple[ConjunctColumns, ...]:
+        return tuple(self._conjunct(one) for one in conjuncts)
+
+    def _conjunct(self, planned: PlannedConjunct) -> ConjunctColumns:
+        enabled = np.ones(self._constants.count, bool)
+        for condition in planned.enabled:
+            enabled &= self._constants.truth(condition)
+        atoms: list[RangeAtom] = []
+        for atom in planned.static:
+            found, valid = self._atom(atom)
+            enabled &= valid if found.present is None else valid | ~found.present
+            atoms = _joined(atoms, found)
+        if not any(atom.equality for atom in atoms):
+            # Better than no key at all.
+            atoms = [a._replace(equality=a.low is a.high and not a.negated) for a in atoms]
+        least, greatest = self._durations(planned.durations, enabled)
+        return ConjunctColumns(tuple(atoms), planned.programs, least, greatest, None if enabled.all() else enabled)
+
+    def _atom(self, atom: StaticAtom) -> tuple[RangeAtom, np.ndarray]:
+        values, valid = self._constants.values(atom.lane.form, atom.constant)
+        low, high, negated = range_of(atom.operator, values)
+        present = None if atom.unless is None else self._present(atom.unless)
+        equality = atom.operator == "=" and not atom.weak
+        return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
+
+    def _present(self, unless: Bound) -> np.ndarray:
+        """Which queries make a test; one array for tests that the same queries make."""
+        if unless not in self._presence:
+            self._presence[unless] = ~self._constants.truth(unless)
+        return self._presence[unless]
+
+    def _durations(
+        self, bounds: Iterable[DurationBound], enabled: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        least, greatest = None, None
+        for bound in bounds:
+            values, valid = self._constants.values(Form.INT, bound.constant)
+            enabled &= valid
+            low, high, _ = range_of(bound.operator, values)
+            least = low if least is None else np.maximum(least, low)
+            greatest = high if greatest is None else np.minimum(greatest, high)
+        if least is None or greatest is None:
+            return None, None
+        return (
+            None if (least == INT64_MIN).all() else least,
+            None if (greatest == INT64_MAX).all() else greatest,
+        )
+
+
+def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
+    """Two ranges of one lane are one range."""
+    for k, atom in enumerate(atoms):
+        alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
+        if alike and atom.present is more.present:
+            low = _narrower(np.maximum, INT64_MIN, atom.low, more.low)
+            high = _narrower(np.minimum, INT64_MAX, atom.high, more.high)
+            return [*atoms[:k], atom._replace(low=low, high=high), *atoms[k + 1 :]]
+    return [*atoms, more]
+
+
+def _narrower(narrow: np.ufunc, end: int, bounds: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The narrower of two bounds, by query; one of them often is the end of all numbers for everyone."""
+    for known, other in ((bounds, others), (others, bounds)):
+        if len(known) and known.strides == (0,) and known[0] == end:
+            return other
+    narrowed: np.ndarray = narrow(bounds, others)
+    return narrowed

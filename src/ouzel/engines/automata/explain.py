@@ -1,0 +1,164 @@
+"""EXPLAIN for algebra expressions: the automata of the paper's figures, with forward, filter and rebind edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ouzel.algebra.model import (
+    CURRENT,
+    PARAMETERS,
+    REGISTERS,
+    BoundAlgebra,
+    Branch,
+    Hop,
+    Operator,
+    Source,
+    duration,
+    replaced,
+)
+from ouzel.algebra.normal_form import normal_form
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.bind.model import Attribute, Bound, Catalog, Intrinsic, Type
+from ouzel.engines.automata.plan import disjunctive_form
+from ouzel.plan.diagram import Arrow, Automaton, State
+from ouzel.plan.explain import Explanation, OperatorLine, render_explanation
+from ouzel.plan.render import render
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Stands for a component of a pattern in `render`, which asks for its variable only."""
+
+    variable: str
+
+
+class _Components:
+    """What the components of edge predicates are called."""
+
+    def __getitem__(self, component: int) -> _Named:
+        special = {CURRENT: "event", REGISTERS: "carried", PARAMETERS: ":"}
+        return _Named(special.get(component, f"e{component + 1}"))
+
+
+class _Query:
+    components = _Components()
+
+
+def explain_algebra(queries: Mapping[str, Any], form: str, catalog: Catalog) -> str:
+    """An expression in one of the forms text, json, mermaid or svg."""
+    (query,) = queries.values()
+    assert isinstance(query, AlgebraQuery)
+    return render_explanation(algebra_explanation(query.bind(catalog)), form)
+
+
+def algebra_explanation(query: BoundAlgebra) -> Explanation:
+    """Describe the automata of an expression, those that others read first."""
+    states: list[State] = []
+    arrows: list[Arrow] = []
+    lines: list[OperatorLine] = []
+    time = query.catalog.time.type
+    for number, stream in enumerate(query.streams):
+        is_answer = number == len(query.streams) - 1
+        shown = []
+        for branch in stream.branches:
+            first = len(states)
+            _draw(branch, states, arrows, time)
+            shown.append(f"states {first + 1} to {len(states)}: {_summary(branch)}")
+        title = "answer" if is_answer else f"stream {number + 1}, read by later automata"
+        lines.append(OperatorLine(title, tuple(shown)))
+    linear = len(query.streams) == 1
+    because = (
+        "a linear-plus expression: one automaton, acyclic but for filter and rebind loops"
+        if linear
+        else "not linear-plus: split into linear-plus parts that read each other's results (resubscription)"
+    )
+    normal = normal_form(query.expression, query.catalog)
+    same = "" if normal != query.expression else "; it is written so already"
+    notes = [("normal form", f"of unary operators σ, ρ, α, π (Theorem 3), and only σ costs anything{same}")]
+    if not same:
+        notes.append(("rewritten", repr(normal)))
+    if any(len(stream.branches) > 1 for stream in query.streams):
+        notes.append(("union", "one automaton for each side; results with the same sources and values are one"))
+    return Explanation(
+        name=query.name,
+        text=query.text,
+        automaton=Automaton(tuple(states), tuple(arrows)),
+        operators=tuple(lines),
+        notes=tuple(notes),
+        kernel="automata",
+        because=because,
+    )
+
+
+def _draw(branch: Branch, states: list[State], arrows: list[Arrow], time: Type) -> None:
+    place = len(states)
+    states.append(State("start"))
+    label = _source(branch.start.source)
+    arrows.append(Arrow("forward", place, place + 1, label, _texts(branch.start.conditions, time)))
+    for number, hop in enumerate(branch.hops, start=1):
+        place += 1
+        states.append(State(_letter(number)))
+        first = hop.rounds[0]
+        source = _source(hop.operand.source)
+        theta = _texts((*hop.operand.conditions, *first.theta), time)
+        passed = f"NOT ({' AND '.join([source, *theta])})"
+        arrows.append(Arrow("filter", place, place, "every event", (passed,)))
+        later = hop.rounds[-1]
+        if hop.operator is Operator.FOLD:
+            tests = _texts((*later.theta, *later.keeps), time)
+            arrows.append(Arrow("rebind", place, place, source, (*tests, *_registers(hop, time))))
+        tests = _texts((*later.theta, *later.keeps, *later.results), time)
+        arrows.append(Arrow("forward", place, place + 1, source, tests))
+    states.append(State(_letter(len(branch.hops) + 1), final=True))
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number - 1) if number <= 26 else f"N{number}"
+
+
+def _source(source: Source) -> str:
+    if source.derived is not None:
+        return f"stream {source.derived + 1}"
+    assert source.base is not None
+    return source.base.type or "any event"
+
+
+def _texts(conditions: Iterable[Bound], time: Type) -> tuple[str, ...]:
+    alternatives = disjunctive_form(conditions)
+    texts = [[_text(one, time) for one in conjunct] for conjunct in alternatives]
+    if len(texts) == 1:
+        return tuple(texts[0])
+    return (" OR ".join(f"({' AND '.join(conjunct)})" for conjunct in texts),)
+
+
+def _text(expression: Bound, time: Type) -> str:
+    wholes = {duration(0, CURRENT, time), duration(CURRENT, CURRENT, time)}
+
+    def shown(part: Bound) -> Bound:
+        if part in wholes:
+            return Attribute(CURRENT, ("DUR",), type=part.type)
+        operands = getattr(part, "operands", None)
+        if operands is None:
+            return part
+        from dataclasses import replace
+
+        return replace(part, operands=tuple(shown(one) for one in operands))  # type: ignore[call-arg]
+
+    def plain(reference: Attribute | Intrinsic) -> Bound:
+        return reference
+
+    query: Any = _Query()
+    return render(query, replaced(shown(expression), plain)).replace("event.DUR", "DUR").replace(":.", ":")
+
+
+def _registers(hop: Hop, time: Type) -> tuple[str, ...]:
+    values = hop.rounds[-1].registers
+    return tuple(f"carried.{hop.first_register + k} := {_text(value, time)}" for k, value in enumerate(values))
+
+
+def _summary(branch: Branch) -> str:
+    parts = [_source(branch.start.source)]
+    parts += [f"{hop.operator.value} {_source(hop.operand.source)}" for hop in branch.hops]
+    return ", ".join(parts)

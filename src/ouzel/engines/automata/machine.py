@@ -1,0 +1,274 @@
+"""The automaton kernel with its state: events, instances, and both as arrays that snapshots hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ouzel.engines.automata import advance as cayuga
+from ouzel.engines.automata import advance as cayuga_lists
+from ouzel.engines.automata.plan import EventLanes
+from ouzel.engines.automata.tables import (
+    INT64_MAX,
+    INT64_MIN,
+    MEMBERS_MIN,
+    Automata,
+    Counter,
+    Events,
+    Link,
+    Node,
+    Place,
+    Results,
+    State,
+    Status,
+    Time,
+    larger_results,
+    new_events,
+    new_results,
+    new_state,
+    with_room,
+)
+from ouzel.errors import LimitError
+from ouzel.kernels.pauses import Pieces
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.snapshot import Reader, Writer
+
+_COMPACT_MIN = 4096
+_MEMBERS_NEAR = 1 << 16
+# A result takes as much room as so many events of a match.
+_EVENTS_PER_RESULT = 4
+# What a snapshot tells of the past; other counters are about lists, which are made anew.
+_LASTING_COUNTERS = (
+    Counter.SERIAL,
+    Counter.EVENTS,
+    Counter.STATIC_MATCHES,
+    Counter.WAITS_READ,
+    Counter.INSTANCES_READ,
+    Counter.BUNDLES_READ,
+    Counter.CREATED,
+    Counter.RESULTS,
+    Counter.EXPIRED,
+    Counter.FIRED,
+)
+
+
+class Machine:
+    """The kernel with its state: automata, the events that instances refer to, and the instances."""
+
+    def __init__(self, automata: Automata, lanes: EventLanes, *, slots: int, registers: int, limits: Limits) -> None:
+        self.automata = automata
+        self._limits = limits
+        self._registers = registers
+        self._slots = slots
+        self.state = new_state(automata, slots=slots, registers=registers, capacity=1024)
+        self._results = new_results(1024, slots=slots + 1, registers=registers)
+        self.events = new_events(0, len(lanes.ints), len(lanes.floats))
+        self.rows = np.empty(0, np.int64)
+        self._moment = 0
+
+    def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
+        """Read events that are in order of their end; gives the results, which the next call overwrites."""
+        first = len(self.rows)
+        self.events = joined_events([self.events, events]) if first else events
+        self.rows = np.concatenate([self.rows, rows]) if first else rows
+        rank(self.events)
+        return self.read(first, len(self.rows), name)
+
+    def read(self, first: int, last: int, name: str) -> Results:
+        """Read some of the events that the machine has."""
+        self._results.count[0] = 0
+        pieces = Pieces(last, self.events.times[:, Time.END])
+        while True:
+            first, status, self._moment = cayuga.advance(
+                self.automata, self.state, self.events, first, pieces.end(first), self._results, self._moment
+            )
+            if status == Status.DONE:
+                if first == last:
+                    break
+                continue
+            if status == Status.OUTPUT_FULL:
+                grown = self._more_results(name)
+            else:
+                grown = self._more_instances(name, only_members=status == Status.MEMBERS_FULL)
+            if not grown:
+                first = self._skip_moment(
+                    first, last, "max_matches_per_moment" if status == Status.OUTPUT_FULL else "max_partial_matches"
+                )
+        return self._results
+
+    def _skip_moment(self, first: int, last: int, limit: str) -> int:
+        """Drop the events of the moment that begins at `first`; where the next one begins."""
+        ends = self.events.times[first:last, Time.END]
+        after = first + int(np.searchsorted(ends, ends[0], side="right"))
+        self._limits.drop(limit, after - first)
+        return after
+
+    def _more_results(self, name: str) -> bool:
+        """Make room for results; False where their limit is passed and what passes it is to be dropped."""
+        before = int(self._results.count[0])
+        if len(self._results.node) - before > self._limits.max_matches_per_moment:
+            if self._limits.drops:
+                return False
+            raise LimitError(
+                f"query '{name}' found more than max_matches_per_moment={self._limits.max_matches_per_moment:,} "
+                "results that complete at one moment; give it a more selective condition, or raise the limit"
+            )
+        # A result is a row of numbers, whether it has one event or several.
+        self._limits.check_answer(name, _EVENTS_PER_RESULT * before)
+        self._results = larger_results(self._results)
+        return True
+
+    def _more_instances(self, name: str, *, only_members: bool) -> bool:
+        """Make room for instances; False where their limit is passed and what passes it is to be dropped."""
+        live = self.live
+        if only_members and live < self._limits.max_partial_matches:
+            self._put_members_anew(4 * live)
+            return True
+        if live >= self._limits.max_partial_matches:
+            if self._limits.drops:
+                return False
+            raise LimitError(
+                f"query '{name}' has more than max_partial_matches={self._limits.max_partial_matches:,} instances "
+                "that wait for further events; give it a smaller bound on DUR or a more selective condition, "
+                "or raise the limit"
+            )
+        self.state = with_room(self.state, 2 * len(self.state.links))
+        self._put_members_anew(4 * live)
+        if len(self.automata.ai_lanes) and len(self.state.links) > 2 * len(self.state.ai_heads):
+            self.relink()
+        return True
+
+    def _put_members_anew(self, wanted: int) -> None:
+        """Move the members of live instances together: those of others took up room until now."""
+        # Twice as much as before, so that it is done ever more seldom, up to what a near cache holds.
+        room = min(2 * len(self.state.members), _MEMBERS_NEAR)
+        members = np.empty((max(wanted, room, MEMBERS_MIN), 2), np.int32)
+        self.state.counters[Counter.MEMBERS] = cayuga_lists.gather_members(
+            self.state.links, self.state.members, members
+        )
+        self.state = self.state._replace(members=members)
+
+    def relink(self) -> None:
+        """Make all lists anew, with room for the instances there are."""
+        state = self.state
+        buckets = 1 << max(8, (len(state.links) - 1).bit_length())
+        self.state = state._replace(ai_heads=np.full(buckets, -1, np.int32))
+        self.state.an_heads[:] = -1
+        self.state.places[:, Place.HEAD] = -1
+        self.state.places[:, Place.COUNT] = 0
+        self.state.counters[[Counter.ACTIVE_WAITS, Counter.EVERY_HEAD]] = 0, -1
+        cayuga_lists.relink(self.automata, self.state, self.events)
+
+    @property
+    def live(self) -> int:
+        """How many instances there are; one that waits at several nodes counts for each of them."""
+        links = self.state.links
+        return int(links[links[:, Link.NODE] >= 0, Link.MEMBER_COUNT].sum())
+
+    def forget(self, now: int, life: int) -> None:
+        """Drop what nothing can come of after a tick: instances, then the events before them."""
+        if life == INT64_MAX or not len(self.rows):
+            return
+        dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
+        if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
+            cayuga_lists.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
+            # An instance refers to no event that ended before it began. Slots that it has not filled hold anything.
+            starts = self.state.times[self.state.links[:, Link.NODE] >= 0, Time.START]
+            self.drop_front(min(dead, int(np.searchsorted(self.events.end, starts.min(initial=INT64_MAX)))))
+
+    def drop_front(self, dead: int) -> None:
+        self.state.slots[:] = np.maximum(self.state.slots - dead, 0)
+        self.events = chosen_events(self.events, slice(dead, None))
+        self.rows = self.rows[dead:].copy()
+
+
+def chosen_events(events: Events, which: Any) -> Events:
+    """Some events, in a given order."""
+    return Events(
+        times=np.ascontiguousarray(events.times[which]),
+        ints=np.ascontiguousarray(events.ints[:, which]),
+        floats=np.ascontiguousarray(events.floats[:, which]),
+        int_nulls=np.ascontiguousarray(events.int_nulls[:, which]),
+        float_nulls=np.ascontiguousarray(events.float_nulls[:, which]),
+    )
+
+
+def joined_events(parts: Sequence[Events]) -> Events:
+    """Events one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Events(
+        *(
+            np.concatenate(arrays, axis=0 if name == "times" else 1)
+            for name, arrays in ((n, [getattr(part, n) for part in parts]) for n in Events._fields)
+        )
+    )
+
+
+def longest_life(automata: Automata) -> int:
+    """The longest DUR with which an instance anywhere can still lead to a result."""
+    # An event that is read in no time is still needed until then.
+    return int(automata.life[1:].max(initial=1))
+
+
+def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
+    """The instances and the events they refer to; lists are made anew."""
+    live = np.flatnonzero(machine.state.links[:, Link.NODE] >= 0)
+    return {
+        "instances": {name: writer.add_array(array) for name, array in instances_of(machine.state, live).items()},
+        "events": [writer.add_array(array) for array in machine.events],
+        "rows": writer.add_array(machine.rows),
+        "counters": writer.add_array(machine.state.counters),
+    }
+
+
+def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
+    """Some instances, as arrays by name; one that waits at several nodes stands there once for each."""
+    count = int(state.links[live, Link.MEMBER_COUNT].sum())
+    rows, nodes = np.empty(count, np.int64), np.empty(count, np.int32)
+    cayuga_lists.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
+    arrays = {"times": state.times, "links": state.links, "slots": state.slots, **state.registers._asdict()}
+    chosen = {name: array[rows] for name, array in arrays.items()}
+    chosen["links"][:, Link.NODE] = nodes
+    return chosen
+
+
+def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> None:
+    machine.events = Events(*reader.arrays(head["events"]))
+    machine.rows = reader.array(head["rows"])
+    instances = {name: reader.array(number) for name, number in head["instances"].items()}
+    put_instances(machine, instances)
+    counters = reader.array(head["counters"])
+    for counter in _LASTING_COUNTERS:
+        machine.state.counters[counter] = counters[counter]
+
+
+def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None:
+    """Take instances in, whose events the machine has."""
+    count = len(instances["links"])
+    state: State = new_state(
+        machine.automata,
+        slots=machine.state.slots.shape[1],
+        registers=machine.state.registers.ints.shape[1],
+        capacity=max(1024, 2 * count),
+    )
+    for name, values in instances.items():
+        if name != "links":
+            target = getattr(state if name in ("times", "slots") else state.registers, name)
+            # What only removed queries needed is cut off.
+            width = min(target.shape[1], values.shape[1])
+            target[:count, :width] = values[:, :width]
+    state.times[:, Time.STAMP] = 0
+    nodes = instances["links"][:, Link.NODE]
+    state.links[:count, Link.NODE] = nodes
+    state.links[:count, Link.WAIT] = machine.automata.nodes[nodes, Node.WAIT]
+    state.links[:count, Link.MEMBER_HEAD] = np.arange(count)
+    state.links[:count, Link.MEMBER_COUNT] = 1
+    members = np.full((max(MEMBERS_MIN, 2 * count), 2), -1, np.int32)
+    members[:count, 0] = nodes
+    state.counters[Counter.FREE] -= count
+    state.counters[Counter.MEMBERS] = count
+    machine.state = state._replace(members=members)
+    machine.relink()

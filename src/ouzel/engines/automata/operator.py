@@ -1,0 +1,468 @@
+"""Running algebra expressions: one automaton for each stream, chained where one reads another's events.
+
+A stream's runner holds what is pending, the events that live instances refer to as lanes, and the rows behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.algebra.model import (
+    BoundAlgebra,
+    BoundStream,
+    Branch,
+    Source,
+    folds_derived,
+    may_repeat,
+    reads_start,
+    sources_of,
+)
+from ouzel.bind.model import EventField, Kind
+from ouzel.engines.automata.build import build
+from ouzel.engines.automata.columns import PatternColumns
+from ouzel.engines.automata.constants import Constants, ParameterFrame, PatternWriter
+from ouzel.engines.automata.machine import (
+    Machine,
+    chosen_events,
+    dump_machine,
+    joined_events,
+    load_machine,
+    longest_life,
+)
+from ouzel.engines.automata.output import ResultFrame, alike, output_type_of, without_repetitions
+from ouzel.engines.automata.plan import EventLane, Form, Planner
+from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints, start_ticks
+from ouzel.engines.automata.tables import (
+    INT64_MAX,
+    INT64_MIN,
+    Counter,
+    Events,
+    Link,
+    Results,
+    Time,
+    Wait,
+)
+from ouzel.errors import LimitError, QueryError
+from ouzel.kernels.order import stable_order
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.frames import take, ticks_to_time
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.rows import Payload
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.values import one_array
+
+# Below this many, texts are not worth coding anew.
+_COMPACT_MIN = 4096
+_TEXTS = (Kind.STRING, Kind.BINARY)
+
+
+class _Pending(NamedTuple):
+    events: Events
+    rows: np.ndarray
+    source: np.ndarray
+
+
+class StreamRunner:
+    """The automaton of one stream of an expression, over any number of sources."""
+
+    def __init__(self, name: str, stream: BoundStream, time: Any, limits: Limits, column_of: Any) -> None:
+        self._name = name
+        self.stream = stream
+        self._column_of = column_of
+        self._limits = limits
+        planner = Planner(time, indexed=False)
+        self.texts = Coder()
+        self._types = Coder()
+        planned = [planner.branch(branch) for branch in stream.branches]
+        frame = ParameterFrame(pa.table({}), 1)
+        writer = PatternWriter(planner.lanes, Constants(frame, self.texts, self._types))
+        patterns: list[PatternColumns] = [writer.pattern(one, []) for one in planned]
+        built = build(patterns, planner.programs)
+        automata = built.automata
+        self._content = -1
+        if folds_derived(stream):
+            self._content = planner.lanes.number(EventLane(None, Form.CONTENT, ()))
+            # An instance that goes round a loop in its place is not compared with others.
+            automata.waits[:, Wait.STEADY] = 0
+            automata = automata._replace(content_lane=self._content)
+        # The texts that conditions name keep their codes.
+        self._constant_texts = self.texts.count
+        # Branches that differ in what they show only are one automaton.
+        self._branches_of: dict[int, list[int]] = {}
+        for number, nodes in enumerate(built.node_of):
+            self._branches_of.setdefault(int(nodes[-1, 0]), []).append(number)
+        self._lanes = planner.lanes
+        self._maker = LaneMaker(planner.lanes, self.texts, self._types)
+        self.sources = list(dict.fromkeys(s for b in stream.branches for s in sources_of(b)))
+        self._payloads = [Payload() for _ in self.sources]
+        self._pending: list[_Pending] = []
+        self._machine = Machine(
+            automata,
+            planner.lanes,
+            slots=max(len(b.hops) for b in stream.branches) + 1,
+            registers=max(len(b.register_types) for b in stream.branches),
+            limits=limits,
+        )
+        self.life = longest_life(automata)
+
+    def stage(self, source: Source, batch: Batch, *, keep_whole: bool) -> None:
+        """Take events of one source in, in any order."""
+        number = self.sources.index(source)
+        frame = RowFrame(batch, lambda name: self._column_of(source, name))
+        events = self._maker.events(batch, source, frame)
+        # An event that no operand wants changes nothing.
+        roles = [k for k, lane in enumerate(self._lanes.ints) if lane.form is Form.TRUTH and lane.source == source]
+        wanted = np.flatnonzero(events.ints[roles].any(axis=0))
+        if not len(wanted):
+            return
+        table = batch.table
+        if not keep_whole or 2 * len(wanted) < len(batch.end):
+            places = wanted.astype(np.int32)
+            table = pa.table([take(one_array(c), places) for c in table.columns], schema=table.schema)
+            rows = np.arange(len(wanted))
+            ticks = batch.end[wanted]
+        else:
+            rows, ticks = wanted, batch.end
+        base = self._payloads[number].append(table, ticks)
+        if len(wanted) < len(batch.end):
+            events = chosen_events(events, wanted)
+        if self._content >= 0:
+            first = rows if source.base is not None else rows[alike(table, rows, events, reads_start(self.stream))]
+            events.ints[self._content] = (base + first) * len(self.sources) + number
+        self._pending.append(_Pending(events, rows + base, np.full(len(rows), number, np.int8)))
+
+    def advance(self, until: int) -> Batch:
+        """No event at or before `until` can come any more: read what is ready."""
+        ready = self._take_ready(until)
+        if ready is None:
+            return self._empty()
+        results = self._machine.feed(ready.events, ready.rows, self._maker.rank, self._name)
+        answer = self._collect(results)
+        if self.life < INT64_MAX:
+            self._machine.forget(until, self.life)
+            for payload in self._payloads:
+                payload.forget(max(INT64_MIN, until + 1 - self.life))
+            self._forget_texts()
+        return answer
+
+    def _forget_texts(self) -> None:
+        """Codes of texts that nothing held here has are given up, so that memory follows the longest DUR."""
+        lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
+        if self.texts.count <= self._constant_texts + 2 * max(_COMPACT_MIN, len(lanes) * self.held_events):
+            return
+        texts = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind in _TEXTS}
+        others = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind not in _TEXTS}
+        if texts & others:
+            return  # A register that holds texts in one branch and numbers in another says not which.
+        state = self._machine.state
+        instances = state.links[:, Link.NODE] >= 0
+        held = [
+            events.ints[number]
+            for events in (self._machine.events, *(p.events for p in self._pending))
+            for number in lanes
+        ]
+        carried = {number: state.registers.ints[instances, number] for number in texts}
+        used = np.unique(np.concatenate([np.arange(self._constant_texts), *held, *carried.values()]))
+        renamed = self.texts.compact(used[(used >= 0) & (used < self.texts.count)].astype(np.int32)).astype(np.int64)
+        for codes in held:
+            codes[:] = _renamed(codes, renamed)
+        for number, codes in carried.items():
+            state.registers.ints[instances, number] = _renamed(codes, renamed)
+        # Instances are found by the values that they wait for.
+        self._machine.relink()
+
+    def _take_ready(self, until: int) -> _Pending | None:
+        if not self._pending:
+            return None
+        pending = _joined_pending(self._pending)
+        ready = pending.events.end <= until
+        self._pending = []
+        if not ready.all():
+            later = np.flatnonzero(~ready)
+            self._pending = [_Pending(chosen_events(pending.events, later), pending.rows[later], pending.source[later])]
+            now = np.flatnonzero(ready)
+            pending = _Pending(chosen_events(pending.events, now), pending.rows[now], pending.source[now])
+        if not len(pending.rows):
+            return None
+        if (np.diff(pending.events.end) < 0).any():
+            order = stable_order(pending.events.end)
+            pending = _Pending(chosen_events(pending.events, order), pending.rows[order], pending.source[order])
+        return pending
+
+    # ── Giving results out ─────────────────────────────────────────────────────────────────────────
+
+    def _empty(self) -> Batch:
+        empty = np.empty(0, np.int64)
+        return Batch(empty_table(self.table_type), empty, empty, empty, np.empty((0, 2), np.int64))
+
+    @property
+    def table_type(self) -> pa.Schema:
+        return pa.schema([pa.field(n, self._output_type(n)) for n in self.stream.columns])
+
+    def _output_type(self, name: str) -> pa.DataType:
+        return output_type_of(self.stream.branches[0], name, self.column_type)
+
+    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
+        """The Arrow type of a source's column; the runner of all streams knows."""
+        return None
+
+    def _collect(self, results: Results) -> Batch:
+        count = int(results.count[0])
+        if not count:
+            return self._empty()
+        parts: list[tuple[np.ndarray, pa.Table]] = []
+        for node in np.unique(results.node[:count]):
+            places = np.flatnonzero(results.node[:count] == node)
+            for branch in self._branches_of[int(node)]:
+                parts.append((places, self._values(self.stream.branches[branch], results, places)))
+        places = np.concatenate([p for p, _ in parts])
+        table = parts[0][1] if len(parts) == 1 else pa.concat_tables([t for _, t in parts]).combine_chunks()
+        batch = Batch(
+            table,
+            start=results.times[places, Time.START],
+            end=results.times[places, Time.END],
+            first_end=results.times[places, Time.FIRST_END],
+            fingerprint=results.times[places, Time.PRINT :],
+        )
+        return without_repetitions(batch) if may_repeat(self.stream) else batch
+
+    def _values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table:
+        frame = ResultFrame(self, branch, results, places)
+        columns = []
+        for name, kind in self.stream.columns.items():
+            value = branch.columns[name]
+            columns.append(frame.shown(value, self._output_type(name), kind))
+        return pa.table(columns, schema=self.table_type)
+
+    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """A table that holds the rows of some events, and where in it they stand."""
+        payload = self._payloads[self.sources.index(source)]
+        table, _, rows = payload.fetch(self._machine.rows[events])
+        return table, rows
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of that table that holds an attribute."""
+        found: str = self._column_of(source, name)
+        return found
+
+    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
+        """When events began or ended."""
+        found: np.ndarray = self._machine.events.times[events, Time.START if field is EventField.START else Time.END]
+        return found
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        return min((int(p.events.end.min()) for p in self._pending if len(p.rows)), default=None)
+
+    @property
+    def held_events(self) -> int:
+        return len(self._machine.rows) + sum(len(p.rows) for p in self._pending)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return {counter.name.lower(): int(self._machine.state.counters[counter]) for counter in Counter}
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        is_text, arrays = self.texts.dump()
+        return {
+            "payloads": [_dump_payload(payload, writer) for payload in self._payloads],
+            "machine": dump_machine(self._machine, writer),
+            "pending": [
+                [[writer.add_array(a) for a in p.events], writer.add_array(p.rows), writer.add_array(p.source)]
+                for p in self._pending
+            ],
+            "texts": [is_text, [writer.add_array(array) for array in arrays]],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        self._payloads = [_load_payload(one, reader) for one in head["payloads"]]
+        load_machine(self._machine, reader, head["machine"])
+        self._pending = [
+            _Pending(Events(*reader.arrays(events)), reader.array(rows), reader.array(source))
+            for events, rows, source in head["pending"]
+        ]
+        is_text, arrays = head["texts"]
+        self.texts = Coder.load(0, is_text, reader.arrays(arrays))
+        self._maker = LaneMaker(self._lanes, self.texts, self._types)
+
+
+def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
+    """New codes for old ones; what is no code, beside a null, stays as it is."""
+    known = (codes >= 0) & (codes < len(renamed))
+    return np.where(known, renamed[np.where(known, codes, 0)], codes)
+
+
+def _joined_pending(parts: list[_Pending]) -> _Pending:
+    return _Pending(
+        joined_events([p.events for p in parts]),
+        np.concatenate([p.rows for p in parts]),
+        np.concatenate([p.source for p in parts]),
+    )
+
+
+class AlgebraRunner:
+    """The state of one expression. `stage` takes events in, `advance` moves time on and gives the results."""
+
+    def __init__(self, query: BoundAlgebra, layout: Layout, limits: Limits) -> None:
+        self._query = query
+        self._layout = layout
+        self._limits = limits
+        self._next_row = 0
+        self._moments = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._runners: list[StreamRunner] = []
+        for stream in query.streams:
+            runner = StreamRunner(query.name, stream, query.catalog.time.type, limits, self._column_of)
+            runner.column_type = self._column_type  # type: ignore[method-assign]
+            self._runners.append(runner)
+        time = layout.schema.field(layout.time).type
+        answer = self._runners[-1].table_type
+        for name in answer.names:
+            if name in ("start", "end"):
+                raise QueryError(
+                    f"the result has a column '{name}' of its own, and the stream an attribute of that name",
+                    hint=f"rename({{'{name}': …}}) or project it away",
+                )
+        self.schema = pa.schema([pa.field("start", time), pa.field("end", time), *answer])
+
+    def _column_of(self, source: Source, name: str) -> str:
+        return name if source.base is None else self._layout.column(source.base.type, name)
+
+    def _column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
+        if source.base is not None:
+            found = self._layout.schema.field(self._layout.column(source.base.type, path[0])).type
+        else:
+            assert source.derived is not None
+            found = self._runners[source.derived].table_type.field(path[0]).type
+        for name in path[1:]:
+            found = found.field(name).type
+        return found
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order."""
+        if self._limits.drops:
+            fitting = self._limits.fitting(self._concerned(table), ticks, self.held_events)
+            if fitting is not None:
+                table, ticks = table.take(fitting), ticks[fitting]
+        numbers = np.arange(self._next_row, self._next_row + len(ticks))
+        self._next_row += len(ticks)
+        prints = fingerprints(numbers)
+        chosen: dict[Source, Batch] = {}
+        for runner in self._runners:
+            for source in runner.sources:
+                if source.base is not None:
+                    if source not in chosen:
+                        chosen[source] = self._batch(source, table, ticks, prints)
+                    runner.stage(source, chosen[source], keep_whole=keep_whole)
+        held = self.held_events
+        if not self._limits.drops and held > self._limits.max_buffered_events:
+            raise LimitError(
+                f"query '{self._query.name}' holds {held:,} events, more than "
+                f"max_buffered_events={self._limits.max_buffered_events:,}; give it a smaller bound on DUR, "
+                "more selective operands, or a higher limit"
+            )
+
+    def _concerned(self, table: pa.Table) -> np.ndarray:
+        """The rows that some operand reads, by their types."""
+        bases = [source.base for runner in self._runners for source in runner.sources if source.base is not None]
+        if self._layout.type is None or any(base.type is None for base in bases):
+            return np.arange(table.num_rows)
+        named = pa.array(sorted({str(base.type) for base in bases}), pa.string())
+        known = pc.is_in(one_array(table.column(self._layout.type)).cast(pa.string()), value_set=named)
+        return np.flatnonzero(known.to_numpy(zero_copy_only=False))
+
+    def _batch(self, source: Source, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Batch:
+        base = source.base
+        assert base is not None
+        if base.type is not None and self._layout.type is not None:
+            column = one_array(table.column(self._layout.type))
+            mask = pc.fill_null(pc.equal(column, base.type), False)
+            rows = np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False)))
+            if len(rows) < len(ticks):
+                table, ticks, prints = table.take(pa.array(rows)), ticks[rows], prints[rows]
+        start = ticks
+        if base.start is not None:
+            start = start_ticks(table, base.start, self._layout, ticks)
+        return Batch(table, start, ticks, ticks, prints)
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: give what that completes."""
+        batch: Batch | None = None
+        for number, runner in enumerate(self._runners):
+            batch = runner.advance(until)
+            if len(batch.end):
+                source = Source(derived=number)
+                for reader in self._runners[number + 1 :]:
+                    if source in reader.sources:
+                        reader.stage(source, batch, keep_whole=True)
+        assert batch is not None
+        self._moments = batch.start, batch.end
+        time = self._layout.schema.field(self._layout.time).type
+        columns = [ticks_to_time(batch.start, time), ticks_to_time(batch.end, time), *batch.table.columns]
+        return pa.table(columns, schema=self.schema)
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave."""
+        return self._moments
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        ticks = [runner.next_deadline for runner in self._runners]
+        return min((tick for tick in ticks if tick is not None), default=None)
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending or referred to."""
+        return sum(runner.held_events for runner in self._runners)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernels counted, over all streams."""
+        total: dict[str, int] = {}
+        for runner in self._runners:
+            for name, value in runner.statistics.items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        return {"next_row": self._next_row, "streams": [runner.dump(writer) for runner in self._runners]}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        self._next_row = head["next_row"]
+        for runner, one in zip(self._runners, head["streams"], strict=True):
+            runner.load(reader, one)
+
+
+def require_bounded(query: BoundAlgebra) -> None:
+    """On streams next and fold need an upper bound on DUR: without one, instances would wait for ever."""
+    for stream in query.streams:
+        runner = StreamRunner(query.name, stream, query.catalog.time.type, Limits(), None)
+        if any(branch.hops for branch in stream.branches) and runner.life == INT64_MAX:
+            raise QueryError(
+                "on a stream next(…) and fold(…) need an upper bound on DUR",
+                text=query.text,
+                hint="add to theta, for example: AND DUR <= 30 min",
+            )
+
+
+def _dump_payload(payload: Payload, writer: Writer) -> list[Any]:
+    following, bases, chunks = payload.dump()
+    return [following, bases, [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in chunks]]
+
+
+def _load_payload(head: list[Any], reader: Reader) -> Payload:
+    following, bases, chunks = head
+    return Payload.load(following, bases, [(reader.table(table), reader.array(ticks)) for table, ticks in chunks])

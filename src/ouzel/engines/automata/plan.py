@@ -1,0 +1,470 @@
+"""Linear-plus expressions as automata (CESAR 3.2): branches of a bound stream become places, edges and predicates.
+
+Every predicate is taken apart into disjunctive form. What it says of the event alone is static: for one query a single
+lane that tells whether the event passes, for many queries ranges over lanes that an index can find. What looks at the
+instance too is a program; bounds on DUR are kept as numbers, since they say how long an instance may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from ouzel.algebra.model import CURRENT, PARAMETERS, REGISTERS, Branch, Operator, Round, Source, duration, moved
+from ouzel.bind.model import (
+    BOOL,
+    INT,
+    Attribute,
+    Bound,
+    Constant,
+    EventField,
+    Intrinsic,
+    Kind,
+    Operation,
+    Type,
+)
+from ouzel.bind.normal_form import with_not_pushed_in
+from ouzel.engines.automata.tables import INT64_MAX, INT64_MIN, ProgramTable
+from ouzel.errors import QueryError
+from ouzel.kernels.predicate_tables import Instruction, Lane, Opcode
+from ouzel.plan.expressions import components_of
+from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, program_of
+
+CONJUNCTS_MAX = 16
+ITEMS_MAX = 8
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_RANGED = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.DECIMAL, Kind.DURATION})
+
+
+# ── Lanes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Form(Enum):
+    """How a lane's values are made into numbers."""
+
+    INT = "int"
+    FLOAT = "float"
+    CODE = "code"  # text, equal where the codes are equal
+    RANK = "rank"  # text, ordered as the ranks are
+    ORDERED = "ordered"  # a float as an integer of the same order
+    TRUTH = "truth"  # 1 where all conditions hold
+    TYPE = "type"  # the code of the event's type
+    CONTENT = "content"  # equal for events of one end that nothing later can tell apart
+
+
+class EventLane(NamedTuple):
+    """A value of an event of a source (None: of any event), for kernels."""
+
+    source: Source | None
+    form: Form
+    expressions: tuple[Bound, ...]
+
+
+_FORM_OF_DOMAIN = {Domain.INT: Form.INT, Domain.FLOAT: Form.FLOAT, Domain.CODE: Form.CODE, Domain.RANK: Form.RANK}
+
+
+@dataclass
+class EventLanes:
+    """The lanes that events carry, each once; int64 and float64 ones are counted apart."""
+
+    ints: list[EventLane] = field(default_factory=list)
+    floats: list[EventLane] = field(default_factory=list)
+    _numbers: dict[EventLane, int] = field(default_factory=dict)
+
+    def number(self, lane: EventLane) -> int:
+        if lane not in self._numbers:
+            known = self.floats if lane.form is Form.FLOAT else self.ints
+            self._numbers[lane] = len(known)
+            known.append(lane)
+            if lane.form is Form.RANK:
+                # Ranks change as texts come; they are made anew from the codes.
+                self.number(lane._replace(form=Form.CODE))
+        return self._numbers[lane]
+
+
+# ── Predicates taken apart ─────────────────────────────────────────────────────────────────────────
+
+
+class StaticAtom(NamedTuple):
+    """A comparison of a lane with what a query says: `constant` reads parameters and literals only."""
+
+    lane: EventLane
+    operator: str
+    constant: Bound
+    # A test that nearly every event passes, so no key of an index.
+    weak: bool = False
+    # A condition on parameters: queries for which it holds do not make this test.
+    unless: Bound | None = None
+
+
+class DurationBound(NamedTuple):
+    """A comparison of DUR with a constant of the query."""
+
+    operator: str
+    constant: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedConjunct:
+    static: tuple[StaticAtom, ...] = ()
+    durations: tuple[DurationBound, ...] = ()
+    programs: tuple[int, ...] = ()
+    # Conditions on the query's parameters alone.
+    enabled: tuple[Bound, ...] = ()
+    # `event = instance` over integers or texts, by which instances can be found: lane, component, its lane.
+    key: tuple[int, int, int] | None = None
+    key_program: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEdge:
+    source: int
+    target: int
+    conjuncts: tuple[PlannedConjunct, ...]
+    registers: tuple[tuple[int, int, bool], ...] = ()
+    # For EXPLAIN: forward or rebind, and the conditions as they were.
+    kind: str = "forward"
+    conditions: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    conjuncts: tuple[PlannedConjunct, ...] = ()
+    slot: int = 0
+    key: tuple[int, int, int] | None = None
+    conditions: tuple[Bound, ...] = ()
+    # Every event that the filter predicate lets in takes the instances here, not the first one only.
+    stays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBranch:
+    """The automaton of a branch: place 0 is the start, the last one is final."""
+
+    branch: Branch
+    nodes: tuple[PlannedNode, ...]
+    edges: tuple[PlannedEdge, ...]
+
+
+# Where an edge comes from, its predicate, its registers, and its conditions as they were.
+_Entering = tuple[int, tuple[PlannedConjunct, ...], tuple[tuple[int, int, bool], ...], tuple[Bound, ...]]
+
+
+class Planner:
+    """Plans branches over shared lanes and programs.
+
+    `indexed`: static predicates are taken apart into ranges, for indexes over many queries; otherwise what an operand
+    says of an event is one lane.
+    """
+
+    def __init__(self, time: Type, *, indexed: bool, many_types: bool = True) -> None:
+        self.lanes = EventLanes()
+        self.programs = ProgramTable()
+        self.parameters: list[str] = []
+        self._time = time
+        self._indexed = indexed
+        self._many_types = many_types
+        self._sources: tuple[Source, ...] = ()
+
+    def branch(self, branch: Branch) -> PlannedBranch:
+        """The automaton of one branch."""
+        self._sources = (branch.start.source, *(hop.operand.source for hop in branch.hops))
+        nodes: list[PlannedNode] = [PlannedNode()]
+        edges: list[PlannedEdge] = []
+        start = self._conjuncts(branch.start.conditions, branch.start.source, member=True)
+        entering: list[_Entering] = [(0, start, (), branch.start.conditions)]
+        for number, hop in enumerate(branch.hops, start=1):
+            source = hop.operand.source
+            places = []
+            for each in hop.rounds:
+                conditions = (*hop.operand.conditions, *each.theta)
+                places.append(len(nodes))
+                nodes.append(replace(self._node(conditions, source, number), stays=hop.operator is Operator.EACH))
+            edges += [PlannedEdge(s, places[0], c, r, "forward", text) for s, c, r, text in entering]
+            entering = []
+            for place, each in zip(places, hop.rounds, strict=True):
+                registers = self._registers(each, hop.first_register)
+                if hop.operator is Operator.FOLD:
+                    keeps = self._conjuncts(each.keeps, source)
+                    edges.append(PlannedEdge(place, places[-1], keeps, registers, "rebind", each.keeps))
+                conditions = (*each.keeps, *each.results)
+                entering.append((place, self._conjuncts(conditions, source), registers, conditions))
+        final = len(nodes)
+        nodes.append(PlannedNode(slot=len(branch.hops) + 1))
+        edges += [PlannedEdge(s, final, c, r, "forward", text) for s, c, r, text in entering]
+        return PlannedBranch(branch, tuple(nodes), tuple(edges))
+
+    def _node(self, conditions: tuple[Bound, ...], source: Source, slot: int) -> PlannedNode:
+        conjuncts = self._conjuncts(conditions, source, member=True)
+        (first, *more) = conjuncts
+        if more or first.key is None:
+            return PlannedNode(conjuncts, slot, None, conditions)
+        # The index finds only instances for which the equality holds, so it is not tested again.
+        rest = tuple(program for program in first.programs if program != first.key_program)
+        kept = PlannedConjunct(first.static, first.durations, rest, first.enabled)
+        return PlannedNode((kept,), slot, first.key, conditions)
+
+    def _registers(self, each: Round, first: int) -> tuple[tuple[int, int, bool], ...]:
+        found = []
+        for number, value in enumerate(each.registers, start=first):
+            found.append((number, self._value_program(value), value.type.kind is Kind.FLOAT))
+        return tuple(found)
+
+    def _value_program(self, value: Bound) -> int:
+        if value.type.kind in (Kind.STRING, Kind.BINARY):
+            if not isinstance(value, Attribute):
+                raise _refused(value, "a text that fold(…) carries from round to round must be an attribute as it is")
+            lane = self.lane(value.component, LaneSpec(value, Domain.CODE))
+            return self.programs.number([Instruction(Opcode.LOAD_INT, lane=lane)])
+        try:
+            return self.programs.number(program_of(value, self).instructions)
+        except Inexpressible:
+            raise _refused(value, "fold(…) cannot compute this from round to round") from None
+
+    # ── Lanes that programs load ───────────────────────────────────────────────────────────────────
+
+    def lane(self, component: int, spec: LaneSpec) -> Lane:
+        """The lane of a value that programs load; `plan.lower` asks for it."""
+        floating = spec.domain is Domain.FLOAT
+        if component in (REGISTERS, PARAMETERS):
+            assert isinstance(spec.expression, Attribute)
+            if spec.domain is Domain.RANK:
+                raise Inexpressible
+            name = spec.expression.path[0]
+            if component == REGISTERS:
+                return Lane(component, int(name), floating)
+            if spec.domain is Domain.CODE:
+                raise Inexpressible
+            if name not in self.parameters:
+                self.parameters.append(name)
+            return Lane(component, self.parameters.index(name), floating)
+        source = self._sources[component] if component >= 0 else self._current
+        expression = moved(spec.expression, component, CURRENT)
+        number = self.lanes.number(self._lane(source, _FORM_OF_DOMAIN[spec.domain], (expression,)))
+        return Lane(component, number, floating)
+
+    def _lane(self, source: Source, form: Form, expressions: tuple[Bound, ...]) -> EventLane:
+        return EventLane(None if self._indexed else source, form, expressions)
+
+    # ── Disjunctive form ───────────────────────────────────────────────────────────────────────────
+
+    def _conjuncts(
+        self, conditions: Sequence[Bound], source: Source, *, member: bool = False
+    ) -> tuple[PlannedConjunct, ...]:
+        """The conjunction of conditions, in disjunctive form; `member`: and the event is one of the source's."""
+        self._current = source
+        found = disjunctive_form(conditions)
+        return tuple(self._conjunct(comparisons, source, member) for comparisons in found)
+
+    def _conjunct(self, comparisons: Sequence[Bound], source: Source, member: bool) -> PlannedConjunct:
+        static: list[StaticAtom] = []
+        durations: list[DurationBound] = []
+        programs: list[int] = []
+        enabled: list[Bound] = []
+        truths: list[Bound] = []
+        key, key_program = None, None
+        for comparison in comparisons:
+            read = components_of(comparison)
+            if read <= {PARAMETERS}:
+                enabled.append(comparison)
+            elif (bound := self._duration_bound(comparison)) is not None:
+                durations.append(bound)
+            elif read <= {CURRENT, PARAMETERS} and (atoms := self._static(comparison, source)):
+                static += atoms
+            elif read == {CURRENT}:
+                truths.append(comparison)
+            else:
+                program = self._program(comparison)
+                programs.append(program)
+                found = self._key(comparison)
+                if found is not None and key is None:
+                    key, key_program = found, program
+        one = Constant(True, type=BOOL)
+        if member and self._indexed:
+            static += self._member(source)
+        if truths or (member and not self._indexed):
+            static.append(StaticAtom(self._lane(source, Form.TRUTH, tuple(truths)), "=", one, weak=self._indexed))
+        return PlannedConjunct(tuple(static), tuple(durations), tuple(programs), tuple(enabled), key, key_program)
+
+    def _member(self, source: Source) -> list[StaticAtom]:
+        base = source.base
+        assert base is not None, "an index is over the input alone"
+        if base.type is None or not self._many_types:
+            return []
+        return [StaticAtom(EventLane(None, Form.TYPE, ()), "=", Constant(base.type, type=BOOL), weak=True)]
+
+    def _duration_bound(self, comparison: Bound) -> DurationBound | None:
+        sides = _sides(comparison)
+        if sides is None:
+            return None
+        whole = duration(0, CURRENT, self._time)
+        for operator, left, right in sides:
+            is_number = right.type.kind in (Kind.INT, Kind.DURATION) and components_of(right) <= {PARAMETERS}
+            if left == whole and is_number and operator != "!=":
+                return DurationBound(operator, right)
+        return None
+
+    def _static(self, comparison: Bound, source: Source) -> list[StaticAtom]:
+        """Comparisons of a value of the event with what the query says, where an index could find them."""
+        if not self._indexed:
+            return []
+        optional = _optional(comparison)
+        if optional is not None:
+            unless, tests = optional
+            found = [self._static(test, source) for test in tests]
+            return [atom._replace(unless=unless) for atoms in found for atom in atoms] if all(found) else []
+        for operator, left, right in _sides(comparison) or ():
+            if components_of(left) != {CURRENT} or not components_of(right) <= {PARAMETERS}:
+                continue
+            kind = left.type.kind
+            if kind in _RANGED:
+                form = Form.ORDERED if kind is Kind.FLOAT else Form.INT
+                return [StaticAtom(self._lane(source, form, (left,)), operator, right)]
+            if kind in (Kind.STRING, Kind.BINARY) and operator in ("=", "!="):
+                return [StaticAtom(self._lane(source, Form.CODE, (left,)), operator, right)]
+        return []
+
+    def _program(self, comparison: Bound) -> int:
+        try:
+            return self.programs.number(program_of(_anchored(comparison), self).instructions)
+        except Inexpressible:
+            raise _refused(comparison, "this condition computes with texts of several events") from None
+
+    def _key(self, comparison: Bound) -> tuple[int, int, int] | None:
+        for operator, left, right in _sides(comparison) or ():
+            if operator != "=" or components_of(left) != {CURRENT}:
+                continue
+            read = components_of(right)
+            if len(read) != 1 or right.type.kind is Kind.FLOAT or left.type.kind is Kind.FLOAT:
+                continue
+            (component,) = read
+            if component == PARAMETERS or (component == REGISTERS and not isinstance(right, Attribute)):
+                continue
+            domain = Domain.CODE if left.type.kind in (Kind.STRING, Kind.BINARY) else Domain.INT
+            mine = self.lane(CURRENT, LaneSpec(left, domain))
+            other = self.lane(component, LaneSpec(right, domain))
+            return (mine.lane, component, other.lane)
+        return None
+
+
+def _sides(comparison: Bound) -> list[tuple[str, Bound, Bound]] | None:
+    """A comparison of two values, read from either side."""
+    if not isinstance(comparison, Operation) or comparison.operator not in _MIRRORED:
+        return None
+    left, right = comparison.operands
+    return [(comparison.operator, left, right), (_MIRRORED[comparison.operator], right, left)]
+
+
+def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
+    """`:p IS NULL OR x = :p`: a test that only some queries of a template make. The condition and the tests."""
+    if not isinstance(condition, Operation) or condition.operator != "or":
+        return None
+    unless = [operand for operand in condition.operands if components_of(operand) == {PARAMETERS}]
+    tests = [operand for operand in condition.operands if components_of(operand) != {PARAMETERS}]
+    if not unless or len(tests) != 1 or not isinstance(tests[0], Operation):
+        return None
+    test = tests[0]
+    assert isinstance(test, Operation)
+    either = unless[0] if len(unless) == 1 else Operation("or", tuple(unless), type=BOOL)
+    parts = test.operands if test.operator == "and" else (test,)
+    return (either, parts) if all(_sides(part) for part in parts) else None
+
+
+def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
+    """Alternatives of which one must hold entirely. A part that would give too many stays one condition.
+
+    >>> a, b, c = (Constant(True, type=BOOL), Constant(False, type=BOOL), Constant(None, type=BOOL))
+    >>> either = Operation("or", (a, b), type=BOOL)
+    >>> len(disjunctive_form([either, Operation("or", (b, c), type=BOOL)]))
+    4
+    """
+    found: list[list[Bound]] = [[]]
+    for condition in (one for given in conditions for one in _conjuncts(with_not_pushed_in(given))):
+        alternatives = _alternatives(condition)
+        if len(found) * len(alternatives) > CONJUNCTS_MAX:
+            alternatives = [[condition]]
+        found = [[*left, *right] for left in found for right in alternatives]
+    return [list(dict.fromkeys(alternative)) for alternative in found]
+
+
+def _conjuncts(condition: Bound) -> Iterator[Bound]:
+    """Each by itself: where one gives too many alternatives, the others must not be lost in it."""
+    if isinstance(condition, Operation) and condition.operator == "and" and _optional(condition) is None:
+        for operand in condition.operands:
+            yield from _conjuncts(operand)
+    else:
+        yield condition
+
+
+def _alternatives(condition: Bound) -> list[list[Bound]]:
+    if not isinstance(condition, Operation):
+        return [[condition]]
+    if _optional(condition) is not None:
+        return [[condition]]
+    if condition.operator == "or":
+        found = [one for operand in condition.operands for one in _alternatives(operand)]
+        return found if len(found) <= CONJUNCTS_MAX else [[condition]]
+    if condition.operator == "and":
+        product: list[list[Bound]] = [[]]
+        for operand in condition.operands:
+            more = _alternatives(operand)
+            if len(product) * len(more) > CONJUNCTS_MAX:
+                more = [[operand]]
+            product = [[*left, *right] for left in product for right in more]
+        return product
+    if condition.operator == "in" and len(condition.operands) <= 1 + ITEMS_MAX:
+        value, *items = condition.operands
+        return [[Operation("=", (value, item), type=BOOL, span=condition.span)] for item in items]
+    return [[condition]]
+
+
+def _anchored(condition: Bound) -> Bound:
+    """The same condition, in which whatever reads no event at all is said of the event being read.
+
+    Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the
+    event's end is null), which is c.
+    """
+    if not isinstance(condition, Operation):
+        return condition
+    if components_of(condition):
+        operands = tuple(_anchored(operand) for operand in condition.operands)
+        return condition if operands == condition.operands else replace(condition, operands=operands)
+    if condition.type != BOOL:
+        return condition
+    never = Operation("is_null", (Intrinsic(CURRENT, EventField.END, type=INT),), type=BOOL)
+    return Operation("or", (condition, Operation("and", (condition, never), type=BOOL)), type=BOOL)
+
+
+def _refused(expression: Bound, message: str) -> QueryError:
+    return QueryError(
+        message,
+        hint="extend(…) the operand with what one event alone can tell, and compare that",
+    )
+
+
+# ── Numbers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Low and high of the values that compare so with constants, and whether it is all others that are meant.
+
+    >>> [part.tolist() for part in range_of(">", np.array([5, INT64_MAX]))[:2]]
+    [[6, 9223372036854775807], [9223372036854775807, 9223372036854775806]]
+    """
+    if operator in ("=", "!="):
+        return constants, constants, operator == "!="
+    low = np.broadcast_to(np.int64(INT64_MIN), constants.shape)
+    high = np.broadcast_to(np.int64(INT64_MAX), constants.shape)
+    if operator in ("<", "<="):
+        high = constants if operator == "<=" else constants - (constants > INT64_MIN)
+        if operator == "<":
+            low = np.where(constants == INT64_MIN, INT64_MAX, low)
+    else:
+        low = constants if operator == ">=" else constants + (constants < INT64_MAX)
+        if operator == ">":
+            high = np.where(constants == INT64_MAX, INT64_MAX - 1, high)
+    return low, high, False

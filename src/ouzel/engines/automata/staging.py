@@ -1,0 +1,148 @@
+"""Rows of a source as events for automata: their times, and lanes of numbers that kernels compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.algebra.model import Source
+from ouzel.bind.model import Attribute, EventField, Intrinsic
+from ouzel.engines.automata.columns import ordered
+from ouzel.engines.automata.constants import as_integers
+from ouzel.engines.automata.plan import EventLane, EventLanes, Form
+from ouzel.engines.automata.tables import (
+    Events,
+    Time,
+    new_events,
+)
+from ouzel.errors import InputError
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import evaluate, holds
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.values import Column, one_array, split, to_engine
+
+
+class Batch(NamedTuple):
+    """Events of one source: their rows, when they lasted, and the input rows they are made of."""
+
+    table: pa.Table
+    start: np.ndarray
+    end: np.ndarray
+    first_end: np.ndarray
+    fingerprint: np.ndarray  # [event, 2]
+
+
+class RowFrame:
+    """Rows of a source, where expressions about the event being read find their columns."""
+
+    def __init__(self, batch: Batch, column_of: Callable[[str], str], types: Column | None = None) -> None:
+        self._batch = batch
+        self._column_of = column_of
+        self.rows = len(batch.end)
+
+    def attribute(self, reference: Attribute) -> Column:
+        name, *inner = reference.path
+        column = one_array(self._batch.table.column(self._column_of(name)))
+        for field in inner:
+            column = pc.struct_field(column, field)
+        return to_engine(column, reference.type)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return pa.array(self._batch.start if reference.field is EventField.START else self._batch.end)
+
+    def lacks(self, reference: Attribute) -> None:
+        return None
+
+
+class LaneMaker:
+    """Makes the lanes of events: numbers that kernels compare."""
+
+    def __init__(self, lanes: EventLanes, texts: Coder, type_codes: Coder) -> None:
+        self._lanes = lanes
+        self._texts = texts
+        self._type_codes = type_codes
+
+    def events(self, batch: Batch, source: Source | None, frame: RowFrame, types: Column | None = None) -> Events:
+        """The lanes of a batch; those of other sources are null."""
+        events = new_events(len(batch.end), len(self._lanes.ints), len(self._lanes.floats))
+        for place, column in ((Time.START, batch.start), (Time.END, batch.end), (Time.FIRST_END, batch.first_end)):
+            events.times[:, place] = column
+        events.times[:, Time.PRINT :] = batch.fingerprint
+        for number, lane in enumerate(self._lanes.ints):
+            if lane.source != source:
+                events.int_nulls[number] = 1
+            elif lane.form is Form.TYPE:
+                assert types is not None
+                events.ints[number] = self._type_codes.encode([types])
+            elif lane.form is not Form.RANK:
+                values, valid = self._ints(lane, frame)
+                events.ints[number] = values
+                if valid is not None:
+                    events.int_nulls[number] = ~valid
+        for number, lane in enumerate(self._lanes.floats):
+            if lane.source != source:
+                events.float_nulls[number] = 1
+            else:
+                values, valid = split(evaluate(lane.expressions[0], frame), np.float64)
+                events.floats[number], events.float_nulls[number] = values, ~valid
+        return events
+
+    def _ints(self, lane: EventLane, frame: RowFrame) -> tuple[np.ndarray, np.ndarray | None]:
+        if lane.form is Form.TRUTH:
+            passes = np.ones(frame.rows, bool)
+            for condition in lane.expressions:
+                passes &= holds(condition, frame)
+            return passes.astype(np.int64), None
+        column = evaluate(lane.expressions[0], frame)
+        if lane.form is Form.CODE:
+            codes = self._texts.encode([column]).astype(np.int64)
+            return codes, codes >= 0
+        if lane.form is Form.ORDERED:
+            values, valid = split(column, np.float64)
+            return ordered(values), valid
+        return as_integers(column)
+
+    def rank(self, events: Events) -> None:
+        """Lanes of texts in order get their ranks of today."""
+        ranked = [(k, lane) for k, lane in enumerate(self._lanes.ints) if lane.form is Form.RANK]
+        if ranked and len(events.end):
+            ranks = self._texts.ranks()
+            for number, lane in ranked:
+                code = self._lanes.number(lane._replace(form=Form.CODE))
+                nulls = events.int_nulls[code]
+                events.int_nulls[number] = nulls
+                if len(ranks):
+                    events.ints[number] = np.where(nulls, 0, ranks[np.where(nulls, 0, events.ints[code])])
+
+
+def fingerprints(numbers: np.ndarray) -> np.ndarray:
+    """Two words for each input row; the sum of those of several rows tells which rows they are."""
+    from ouzel.engines.automata.columns import mixed
+
+    seeds = (np.uint64(0x452821E638D01377), np.uint64(0xBE5466CF34E90C6C))
+    return np.stack([mixed(np.full(len(numbers), seed), numbers).view(np.int64) for seed in seeds], axis=1)
+
+
+def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) -> np.ndarray:
+    """When events began, by a column of the same clock as the time column."""
+    from dataclasses import replace
+
+    from ouzel.runtime.layout import ticks_of
+
+    if name not in table.column_names:
+        raise InputError(f"there is no column '{name}' to tell when events began")
+    time = layout.schema.field(layout.time).type
+    column = table.column(name)
+    try:
+        column = column if column.type == time else pc.cast(column, time)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"the column '{name}' is no time like '{layout.time}': {error}") from None
+    starts = ticks_of(pa.table({name: column}), replace(layout, time=name))
+    if (starts > ends).any():
+        row = int(np.argmax(starts > ends))
+        raise InputError(f"the event in row {row} begins (column '{name}') after its end (column '{layout.time}')")
+    return starts

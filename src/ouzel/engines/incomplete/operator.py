@@ -1,0 +1,206 @@
+"""Running one query over an incomplete stream: arrivals are scored, paths found, and told with what they miss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.engines.incomplete.output import Explanations, best_of_each, refined, transform_incomplete
+from ouzel.engines.incomplete.plan import IncompletePlan, LoweredTests, lower_incomplete
+from ouzel.engines.incomplete.queues import rebase, rekey
+from ouzel.engines.incomplete.scores import EdgeCurves, best_rates, edge_curves, edges_of, lossy_components, rates_of
+from ouzel.engines.incomplete.search import scan
+from ouzel.engines.incomplete.tables import (
+    ArrivalTables,
+    Counter,
+    build_arrival_tables,
+    new_output,
+    new_state,
+    reserve,
+)
+from ouzel.errors import LimitError
+from ouzel.kernels.events import NO_LIMIT, Status
+from ouzel.kernels.order import gather
+from ouzel.lang.syntax import OutputForm
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import NO_MOMENTS, InstanceRunner
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.output import output_schema
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.stream_order import deciding_columns
+
+_OUTPUT_MATCHES = 1 << 14
+
+
+class IncompleteRunner(InstanceRunner):
+    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+
+    def __init__(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> None:
+        lowered = lower_incomplete(plan)
+        super().__init__(plan, layout, limits, lowered.lanes)
+        query, model, window = plan.query, plan.model, plan.window_ticks
+        assert model is not None and window is not None and query.threshold is not None
+        self._threshold = query.threshold
+        self._rates = rates_of(query, model)
+        self._curves = [edge_curves(lossy_components(query, model, one.losses), window) for one in self._rates]
+        best = edge_curves(lossy_components(query, model, best_rates(self._rates, query)), window)
+        self._tables = _tables(plan, lowered, best, limits)
+        self._state = new_state(self._tables, 0, 1)
+        self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        if query.output.form is OutputForm.BEST:
+            ordering = {*self._kept_columns, *deciding_columns(plan, layout), *layout.order}
+            self._kept_columns = [name for name in layout.schema.names if name in ordering]
+        self.moments = NO_MOMENTS
+        self.schema = output_schema(query, layout)
+
+    def _rebase(self, dead: int) -> None:
+        rebase(self._state, dead, self._live_count)
+
+    def _rekey(self, renamed: np.ndarray) -> None:
+        self._state = rekey(self._state, self._tables.components, renamed)
+
+    def _rekey_second(self, renamed: np.ndarray) -> None:
+        raise AssertionError("queries about missing events have no second keys")
+
+    # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        ready = self._take_ready(until)
+        first = self._live_count
+        if ready is not None:
+            self._append(ready)
+        self._scan(first)
+        table = self._collect()
+        self._numbered = None
+        self._forget(until)
+        return table
+
+    def _scan(self, first: int) -> None:
+        if first == self._live_count:
+            return
+        self._state = reserve(self._tables, self._state, len(self._live.rows), self._stager.keys.count)
+        status, _, self._output = scan(
+            self._tables,
+            self._state,
+            self._kernel_instances(),
+            first,
+            self._live_count,
+            self._output,
+            matches_max=self._limits.max_answer_events // self._tables.length,
+        )
+        self._limits.drop("max_matches_per_moment", int(self._state.counters[Counter.DROPPED]))
+        self._state.counters[Counter.DROPPED] = 0
+        if status is Status.MATCH_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' found more than "
+                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
+            )
+        if status is Status.OUTPUT_FULL:
+            self._limits.check_answer(self._query.name, self._limits.max_answer_events + 1)
+        assert status is Status.DONE
+
+    # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
+
+    def _collect(self) -> pa.Table:
+        count = int(self._output.written[0])
+        self.moments = NO_MOMENTS
+        if not count:
+            return empty_table(self.schema)
+        found = self._found(count)
+        self._output.written[0] = 0
+        if len(self._output.worth) > 8 * _OUTPUT_MATCHES:
+            self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        bound = found.slots >= 0
+        # A missing component points to the last one's row, which nobody reads.
+        slots = np.where(bound, found.slots, found.slots[-1])
+        table, ticks, places = self._fetch(list(slots))
+        if len(self._rates) > 1:
+            found, kept = refined(
+                found, self._query, self._layout, self._rates, self._curves, self._live.instances, table, ticks, places
+            )
+            places = [rows[kept] for rows in places]
+        if self._query.output.form is OutputForm.BEST:
+            by = found.probability if self._threshold.on_probability else found.score
+            kept = best_of_each(found, by, self._plan, self._layout, table, ticks, places)
+            found, places = found.chosen(kept), [rows[kept] for rows in places]
+        self.moments = (found.starts, found.ends)
+        return transform_incomplete(self._query, self._layout, table, ticks, places, found)
+
+    def _found(self, count: int) -> Explanations:
+        """What the kernel wrote, copied, since its buffers are written again."""
+        output = self._output
+        slots = output.slots[:, :count].copy()
+        worth, other = output.worth[:count].copy(), output.other[:count].copy()
+        score, probability = (other, worth) if self._threshold.on_probability else (worth, other)
+        first = slots[np.argmax(slots >= 0, axis=0), np.arange(count)]
+        return Explanations(
+            slots=slots,
+            starts=gather(self._live.instances.start, first),
+            ends=output.match_end[:count].copy(),
+            score=score,
+            probability=np.where(output.fuller[:count] != 0, np.nan, probability),
+            threshold=self._threshold,
+        )
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        return min((int(block.instances.end.min()) for block in self._pending if block.count), default=None)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        state = {name: writer.add_array(getattr(self._state, name)) for name in ("queues", "counters")}
+        for name in ("links", "upper"):
+            state[name] = writer.add_array(getattr(self._state, name)[: self._live_count])
+        return {**self._dump_events(writer), "state": state}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        self._load_events(reader, head)
+        stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
+        # What was stored before there were as many counters has fewer.
+        counters = np.zeros(len(Counter), np.int64)
+        counters[: len(stored["counters"])] = stored["counters"]
+        stored["counters"] = counters
+        state = self._state._replace(**stored)
+        self._state = reserve(self._tables, state, self._live_count, self._stager.keys.count)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted, by the names of `Counter`."""
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+
+
+def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, limits: Limits) -> ArrivalTables:
+    query, window = plan.query, plan.window_ticks
+    assert query.threshold is not None and window is not None
+    edges, curve_tables = edges_of(
+        query,
+        curves,
+        threshold=query.threshold.value,
+        on_probability=query.threshold.on_probability,
+        bounds=plan.bounds,
+    )
+    some_missing = any(edge.target - edge.source > 1 for edge in edges)
+    return build_arrival_tables(
+        [c.negated for c in query.components],
+        window,
+        query.threshold.value,
+        edges,
+        curve_tables,
+        lowered.tests,
+        lowered.negative_tests,
+        everywhere=[c.position for c in plan.unguarded],
+        bounds=plan.bounds,
+        worth_is_probability=query.threshold.on_probability,
+        find_fuller=some_missing and curves.knows_probability,
+        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        drop=limits.drops,
+    )

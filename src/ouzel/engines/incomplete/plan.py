@@ -1,0 +1,287 @@
+"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested when components are missing.
+
+Equalities partition as in any plan, where the defaults keep them true for what is missing. All other conjuncts become
+tests with a form for every set of missing components that changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ouzel.bind.diagnostics import listed, nearest, quoted
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
+from ouzel.bind.normal_form import is_junction
+from ouzel.engines.incomplete.tables import ArrivalTest
+from ouzel.errors import InputError, QueryError
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
+from ouzel.loss import LossModel
+from ouzel.plan.expressions import components_of, pairwise_equalities, walk
+from ouzel.plan.lowering import Domain, Inexpressible, Lanes, LaneSpec, alternative_of
+from ouzel.plan.model import Plan, Statistics, build
+from ouzel.plan.rules import equivalence_into_key, predicates_into_roles, written_equalities_into_key
+
+Defaults = Mapping[Attribute | Intrinsic, Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class IncompletePlan(Plan):
+    """A plan for the arrival kernel. `selection` and `forbidding` are the conjuncts as written, still to be tested."""
+
+    model: LossModel | None = None
+    # [attr] tests that make no key, as equalities between bound events; they need no defaults.
+    equalities: tuple[Conjunct, ...] = ()
+    forbidding_equalities: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
+    bounds: bool = True
+
+
+def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Collection[str] = ()) -> IncompletePlan:
+    """The plan of a query with THRESHOLD, without the rules named in `off`."""
+    assert query.threshold is not None
+    _check_defaults(query)
+    plan = build(query)
+    if "predicates_into_roles" not in off:
+        plan = predicates_into_roles(plan, Statistics())
+    if "written_equalities_into_key" not in off:
+        plan = _hash_written_equalities(plan)
+    nothing = {negative.position: () for negative in query.negatives}
+    alone = replace(plan, selection=(), forbidding=nothing, key=(), notes=())
+    if "equivalence_into_key" not in off:
+        alone = equivalence_into_key(alone, Statistics())
+        equalities, forbidding = alone.selection, alone.forbidding
+    else:
+        spelt_out = [c for test in query.equivalences for c in pairwise_equalities(query, test)]
+        equalities = tuple(c for c in spelt_out if c.negative is None)
+        forbidding = {n: tuple(c for c in spelt_out if c.negative == n) for n in nothing}
+    bounds = "upper_bounds" not in off
+    made = IncompletePlan(
+        query=query,
+        roles=plan.roles,
+        key=(*plan.key, *alone.key),
+        selection=plan.selection,
+        forbidding=plan.forbidding,
+        notes=(*plan.notes, *alone.notes),
+        model=model,
+        equalities=equalities,
+        forbidding_equalities=forbidding,
+        bounds=bounds,
+    )
+    if bounds:
+        text = "edges and arrivals that cannot reach the threshold are not followed"
+        return made.with_note("upper_bounds", text)  # type: ignore[return-value]
+    return made
+
+
+def check_model(query: BoundQuery, model: LossModel | None) -> None:
+    """A query with THRESHOLD needs a model."""
+    if model is not None and not isinstance(model, LossModel):
+        raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
+    if query.threshold is not None and model is None:
+        raise InputError(
+            f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; "
+            "give model=ouzel.LossModel(loss=…, gaps={…})"
+        )
+
+
+def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
+    """A sentence for each name in a model that no component has. A model may serve several queries, so it is no error;
+    but a misspelt name would change scores without a word."""
+    lossy = [query for query in queries if query.threshold is not None]
+    known = {component.variable for query in lossy for component in query.components}
+    if model is None or not lossy:
+        return
+    for where in ("gaps", "priors", "skip_gaps", "component_loss"):
+        for name in getattr(model, where):
+            if name not in known:
+                hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"
+                yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
+
+
+def _check_defaults(query: BoundQuery) -> None:
+    for default in query.defaults.values():
+        for part in walk(default):
+            if isinstance(part, Attribute | Intrinsic) and query.components[part.component].negated:
+                raise QueryError(
+                    f"a default cannot come from '{query.components[part.component].variable}', which is negated",
+                    text=query.text,
+                    start=part.span.start,
+                    end=part.span.end,
+                    hint="take it from a positive component",
+                )
+
+
+# ── Keys ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _hash_written_equalities(plan: Plan) -> Plan:
+    """`x.id[z.id] = z.id` hashes only where every default leads to a value of the same class: then the equality holds
+    by the key whatever is missing."""
+    query = plan.query
+    last = query.components[-1].position
+    usable = list(plan.selection)
+    while True:
+        classes = _classes(usable)
+        kept = []
+        for conjunct in usable:
+            sides = _sides(conjunct)
+            own = next((group for group in classes if sides and sides[0] in group), set())
+            optional = [side for side in sides or () if _component(side) != last]
+            if sides is None or all(_default_in(query, side, own) for side in optional):
+                kept.append(conjunct)
+        if len(kept) == len(usable):
+            break
+        usable = kept
+    withheld = [conjunct for conjunct in plan.selection if conjunct not in usable]
+    hashed = written_equalities_into_key(replace(plan, selection=tuple(usable)), Statistics())
+    return replace(hashed, selection=(*hashed.selection, *withheld))
+
+
+def _default_in(query: BoundQuery, side: Bound, group: Collection[Bound]) -> bool:
+    return isinstance(side, Attribute | Intrinsic) and query.defaults.get(side) in group
+
+
+def _sides(conjunct: Conjunct) -> tuple[Bound, Bound] | None:
+    """The two sides of a conjunct that is one equality between two components."""
+    if len(conjunct.comparisons) != 1 or len(conjunct.components) != 2:
+        return None
+    comparison = conjunct.comparisons[0]
+    if not isinstance(comparison, Operation) or comparison.operator != "=":
+        return None
+    left, right = comparison.operands
+    if len(components_of(left)) != 1 or len(components_of(right)) != 1:
+        return None
+    return left, right
+
+
+def _component(side: Bound) -> int:
+    (component,) = components_of(side)
+    return component
+
+
+def _classes(conjuncts: Collection[Conjunct]) -> list[set[Bound]]:
+    classes: list[set[Bound]] = []
+    for conjunct in conjuncts:
+        sides = _sides(conjunct)
+        if sides is not None:
+            joined = set(sides)
+            for group in [group for group in classes if group & joined]:
+                classes.remove(group)
+                joined |= group
+            classes.append(joined)
+    return classes
+
+
+# ── What is missing ────────────────────────────────────────────────────────────────────────────────
+
+
+def with_defaults(expression: Bound, missing: Collection[int], defaults: Defaults) -> Bound:
+    """The expression with the defaults of missing components in place, and null where one has no default."""
+    if isinstance(expression, Attribute | Intrinsic) and expression.component in missing:
+        default = defaults.get(expression)
+        if default is None:
+            return Constant(None, type=expression.type)
+        return with_defaults(default, missing, defaults)
+    if isinstance(expression, Operation):
+        operands = tuple(with_defaults(operand, missing, defaults) for operand in expression.operands)
+        return replace(expression, operands=operands)
+    return expression
+
+
+def reached_by(expression: Bound, defaults: Defaults) -> frozenset[int]:
+    """The components that the expression may read, those of its defaults included."""
+    reached: set[int] = set()
+    waiting = [expression]
+    while waiting:
+        for part in walk(waiting.pop()):
+            if isinstance(part, Attribute | Intrinsic):
+                reached.add(part.component)
+                if part in defaults:
+                    waiting.append(defaults[part])
+    return frozenset(reached)
+
+
+# ── Tests ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredTests:
+    """The tests of a plan as kernels make them, and the lanes that they read."""
+
+    lanes: Lanes
+    tests: tuple[ArrivalTest, ...]
+    negative_tests: Mapping[int, tuple[ArrivalTest, ...]]
+
+
+def lower_incomplete(plan: IncompletePlan) -> LoweredTests:
+    """All conjuncts that no key and no role has taken over, in the forms that missing components give them."""
+    lanes = Lanes()
+    tests = [_test(plan, conjunct, lanes) for conjunct in plan.selection]
+    tests += [_test(plan, conjunct, lanes, written=False) for conjunct in plan.equalities]
+    negative_tests = {}
+    for negative in plan.negatives:
+        position = negative.position
+        own = [_test(plan, conjunct, lanes) for conjunct in plan.forbidding.get(position, ())]
+        own += [_test(plan, c, lanes, written=False) for c in plan.forbidding_equalities.get(position, ())]
+        negative_tests[position] = tuple(own)
+    return LoweredTests(lanes, tuple(tests), negative_tests)
+
+
+def _test(plan: IncompletePlan, conjunct: Conjunct, lanes: Lanes, *, written: bool = True) -> ArrivalTest:
+    query = plan.query
+    places = {component.position: place for place, component in enumerate(plan.positives)}
+    defaults: Defaults = query.defaults if written else {}
+    reached = frozenset().union(*(reached_by(comparison, defaults) for comparison in conjunct.comparisons))
+    looked_at = sorted(position for position in reached if position in places)
+    optional = [position for position in looked_at if position != plan.positives[-1].position]
+    variants = []
+    for bits in range(1 << len(optional)):
+        missing = frozenset(position for bit, position in enumerate(optional) if bits >> bit & 1)
+        try:
+            variants.append(_variant(plan, conjunct, missing, lanes, written=written))
+        except Inexpressible:
+            raise QueryError(
+                "this condition combines text of several events, which THRESHOLD cannot test",
+                text=query.text,
+                start=conjunct.span.start,
+                end=conjunct.span.end,
+                hint="compare attributes of events as they are, or compute the combined text as a column beforehand",
+            ) from None
+    nothing = len(places) if conjunct.negative is not None else len(places) - 1
+    lowest = min((places[position] for position in looked_at), default=nothing)
+    return ArrivalTest(lowest, tuple(places[position] for position in optional), tuple(variants))
+
+
+def _variant(
+    plan: IncompletePlan, conjunct: Conjunct, missing: frozenset[int], lanes: Lanes, *, written: bool
+) -> tuple[Alternative, ...] | None:
+    """A conjunct where some components are missing; None where it then holds."""
+    alternatives = []
+    for comparison in conjunct.comparisons:
+        form = _where_missing(comparison, missing, plan.query.defaults, written=written)
+        if form is None:
+            return None
+        alternatives.append(_alternative(plan, form, lanes))
+    return tuple(alternatives)
+
+
+def _where_missing(condition: Bound, missing: frozenset[int], defaults: Defaults, *, written: bool) -> Bound | None:
+    """A condition where some components are missing; None where it then holds."""
+    if is_junction(condition):
+        forms = [_where_missing(operand, missing, defaults, written=written) for operand in condition.operands]
+        left = [form for form in forms if form is not None]
+        if not left or (condition.operator == "or" and len(left) < len(forms)):
+            return None
+        return replace(condition, operands=tuple(left)) if len(left) > 1 else left[0]
+    named = components_of(condition)
+    if named & missing and (not written or len(named) == 1):
+        # A missing component's own predicates are not tested, and [attr] compares bound events only.
+        return None
+    return with_defaults(condition, missing, defaults) if written else condition
+
+
+def _alternative(plan: IncompletePlan, comparison: Bound, lanes: Lanes) -> Alternative:
+    if not components_of(comparison):
+        # Constants only: decided once for each event of the component that is always there.
+        lane = lanes.lane(plan.positives[-1].position, LaneSpec(comparison, Domain.TRUTH))
+        return Atom(lane, Comparison.EQUAL, 1)
+    return alternative_of(comparison, lanes)

@@ -1,0 +1,404 @@
+"""The arrival kernel (AYAC sections 4 and 5): probabilistic arrival queues, upper bounds, matches found backwards.
+
+Every instance enters the queue of its key and component. For positive ones an upper bound of the worth of all paths
+that reach it is computed from the queues before it; those that cannot reach the threshold are passed over later. A
+last component that can reach it starts a search backwards. Queues, bounds, tests and the search have modules of
+their own, `arrival_*.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ouzel.engines.incomplete.queues import keep, largest_kept, last_before, next_kept, push, upper_bound, value_at
+from ouzel.engines.incomplete.tables import (
+    ALWAYS,
+    ENTRY,
+    SLACK,
+    ArrivalOutput,
+    ArrivalState,
+    ArrivalTables,
+    ByEdge,
+    ByNegative,
+    ByTest,
+    Counter,
+    Link,
+    Queue,
+    grown,
+)
+from ouzel.kernels.events import EVERY_KEY, NO_LIMIT, Instances, Status
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.predicates import holds
+
+
+@helper(inline=True)
+def tests_pass(tables, state, instances, first, last):
+    """Whether tests hold, each in the form for what is missing."""
+    for test in range(first, last):
+        missing = 0
+        first_named = tables.by_test[test, ByTest.FIRST_NAMED]
+        for place in range(first_named, tables.by_test[test + 1, ByTest.FIRST_NAMED]):
+            missing |= np.int64(state.missing[tables.named[place]]) << (place - first_named)
+        conjunct = tables.variants[tables.by_test[test, ByTest.FIRST_VARIANT] + missing]
+        if conjunct != ALWAYS and not holds(tables.predicates, instances, state.bound, state.values, conjunct):
+            return False
+    return True
+
+
+@helper(inline=True)
+def _forbids_in(tables, state, instances, component, own, oldest, after, before):
+    end = instances.end
+    first = tables.by_negative[component, ByNegative.FIRST_TEST]
+    last = tables.by_negative[component, ByNegative.AFTER_TEST]
+    node = last_before(end, state.links, state.queues[own, Queue.NEWEST], oldest, before)
+    while node >= oldest and end[node] > after:
+        if instances.start[node] > after:
+            state.bound[component] = node
+            if tests_pass(tables, state, instances, first, last):
+                return True
+        node = state.links[node, Link.BELOW]
+    return False
+
+
+@helper
+def is_forbidden(tables, state, instances, component, base, oldest, after, before):
+    """Whether an instance of a negative component lies wholly between two moments and passes its tests."""
+    if _forbids_in(tables, state, instances, component, base + component, oldest, after, before):
+        return True
+    if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
+        everywhere = EVERY_KEY * tables.components + component
+        return _forbids_in(tables, state, instances, component, everywhere, oldest, after, before)
+    return False
+
+
+_UNSET = -2
+
+
+@helper
+def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
+    """Whether a path exists that binds what `chosen` binds and more, whatever its worth.
+
+    Positions are decided from the last down: bound ones stay, missing ones are tried with every event that fits
+    between their neighbours, and then left missing.
+    """
+    start = instances.start
+    end = instances.end
+    links = state.links
+    chosen = state.chosen
+    tried = state.tried
+    last_position = tables.length - 1
+    tried[last_position] = chosen[last_position]
+    place = last_position - 1
+    entering = True
+    while True:
+        if place < 0:
+            if _adds_and_stands(tables, state, instances, base, oldest, window_start):
+                return True
+            place = 0
+            entering = False
+        above = place + 1
+        while tried[above] < 0:
+            above += 1
+        moment = start[tried[above]]
+        if chosen[place] >= 0:
+            # It stays as it is; what was inserted above it cannot have gone below it.
+            candidate = chosen[place] if entering else _UNSET
+        elif entering:
+            own = base + tables.component_at[place]
+            candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, moment)
+        elif tried[place] >= 0:
+            candidate = links[tried[place], Link.BELOW]
+        else:
+            candidate = _UNSET
+        if chosen[place] < 0 and candidate != _UNSET:
+            below = place - 1
+            while below >= 0 and chosen[below] < 0:
+                below -= 1
+            after = end[chosen[below]] if below >= 0 else window_start - 1
+            while candidate >= oldest and end[candidate] > after and start[candidate] <= after:
+                candidate = links[candidate, Link.BELOW]
+            if candidate < oldest or end[candidate] <= after:
+                candidate = -1
+        if candidate == _UNSET:
+            place += 1
+            if place >= last_position:
+                return False
+            entering = False
+            continue
+        tried[place] = candidate
+        state.missing[place] = candidate < 0
+        state.bound[tables.component_at[place]] = max(candidate, 0)
+        if tests_pass(tables, state, instances, tables.first_test[place], tables.first_test[place + 1]):
+            place -= 1
+            entering = True
+        else:
+            entering = False
+
+
+@helper
+def _adds_and_stands(tables, state, instances, base, oldest, window_start):
+    """Whether what was tried binds more than the path, and no negative forbids it."""
+    more = False
+    for place in range(tables.length):
+        more |= state.tried[place] >= 0 and state.chosen[place] < 0
+    if not more:
+        return False
+    for entry in range(tables.negatives_between.shape[0]):
+        place = tables.negatives_between[entry, 1]
+        below = place - 1
+        while below >= 0 and state.tried[below] < 0:
+            below -= 1
+        while state.tried[place] < 0:
+            place += 1
+        after = instances.end[state.tried[below]] if below >= 0 else window_start - 1
+        before = instances.start[state.tried[place]]
+        negative = tables.negatives_between[entry, 0]
+        if is_forbidden(tables, state, instances, negative, base, oldest, after, before):
+            return False
+    return True
+
+
+@helper
+def search(tables, state, instances, slot, base, oldest, window_start, output):
+    """All paths that end with an instance of the last component (AYAC 4.2), or none where there is no room for all."""
+    start = instances.start
+    end = instances.end
+    links = state.links
+    queues = state.queues
+    by_edge = tables.by_edge
+    curves = tables.curves
+    threshold = tables.threshold
+    last_position = tables.length - 1
+    written = output.written[0]
+    begun = written
+    now = end[slot]
+    room = tables.max_matches_per_moment
+    if state.counters[Counter.MOMENT] == now:
+        room -= state.counters[Counter.AT_MOMENT]
+    state.bound[tables.component_at[last_position]] = slot
+    state.missing[last_position] = 0
+    if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
+        return Status.DONE
+    seen = 0
+    dropped = 0
+    level = 0
+    state.node[0] = slot
+    state.place[0] = last_position
+    state.edge[0] = tables.first_edge[last_position]
+    state.candidate[0] = _UNSET
+    state.worth[0] = 1.0
+    state.other[0] = 1.0
+    while level >= 0:
+        place = state.place[level]
+        edge = state.edge[level]
+        if edge == tables.first_edge[place + 1]:
+            level -= 1
+            if level >= 0:
+                state.candidate[level] = next_kept(links, state.candidate[level])
+            continue
+        node = state.node[level]
+        source = by_edge[edge, ByEdge.SOURCE]
+        if state.candidate[level] == _UNSET:
+            for between in range(source + 1, place):
+                state.missing[between] = 1
+            if source == ENTRY:
+                gap = start[node] - (window_start - 1)
+                candidate = -1
+            else:
+                own = base + tables.component_at[source]
+                if tables.bounds:
+                    largest = largest_kept(links, queues, own, oldest)
+                    if (
+                        largest < 0
+                        or state.worth[level] * tables.edge_best[edge] * state.upper[largest] * SLACK < threshold
+                    ):
+                        state.edge[level] += 1
+                        continue
+                candidate = last_before(end, links, queues[own, Queue.NEWEST], oldest, start[node])
+                if candidate >= 0:
+                    candidate = links[candidate, Link.KEPT]
+        else:
+            candidate = state.candidate[level]
+        if source != ENTRY:
+            if candidate < oldest:
+                state.edge[level] += 1
+                state.candidate[level] = _UNSET
+                continue
+            state.candidate[level] = candidate
+            gap = start[node] - end[candidate]
+        seen += 1
+        worth = state.worth[level] * tables.edge_worth[edge]
+        if by_edge[edge, ByEdge.WORTH] >= 0:
+            worth *= value_at(curves, by_edge[edge, ByEdge.WORTH], gap)
+        other = state.other[level] * tables.edge_other[edge]
+        if by_edge[edge, ByEdge.OTHER] >= 0:
+            other *= value_at(curves, by_edge[edge, ByEdge.OTHER], gap)
+        ahead = state.upper[candidate] * SLACK if source != ENTRY else 1.0
+        passes = worth > 0.0 and worth * ahead >= threshold
+        if passes and tables.worth_is_probability:
+            passes = other > 0.0
+        if passes and source != ENTRY:
+            passes = start[candidate] >= window_start
+            state.bound[tables.component_at[source]] = candidate
+            state.missing[source] = 0
+        if passes:
+            passes = tests_pass(tables, state, instances, tables.first_test[max(source, 0)], tables.first_test[place])
+        if passes:
+            after = end[candidate] if source != ENTRY else window_start - 1
+            for entry in range(by_edge[edge, ByEdge.FIRST_NEGATIVE], by_edge[edge + 1, ByEdge.FIRST_NEGATIVE]):
+                negative = tables.edge_negatives[entry]
+                if tables.by_negative[negative, ByNegative.READY] >= source and is_forbidden(
+                    tables, state, instances, negative, base, oldest, after, start[node]
+                ):
+                    passes = False
+                    break
+        if source != ENTRY:
+            if passes:
+                level += 1
+                state.node[level] = candidate
+                state.place[level] = source
+                state.edge[level] = tables.first_edge[source]
+                state.candidate[level] = _UNSET
+                state.worth[level] = worth
+                state.other[level] = other
+            else:
+                state.candidate[level] = next_kept(links, candidate)
+            continue
+        state.edge[level] += 1
+        if not passes or _late_forbidden(tables, state, instances, level, base, oldest, window_start):
+            continue
+        for position in range(tables.length):
+            state.chosen[position] = -1
+        for depth in range(level + 1):
+            state.chosen[state.place[depth]] = state.node[depth]
+        fuller = False
+        if tables.find_fuller and level < last_position:
+            fuller = is_part_of_fuller(tables, state, instances, base, oldest, window_start)
+            for position in range(tables.length):
+                state.missing[position] = state.chosen[position] < 0
+                state.bound[tables.component_at[position]] = max(state.chosen[position], 0)
+            if fuller and tables.worth_is_probability:
+                continue
+        if written - begun >= room:
+            if not tables.drop:
+                return Status.MATCH_LIMIT
+            dropped += 1
+            continue
+        if written == output.worth.size:
+            return Status.OUTPUT_FULL
+        for position in range(tables.length):
+            output.slots[position, written] = state.chosen[position]
+        output.worth[written] = worth
+        output.other[written] = other
+        output.fuller[written] = fuller
+        output.match_end[written] = now
+        written += 1
+    output.written[0] = written
+    found = written - begun
+    state.counters[Counter.EDGES] += seen
+    state.counters[Counter.MATCHES] += found
+    state.counters[Counter.DROPPED] += dropped
+    if found > 0:
+        state.counters[Counter.AT_MOMENT] = found + (
+            state.counters[Counter.AT_MOMENT] if state.counters[Counter.MOMENT] == now else 0
+        )
+        state.counters[Counter.MOMENT] = now
+    return Status.DONE
+
+
+@helper
+def _late_forbidden(tables, state, instances, level, base, oldest, window_start):
+    """Negatives whose tests look at components before their interval, once all of the path is known."""
+    for depth in range(level + 1):
+        # Below the last level an edge is still being tried; at the last it has been counted on already.
+        edge = state.edge[depth] - (depth == level)
+        source = tables.by_edge[edge, ByEdge.SOURCE]
+        after = instances.end[state.node[depth + 1]] if depth < level else window_start - 1
+        for entry in range(
+            tables.by_edge[edge, ByEdge.FIRST_NEGATIVE], tables.by_edge[edge + 1, ByEdge.FIRST_NEGATIVE]
+        ):
+            negative = tables.edge_negatives[entry]
+            if tables.by_negative[negative, ByNegative.READY] < source and is_forbidden(
+                tables, state, instances, negative, base, oldest, after, instances.start[state.node[depth]]
+            ):
+                return True
+    return False
+
+
+def scan(
+    tables: ArrivalTables,
+    state: ArrivalState,
+    instances: Instances,
+    first: int,
+    last: int,
+    output: ArrivalOutput,
+    *,
+    matches_max: int = NO_LIMIT,
+) -> tuple[Status, int, ArrivalOutput]:
+    """Take in the instances from `first` up to `last`; gives how it ended, where, and the output with its matches.
+
+    OUTPUT_FULL: there are more than `matches_max` of them.
+    """
+    position = first
+    pieces = Pieces(last)
+    while True:
+        status, position = _scan(tables, state, instances, position, pieces.end(position), output)
+        if status == Status.OUTPUT_FULL and len(output.worth) <= matches_max:
+            output = grown(tables, output)
+        elif status != Status.DONE or position == last:
+            return Status(status), position, output
+
+
+@kernel
+def _scan(tables, state, instances, first, last, output):
+    end = instances.end
+    links = state.links
+    counters = state.counters
+    last_position = tables.length - 1
+    oldest = counters[Counter.OLDEST]
+    status = Status.DONE
+    slot = first
+    while slot < last:
+        component = instances.component[slot]
+        place = tables.position[component]
+        base = np.int64(instances.key[slot]) * tables.components
+        window_start = _window_start(end[slot], tables.window)
+        while end[oldest] < window_start:
+            oldest += 1
+        if place < 0:
+            push(links, state.queues, base + component, slot)
+            counters[Counter.INSTANCES] += 1
+            slot += 1
+            continue
+        upper = 1.0
+        if tables.bounds:
+            upper = upper_bound(tables, state, instances, base, place, slot, oldest)
+        reaches = upper > 0.0 and upper * SLACK >= tables.threshold
+        if place < last_position:
+            own = base + component
+            below = push(links, state.queues, own, slot)
+            state.upper[slot] = upper
+            if reaches:
+                links[slot, Link.KEPT] = slot
+                keep(links, state.queues, state.upper, own, slot)
+                counters[Counter.KEPT] += 1
+            else:
+                links[slot, Link.KEPT] = links[below, Link.KEPT] if below >= 0 else -1
+        elif reaches:
+            counters[Counter.OLDEST] = oldest
+            counters[Counter.SEARCHES] += 1
+            status = search(tables, state, instances, slot, base, oldest, window_start, output)
+            if status != Status.DONE:
+                break
+        counters[Counter.INSTANCES] += 1
+        slot += 1
+    counters[Counter.OLDEST] = oldest
+    return status, slot
+
+
+@helper(inline=True)
+def _window_start(now, window):
+    """The earliest start that is still within the window of a match that ends now."""
+    lowest = np.int64(-(2**63)) + 1
+    return now - window + 1 if now >= lowest + window else lowest

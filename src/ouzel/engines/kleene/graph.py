@@ -1,0 +1,486 @@
+"""Every choice of events (skip_till_any_match) with Kleene closure, without a run for each: a graph of cells.
+
+An event costs the same however many matches it takes part in: it becomes one cell for each place that it may fill,
+linked to the chains of cells that it may follow. Predicates between neighbours, as v[i] and v[i-1], are tested along
+the chain (GRETA's edges between events); predicates that depend on more of a match need runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.kleene.graph_edges import bind_all, compares, earliest_end, edge_holds, is_tested, may_follow
+from ouzel.engines.kleene.graph_forms import settle_graph
+from ouzel.engines.kleene.graph_paths import Row
+from ouzel.engines.kleene.graph_state import (
+    STARTS,
+    GraphCounter,
+    GraphOutput,
+    GraphState,
+    cells_per_event,
+    larger_graph_output,
+    reserve_cells,
+)
+from ouzel.engines.kleene.state import Status
+from ouzel.engines.kleene.tables import ByPlace, Form, RunEvents, RunTables
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.windows import NEVER, oldest_alive, push_negative
+
+_STARTS = np.int32(STARTS)
+
+
+# What a step of the listing does next with the cell at its depth.
+_OPEN = np.uint8(0)
+_TAKEN_FROM = np.uint8(1)
+_BEGUN_FROM = np.uint8(2)
+
+
+class GraphProgress(NamedTuple):
+    """How far a call came."""
+
+    status: Status
+    position: int
+    state: GraphState
+    output: GraphOutput
+
+
+def scan_graph(
+    tables: RunTables,
+    state: GraphState,
+    events: RunEvents,
+    first: int,
+    last: int,
+    output: GraphOutput,
+    *,
+    listed: bool = True,
+    cut: bool = False,
+) -> GraphProgress:
+    """Read the events in slots first to last - 1. Append the matches they complete to the output, or, where they are
+    not `listed`, the cells that complete them. `cut`: without those beyond a limit, which is else the status.
+
+    >>> from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
+    >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
+    >>> tables = build_run_tables([RunPlace(kleene=True), RunPlace()])
+    >>> events = new_events(tables, 4)
+    >>> events.end[1:] = 1, 2, 3
+    >>> events.roles[1:] = 0b011, 0b011, 0b100
+    >>> found = scan_graph(tables, new_graph_state(tables, 1), events, 1, 4, new_graph_output(tables)).output
+    >>> found.lengths[: found.found[0]].tolist(), found.slots[: found.found[1]].tolist()
+    ([[1, 1], [2, 1], [1, 1]], [2, 3, 1, 2, 3, 1, 3])
+    """
+    position = first
+    points = events.start is events.end
+    # A form of output chooses among all matches of a timestamp.
+    pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
+    while True:
+        end = pieces.end(position)
+        status, position = _scan(tables, state, events, position, end, output, listed, cut, points)
+        if status == Status.NODES_FULL:
+            state = reserve_cells(tables, state, 2 * state.cells.event.size + cells_per_event(tables))
+        elif status == Status.OUTPUT_FULL:
+            output = larger_graph_output(output)
+        elif status != Status.DONE or position == last:
+            return GraphProgress(Status(status), position, state, output)
+
+
+@kernel
+def _scan(tables, state, events, first, last, output, listed, cut, points):
+    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    counters = state.counters
+    length = tables.length
+    stages = tables.stage_place.size
+    one = np.uint64(1)
+    for slot in range(first, last + 1):
+        if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[slot] != counters[GraphCounter.MOMENT]):
+            # A moment is over: the form of output chooses among its matches.
+            status = settle_graph(tables, state, events, output, points)
+            if status != Status.DONE:
+                return status, slot
+        if slot == last:
+            break
+        if counters[GraphCounter.CELLS] + 2 * stages > state.cells.event.size:
+            return Status.NODES_FULL, slot
+        if events.end[slot] != counters[GraphCounter.MOMENT]:
+            counters[GraphCounter.MOMENT] = events.end[slot]
+            counters[GraphCounter.AT_MOMENT] = 0
+        roles = events.roles[slot]
+        key = np.int64(events.key[slot])
+        measure = events.position[slot] if tables.in_events else events.end[slot]
+        oldest = oldest_alive(measure, tables.window)
+        if tables.form == Form.NON_OVERLAPPING or tables.form == Form.FIRST:
+            # What may not start a match any more makes no cells.
+            oldest = max(oldest, state.key_mark[key] + 1)
+        cells_before = counters[GraphCounter.CELLS]
+        for place in range(length):
+            begins = (roles >> np.uint64(2 * place)) & one != 0
+            takes = (roles >> np.uint64(2 * place + 1)) & one != 0
+            if begins or takes:
+                if tables.by_place[place, ByPlace.LAYER] < 0:
+                    _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure)
+                else:
+                    _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure)
+        if roles >> np.uint64(2 * length - 2) != 0:
+            status = _complete(tables, state, events, cells_before, slot, oldest, output, listed, cut)
+            if status != Status.DONE:
+                # The event is read again: its cells are on top of their chains.
+                while counters[GraphCounter.CELLS] > cells_before:
+                    counters[GraphCounter.CELLS] -= 1
+                    cell = counters[GraphCounter.CELLS]
+                    state.head[key * stages + state.cells.stage[cell]] = state.cells.below[cell]
+                return status, slot
+        for negative in range(tables.negatives):
+            if (roles >> np.uint64(2 * length + negative)) & one:
+                stack = key * tables.negatives + negative
+                push_negative(
+                    events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
+                )
+        counters[GraphCounter.EVENTS] += 1
+    return Status.DONE, last
+
+
+@helper(inline=True)
+def _complete(tables, state, events, first, slot, oldest, output, listed, cut):
+    """Give out what the cells of an event complete. Where the status is not DONE, nothing was appended."""
+    counters = state.counters
+    rows = output.found[0]
+    slots = output.found[1]
+    at_moment = counters[GraphCounter.AT_MOMENT]
+    matches = counters[GraphCounter.MATCHES]
+    roots = 0
+    for cell in range(first, counters[GraphCounter.CELLS]):
+        if state.cells.stage[cell] != tables.length - 1 or not state.cells.proceeds[cell]:
+            continue
+        roots += 1
+        if tables.form != Form.ALL:
+            key = events.key[slot]
+            if not state.is_completed[key]:
+                state.is_completed[key] = 1
+                state.completed[counters[GraphCounter.COMPLETED]] = key
+                counters[GraphCounter.COMPLETED] += 1
+            continue
+        status = _give_out(tables, state, events, cell, slot, oldest, output, listed, cut)
+        if status != Status.DONE:
+            counters[GraphCounter.AT_MOMENT] = at_moment
+            counters[GraphCounter.MATCHES] = matches
+            output.found[0] = rows
+            output.found[1] = slots
+            return status
+    counters[GraphCounter.ROOTS] += roots
+    return Status.DONE
+
+
+@helper
+def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure):
+    """Cells for an event at a place that has a stage for each number of events."""
+    layer = tables.by_place[place, ByPlace.LAYER]
+    base = np.int64(events.key[slot]) * tables.stage_place.size
+    most = tables.by_place[place, ByPlace.MOST]
+    edge = tables.by_place[place, ByPlace.PROCEED]
+    for count in range(1, most + 1):
+        begin = np.int32(-1)
+        take = np.int32(-1)
+        newest = NEVER
+        if count == 1:
+            if begins:
+                begin, newest = _begun_from(tables, state, events, slot, place, oldest, measure)
+        elif takes:
+            take = _before(state.cells, events, state.head[base + layer + count - 2], slot)
+            newest = _newest_of(tables, state, events, take, slot, place, False, oldest)
+        if newest < oldest:
+            continue
+        bind_all(tables, state, events, edge, slot, count)
+        if edge_holds(tables, state, events, edge):
+            _push_cell(state, events, base, place, slot, begin, take, newest, True)
+        if count < most:
+            _push_cell(state, events, base, layer + count - 1, slot, begin, take, newest, False)
+
+
+@helper(inline=True)
+def _begun_from(tables, state, events, slot, place, oldest, measure):
+    """(begin, newest): the newest cell that an event may follow when it begins a place, or STARTS, and the youngest run
+    that ends with the event then."""
+    edges = tables.by_place
+    if place == 0:
+        since = measure if tables.in_events else events.start[slot]
+        state.bound[edges[0, ByPlace.FIRST]] = slot
+        if since >= oldest and edge_holds(tables, state, events, edges[0, ByPlace.BEGIN]):
+            return _STARTS, since
+        return np.int32(-1), NEVER
+    base = np.int64(events.key[slot]) * tables.stage_place.size
+    top = _before(state.cells, events, state.head[base + place - 1], slot)
+    return top, _newest_of(tables, state, events, top, slot, place, True, oldest)
+
+
+@helper(inline=True)
+def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure):
+    """A cell for an event at a place that has one stage."""
+    cells = state.cells
+    base = np.int64(events.key[slot]) * tables.stage_place.size
+    edges = tables.by_place
+    begin = np.int32(-1)
+    take = np.int32(-1)
+    newest = NEVER
+    if begins:
+        top, found = _begun_from(tables, state, events, slot, place, oldest, measure)
+        if found >= oldest:
+            begin = top
+            newest = found
+    if takes:
+        top = _before(cells, events, state.head[base + place], slot)
+        found = _newest_of(tables, state, events, top, slot, place, False, oldest)
+        if found >= oldest:
+            take = top
+            newest = max(newest, found)
+    if begin == -1 and take == -1:
+        return
+    proceeds = True
+    if edges[place, ByPlace.KLEENE]:
+        edge = edges[place, ByPlace.PROCEED]
+        bind_all(tables, state, events, edge, slot, 0)
+        proceeds = edge_holds(tables, state, events, edge)
+    _push_cell(state, events, base, place, slot, begin, take, newest, proceeds)
+
+
+@helper(inline=True)
+def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
+    """Put a cell on top of the chain of its stage; there must be room."""
+    cells = state.cells
+    made = np.int32(state.counters[GraphCounter.CELLS])
+    state.counters[GraphCounter.CELLS] += 1
+    below = state.head[base + stage]
+    cells.event[made] = slot
+    cells.stage[made] = stage
+    cells.begin[made] = begin
+    cells.take[made] = take
+    cells.below[made] = below
+    cells.earlier[made] = below
+    if below >= 0 and events.end[cells.event[below]] == events.end[slot]:
+        cells.earlier[made] = cells.earlier[below]
+    cells.newest[made] = newest
+    cells.reach[made] = max(newest, cells.reach[below]) if below >= 0 else newest
+    cells.proceeds[made] = proceeds
+    state.head[base + stage] = made
+
+
+@helper(inline=True)
+def _before(cells, events, cell, slot):
+    """The newest cell from one down whose event ends before an event starts."""
+    while cell >= 0 and events.end[cells.event[cell]] >= events.start[slot]:
+        cell = cells.earlier[cell]
+    return cell
+
+
+@helper(inline=True)
+def _newest_of(tables, state, events, top, slot, place, begins, oldest):
+    """The youngest run that an event may follow, from a cell down its chain.
+
+    What is called for every event is inlined: handing over all arrays costs more than the work itself.
+    """
+    if top < 0:
+        return NEVER
+    if not is_tested(tables, place, begins):
+        return state.cells.reach[top]
+    if compares(tables, place, begins):
+        return _newest_tested(tables, state, events, top, slot, place, begins, oldest)
+    cells = state.cells
+    newest = NEVER
+    floor = earliest_end(tables, state, events, slot, place, begins)
+    while newest < cells.reach[top] and _is_in_reach(cells, events, top, oldest, floor):
+        newest = max(newest, cells.newest[top])
+        top = cells.below[top]
+        if top < 0:
+            break
+    return newest
+
+
+@helper
+def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
+    """The same where each event before must pass a test."""
+    cells = state.cells
+    newest = NEVER
+    floor = earliest_end(tables, state, events, slot, place, begins)
+    while (
+        top >= 0 and cells.reach[top] >= oldest and newest < cells.reach[top] and events.end[cells.event[top]] >= floor
+    ):
+        if cells.newest[top] > newest and may_follow(tables, state, events, top, slot, place, begins):
+            newest = cells.newest[top]
+        top = cells.below[top]
+    return newest
+
+
+@helper(inline=True)
+def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
+    """Append a root, or all matches that it completes. The status; where it is not DONE, they are not all there."""
+    rows = output.found[0]
+    if listed:
+        status = _list(tables, state, events, root, oldest, output, cut)
+        if status != Status.DONE:
+            return status
+    elif rows == output.end.size:
+        return Status.OUTPUT_FULL
+    else:
+        output.root[rows] = root
+        output.found[0] = rows + 1
+    for row in range(rows, output.found[0]):
+        output.end[row] = events.end[slot]
+        output.key[row] = events.key[slot]
+        output.oldest[row] = oldest
+    state.counters[GraphCounter.AT_MOMENT] += output.found[0] - rows
+    state.counters[GraphCounter.MATCHES] += output.found[0] - rows
+    return Status.DONE
+
+
+@helper
+def _list(tables, state, events, root, oldest, output, cut):
+    """Write out every path from a cell back to a start within the window. No step leads into a dead end.
+
+    Where there is no room the rest is walked and counted only: there may be more than a limit allows, and then they
+    never need room.
+    """
+    cells = state.cells
+    path = state.path
+    cursor = state.cursor
+    phase = state.phase
+    rows = output.found[0]
+    slots = output.found[1]
+    rows_max = rows + tables.max_matches_per_moment - state.counters[GraphCounter.AT_MOMENT]
+    slots_max = tables.max_events
+    has_room = True
+    depth = 0
+    path[0] = root
+    phase[0] = _OPEN
+    while depth >= 0:
+        cell = path[depth]
+        if phase[depth] == _OPEN:
+            if cells.begin[cell] == _STARTS and _since(tables, events, cells.event[cell]) >= oldest:
+                if rows == rows_max or slots + depth + 1 > slots_max:
+                    if cut:
+                        break
+                    return Status.MATCH_LIMIT if rows == rows_max else Status.LENGTH_LIMIT
+                rows += 1
+                slots += depth + 1
+                has_room = has_room and rows <= output.end.size and slots <= output.slots.size
+                if has_room:
+                    _write(tables.stage_place, cells, path, depth, output)
+            phase[depth] = _TAKEN_FROM
+            cursor[depth] = cells.take[cell]
+            state.floor[depth] = NEVER
+        begins = phase[depth] == _BEGUN_FROM
+        place = tables.stage_place[cells.stage[cell]]
+        asked = compares(tables, place, begins)
+        floor = state.floor[depth]
+        candidate = cursor[depth]
+        while _is_in_reach(cells, events, candidate, oldest, floor) and (
+            cells.newest[candidate] < oldest
+            or (asked and not may_follow(tables, state, events, candidate, cells.event[cell], place, begins))
+        ):
+            candidate = cells.below[candidate]
+        if _is_in_reach(cells, events, candidate, oldest, floor):
+            cursor[depth] = cells.below[candidate]
+            depth += 1
+            path[depth] = candidate
+            phase[depth] = _OPEN
+        elif begins:
+            depth -= 1
+        else:
+            phase[depth] = _BEGUN_FROM
+            cursor[depth] = max(cells.begin[cell], -1)
+            if cursor[depth] >= 0:
+                state.floor[depth] = earliest_end(tables, state, events, cells.event[cell], place, True)
+    output.found[2] = rows
+    output.found[3] = slots
+    return Status.DONE if has_room else Status.OUTPUT_FULL
+
+
+@helper(inline=True)
+def _is_in_reach(cells, events, cell, oldest, floor):
+    return cell >= 0 and cells.reach[cell] >= oldest and events.end[cells.event[cell]] >= floor
+
+
+@helper
+def _since(tables, events, slot):
+    return events.position[slot] if tables.in_events else events.start[slot]
+
+
+@helper
+def _write(stage_place, cells, path, depth, output):
+    row = output.found[0]
+    entry = output.found[1]
+    for place in range(output.lengths.shape[1]):
+        output.lengths[row, place] = 0
+    for back in range(depth, -1, -1):
+        output.slots[entry] = cells.event[path[back]]
+        output.lengths[row, stage_place[cells.stage[path[back]]]] += 1
+        entry += 1
+    output.found[0] = row + 1
+    output.found[1] = entry
+
+
+@kernel(allocates=True)
+def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
+    """Whether a row of so many events is a graph of matches of a pattern, whose places are Kleene components or not:
+    every number names something, and every way from a root back leads from place to place to a start.
+
+    >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
+    >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
+    >>> is_row_of(row, 2, np.array([True, False])), is_row_of(row, 2, np.array([True]))
+    (True, False)
+    """
+    places = is_kleene.size
+    cells = row.cell_event.size
+    links = row.link_cell.size
+    for cell in range(cells):
+        if not (0 <= row.cell_event[cell] < events and 0 <= row.cell_place[cell] < places):
+            return False
+    for link in range(links):
+        cell, following = row.link_cell[link], row.link_next[link]
+        if not (0 <= cell < cells and -1 <= following < links):
+            return False
+        if following >= 0 and row.cell_place[row.link_cell[following]] != row.cell_place[cell]:
+            return False
+    # Cells follow smaller ones, so that no way is a ring.
+    largest = _largest_cells(row)
+    if largest.size < links:
+        return False
+    for cell in range(cells):
+        place, begin, take = row.cell_place[cell], row.cell_begin[cell], row.cell_take[cell]
+        if not ((begin == _STARTS and place == 0) or -1 <= begin < links) or not -1 <= take < links:
+            return False
+        if begin >= 0 and (largest[begin] >= cell or row.cell_place[row.link_cell[begin]] != place - 1):
+            return False
+        if take >= 0 and not (is_kleene[place] and largest[take] < cell):
+            return False
+        if take >= 0 and row.cell_place[row.link_cell[take]] != place:
+            return False
+    roots_that_fit = 0
+    for root in row.root_cell:
+        roots_that_fit += 0 <= root < cells and row.cell_place[root] == places - 1
+    return roots_that_fit == row.root_cell.size
+
+
+@helper(allocates=True)
+def _largest_cells(row):
+    """For each link the largest cell of the list from it on; nothing where a list has no end."""
+    links = row.link_cell.size
+    largest = np.full(links, -1, np.int32)
+    passed = np.empty(links, np.int32)
+    for first in range(links):
+        depth = 0
+        link = np.int32(first)
+        while link >= 0 and largest[link] < 0:
+            if depth == links:
+                return np.empty(0, np.int32)
+            passed[depth] = link
+            depth += 1
+            link = row.link_next[link]
+        running = largest[link] if link >= 0 else np.int32(-1)
+        while depth > 0:
+            depth -= 1
+            link = passed[depth]
+            running = max(running, row.link_cell[link])
+            largest[link] = running
+    return largest

@@ -1,0 +1,311 @@
+"""Arrays of the graph kernel: what it remembers between calls, and the matches or roots that it finds.
+
+A *cell* is an event at a place. All cells of a place and partition are a chain, newest first, so a cell needs no list
+of its predecessors: they are the chain from some cell down. (CORE's enumerable compact sets have union nodes for that;
+here the chain is the union.) A query is described by the run kernel's tables.
+
+More exactly, a cell belongs to a *stage*. A place has one stage, under its own number. A place that may have m events
+at most has a stage for each number of events from 1 to m - 1 as well: there a cell may be taken further, and at the
+place's own stage stand the cells from which a run may leave the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.kleene.state import rebase_marks, rebase_negatives, widened
+from ouzel.engines.kleene.tables import Form, RunTables
+from ouzel.kernels.events import Link, Mark
+from ouzel.kernels.jit import kernel
+from ouzel.kernels.predicate_tables import Values, new_values
+from ouzel.kernels.windows import NEVER, oldest_alive
+
+# In place of a chain: the cell begins the match.
+STARTS = -2
+
+
+class GraphCounter(IntEnum):
+    """Places in `GraphState.counters`."""
+
+    CELLS = 0
+    MOMENT = 1  # the tick of the latest matches
+    AT_MOMENT = 2  # how many there were at it
+    EVENTS = 3  # read
+    TESTS = 4  # predicates between neighbours
+    ROOTS = 5  # cells that complete matches
+    MATCHES = 6  # listed
+    COMPLETED = 7  # keys whose matches of the moment the form of output has not chosen among yet
+
+
+class Cells(NamedTuple):
+    """Cells in stream order."""
+
+    event: NDArray[np.int32]  # slot
+    stage: NDArray[np.uint16]
+    proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
+    begin: NDArray[np.int32]  # the newest cell of the place before that it may follow; STARTS; or -1
+    take: NDArray[np.int32]  # the newest cell of its own place that it may follow, or -1
+    below: NDArray[np.int32]  # the next older cell of its chain
+    newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
+    reach: NDArray[np.int64]  # the largest `newest` from here down the chain
+    earlier: NDArray[np.int32]  # the next older cell of its chain whose event ends earlier
+
+
+class GraphState(NamedTuple):
+    """What is remembered between calls: plain arrays."""
+
+    cells: Cells
+    head: NDArray[np.int32]  # [key * stages + stage]: the newest cell of that chain
+    counters: NDArray[np.int64]  # by GraphCounter
+    # As in `RunState`; for OUTPUT FIRST a mark says up to which start all events have been started with.
+    key_mark: NDArray[np.int64]
+    started: NDArray[np.uint8]
+    negative_head: NDArray[np.int32]
+    links: NDArray[np.int32]
+    marks: NDArray[np.int64]
+    # Scratch; nothing in it outlives a call.
+    bound: NDArray[np.int32]  # per reference
+    path: NDArray[np.int32]  # per depth: the cell
+    cursor: NDArray[np.int32]  # per depth: the next candidate
+    phase: NDArray[np.uint8]  # per depth
+    floor: NDArray[np.int64]  # per depth: the earliest end of a candidate
+    values: Values
+    # For the forms of output.
+    completed: NDArray[np.int32]  # keys
+    is_completed: NDArray[np.uint8]  # per key
+    best: NDArray[np.int32]  # per cell: the next one of the first match that goes on from it
+    follower: NDArray[np.int32]  # [take or begin, stage]: the oldest cell that may follow one of that stage
+    newer: NDArray[np.int32]  # [take or begin, cell]: the next newer one of these
+    starts: NDArray[np.int32]  # cells that begin matches
+    top: NDArray[np.int32]  # per stage: the next cell
+
+
+def new_graph_state(
+    tables: RunTables, references: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
+) -> GraphState:
+    """The state before the first event. `number_slots` as in `new_run_state`."""
+    empty = np.empty(0, np.int32)
+    stages = len(tables.stage_place)
+    bound = np.zeros(max(references, 1), np.int32)
+    for reference, slot in enumerate(number_slots):
+        bound[reference] = max(slot, 0)
+    counters = np.zeros(len(GraphCounter), np.int64)
+    counters[GraphCounter.MOMENT] = -(2**63)
+    state = GraphState(
+        cells=Cells(
+            empty,
+            np.empty(0, np.uint16),
+            np.empty(0, np.uint8),
+            empty,
+            empty,
+            empty,
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            empty,
+        ),
+        head=empty,
+        counters=counters,
+        key_mark=np.empty(0, np.int64),
+        started=np.empty(0, np.uint8),
+        negative_head=empty,
+        links=np.empty((tables.negatives, len(Link), 0), np.int32),
+        marks=np.empty((tables.negatives, len(Mark), 0), np.int64),
+        bound=bound,
+        path=empty,
+        cursor=empty,
+        phase=np.empty(0, np.uint8),
+        floor=np.empty(0, np.int64),
+        values=new_values(tables.predicates),
+        completed=empty,
+        is_completed=np.empty(0, np.uint8),
+        best=empty,
+        follower=np.empty((2, stages), np.int32),
+        newer=np.empty((2, 0), np.int32),
+        starts=empty,
+        top=np.empty(stages, np.int32),
+    )
+    return reserve_graph(tables, reserve_cells(tables, state, 256), 0, key_capacity)
+
+
+def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -> GraphState:
+    """A state with room for so many slots and keys at least."""
+    in_form = tables.form != Form.ALL
+    return state._replace(
+        head=_enlarged(state.head, keys * len(tables.stage_place), -1),
+        key_mark=_enlarged(state.key_mark, keys if in_form else 0, -(2**63)),
+        started=_enlarged(state.started, slots if tables.form == Form.FIRST else 0, 0),
+        completed=_enlarged(state.completed, keys if in_form else 0, 0),
+        is_completed=_enlarged(state.is_completed, keys if in_form else 0, 0),
+        negative_head=_enlarged(state.negative_head, keys * tables.negatives, -1),
+        links=widened(state.links, slots, -1),
+        marks=widened(state.marks, slots, 0),
+    )
+
+
+def cells_per_event(tables: RunTables) -> int:
+    """How many cells an event makes at most: at each stage one, at the last one of a place one for each length."""
+    return 2 * len(tables.stage_place)
+
+
+def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphState:
+    """A state with room for so many cells at least."""
+    if len(state.cells.event) >= count:
+        return state
+    return state._replace(
+        cells=Cells(*(_enlarged(array, count, 0) for array in state.cells)),
+        path=np.empty(count + 1, np.int32),
+        cursor=np.empty(count + 1, np.int32),
+        phase=np.empty(count + 1, np.uint8),
+        floor=np.empty(count + 1, np.int64),
+        best=np.empty(count if tables.form != Form.ALL else 0, np.int32),
+        newer=np.empty((2, count if tables.form != Form.ALL else 0), np.int32),
+        starts=np.empty(count if tables.form != Form.ALL else 0, np.int32),
+    )
+
+
+def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+    if len(array) >= length:
+        return array
+    larger = np.full((length, *array.shape[1:]), fill, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class GraphOutput(NamedTuple):
+    """Matches, written out, or with OUTPUT COMPRESSED the cells that complete them.
+
+    `found[0]` counts the rows, `found[1]` the slots in use; `found[2]` and `found[3]` are how many there would be had
+    there been room.
+    """
+
+    end: NDArray[np.int64]  # per row
+    key: NDArray[np.int32]  # per row
+    root: NDArray[np.int32]  # per row: the cell that completes it
+    oldest: NDArray[np.int64]  # per row: the earliest start (or position) within the window
+    lengths: NDArray[np.int32]  # [row, place]
+    slots: NDArray[np.int32]  # of all matches, one behind the other
+    found: NDArray[np.int64]
+
+
+def new_graph_output(tables: RunTables, rows: int = 1024, slots: int = 8192) -> GraphOutput:
+    return GraphOutput(
+        np.empty(rows, np.int64),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int64),
+        np.zeros((rows, tables.length), np.int32),
+        np.empty(slots, np.int32),
+        np.zeros(4, np.int64),
+    )
+
+
+def larger_graph_output(output: GraphOutput) -> GraphOutput:
+    """Twice the room, or as much as was found to be needed, with what is there."""
+    rows = max(2 * len(output.end), int(output.found[2]))
+    slots = max(2 * len(output.slots), int(output.found[3]))
+    return GraphOutput(
+        _enlarged(output.end, rows, 0),
+        _enlarged(output.key, rows, 0),
+        _enlarged(output.root, rows, 0),
+        _enlarged(output.oldest, rows, 0),
+        _enlarged(output.lengths, rows, 0),
+        _enlarged(output.slots, slots, 0),
+        output.found,
+    )
+
+
+@kernel(allocates=True)
+def drop_expired(tables, state, events, position_counts, needed):
+    """For windows in events: forget the cells from which no match to come may start, within the window of the next
+    event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
+    cells = state.cells
+    count = state.counters[GraphCounter.CELLS]
+    renamed = np.empty(count, np.int32)
+    live = 0
+    for cell in range(count):
+        slot = cells.event[cell]
+        # What stands below comes before, so it has its new number: a cell that goes is stood in for by that.
+        below = renamed[cells.below[cell]] if cells.below[cell] >= 0 else np.int32(-1)
+        if cells.newest[cell] < oldest_alive(position_counts[events.key[slot]], tables.window):
+            renamed[cell] = below
+            continue
+        begin = cells.begin[cell]
+        take = cells.take[cell]
+        needed[slot] = True
+        cells.event[live] = slot
+        cells.stage[live] = cells.stage[cell]
+        cells.proceeds[live] = cells.proceeds[cell]
+        cells.begin[live] = renamed[begin] if begin >= 0 else begin
+        cells.take[live] = renamed[take] if take >= 0 else take
+        cells.below[live] = below
+        cells.earlier[live] = renamed[cells.earlier[cell]] if cells.earlier[cell] >= 0 else np.int32(-1)
+        cells.newest[live] = cells.newest[cell]
+        cells.reach[live] = cells.reach[cell]
+        renamed[cell] = live
+        live += 1
+    state.counters[GraphCounter.CELLS] = live
+    for chain in range(state.head.size):
+        if state.head[chain] >= 0:
+            state.head[chain] = renamed[state.head[chain]]
+
+
+@kernel(allocates=True)
+def renumber_cells(state, renamed):
+    """Slots have new numbers."""
+    for cell in range(state.counters[GraphCounter.CELLS]):
+        state.cells.event[cell] = renamed[state.cells.event[cell]]
+
+
+@kernel
+def drop_cells(tables, state, dead, used):
+    """Forget the cells of the `dead` oldest slots behind the kernel's own; the rest of the `used` ones have moved down
+    by so many."""
+    cells = state.cells
+    count = state.counters[GraphCounter.CELLS]
+    first = 0
+    while first < count and cells.event[first] < tables.reserved + dead:
+        first += 1
+    for cell in range(count - first):
+        cells.event[cell] = cells.event[cell + first] - dead
+        cells.stage[cell] = cells.stage[cell + first]
+        cells.proceeds[cell] = cells.proceeds[cell + first]
+        begin = cells.begin[cell + first]
+        cells.begin[cell] = max(begin - first, -1) if begin >= 0 else begin
+        cells.take[cell] = max(cells.take[cell + first] - first, -1)
+        cells.below[cell] = max(cells.below[cell + first] - first, -1)
+        cells.earlier[cell] = max(cells.earlier[cell + first] - first, -1)
+        cells.newest[cell] = cells.newest[cell + first]
+        cells.reach[cell] = cells.reach[cell + first]
+    state.counters[GraphCounter.CELLS] = count - first
+    for chain in range(state.head.size):
+        state.head[chain] = max(state.head[chain] - first, -1)
+    rebase_marks(tables, state.key_mark, state.started, dead, used)
+    rebase_negatives(tables, state.negative_head, state.links, state.marks, dead, used)
+
+
+@kernel
+def rekey_chains(tables, state, renamed):
+    """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: gone."""
+    stages = tables.stage_place.size
+    negatives = tables.negatives
+    for key in range(min(state.head.size // stages, renamed.size)):
+        target = np.int64(renamed[key])
+        if target == key:
+            continue
+        for stage in range(stages):
+            if target >= 0:
+                state.head[target * stages + stage] = state.head[key * stages + stage]
+            state.head[key * stages + stage] = -1
+        for negative in range(negatives):
+            if target >= 0:
+                state.negative_head[target * negatives + negative] = state.negative_head[key * negatives + negative]
+            state.negative_head[key * negatives + negative] = -1
+        if state.key_mark.size > 0:
+            if target >= 0:
+                state.key_mark[target] = state.key_mark[key]
+            state.key_mark[key] = NEVER

@@ -1,0 +1,461 @@
+"""The two kernels behind one door: runs one by one, and the graph that shares them. The runner feeds either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ouzel.engines.kleene.graph import scan_graph
+from ouzel.engines.kleene.graph_paths import Compressed, compress_graph, compress_runs, count_matches, rows_of
+from ouzel.engines.kleene.graph_state import (
+    Cells,
+    GraphCounter,
+    drop_cells,
+    drop_expired,
+    new_graph_output,
+    new_graph_state,
+    rekey_chains,
+    renumber_cells,
+    reserve_cells,
+    reserve_graph,
+)
+from ouzel.engines.kleene.matches import expand_matches, standing
+from ouzel.engines.kleene.runs import release, scan
+from ouzel.engines.kleene.state import (
+    Arena,
+    Counter,
+    RunOutput,
+    Runs,
+    Status,
+    Waiting,
+    drop_newest_matches,
+    drop_newest_runs,
+    mark_needed,
+    new_run_output,
+    new_run_state,
+    rebase,
+    reclaim_nodes,
+    rekey,
+    renumber,
+    reserve,
+    reserve_nodes,
+    sweep,
+)
+from ouzel.engines.kleene.tables import Form, RunEvents, RunTables
+from ouzel.kernels.events import NO_LIMIT
+from ouzel.kernels.windows import oldest_alive
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.snapshot import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Matches by the slots of their events: how many each place has, and all of them one behind the other."""
+
+    ends: np.ndarray
+    keys: np.ndarray
+    lengths: np.ndarray
+    slots: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCompressed:
+    """Rows of OUTPUT COMPRESSED: a moment and partition each."""
+
+    ends: np.ndarray
+    keys: np.ndarray
+    graph: Compressed
+
+
+class Kernel(Protocol):
+    """What a runner asks of a kernel."""
+
+    @property
+    def deadline(self) -> int | None:
+        """The tick after which a match that waits may be given out."""
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What was counted."""
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        """Read the events in slots first to last - 1, whose keys are below `keys`."""
+
+    def release(self, events: RunEvents, until: int) -> None:
+        """Nothing at or before a tick can come any more."""
+
+    def take(self, events: RunEvents) -> Found | Status | None:
+        """The matches since the last call, or the limit that they pass."""
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
+        """The matches since the last call, compressed, or the limit that they pass."""
+
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        """Let go of partial matches that started before a tick."""
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        """The same for windows in events, `counts` being the positions to come; which of the slots are needed."""
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        """Slots that are not needed are gone from the events, and the others have new numbers."""
+
+    def drop_front(self, dead: int, used: int) -> None:
+        """The oldest events are gone; all others have moved down by so many slots."""
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        """Keys have new codes."""
+
+    def recode(self, test: int, renamed: np.ndarray) -> None:
+        """Values of an [attr] test that not every type has the attribute of have new codes."""
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        """Keys for which something is remembered of a match that ended after a tick."""
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything."""
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        """Take back what `dump` stored."""
+
+
+class RunsKernel:
+    """Runs one by one (NFA^b)."""
+
+    def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits, *, listed: bool) -> None:
+        self._tables = tables
+        self._limits = limits
+        self._listed = listed
+        # Matches that were written out early, to make room for the nodes of runs.
+        self._found: list[Found] = []
+        self._state = new_run_state(tables, len(number_slots), 1, 1, number_slots=number_slots)
+        self._output = new_run_output()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether runs keep what they compare with."""
+        return bool(len(self._tables.plain))
+
+    @property
+    def deadline(self) -> int | None:
+        return int(self._state.waiting.deadline[0]) if self._state.counters[Counter.WAITING] else None
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        self._state = reserve(self._tables, self._state, len(events.end), keys)
+        while True:
+            progress = scan(self._tables, self._state, events, first, last, self._output)
+            self._state, self._output, first = progress.state, progress.output, progress.position
+            if progress.status is Status.NODE_LIMIT and self._may_write_out(int(events.end[first])):
+                found = self._written_out(events)
+                if isinstance(found, Status):
+                    return found
+                self._found.append(found)
+                continue
+            if not self._limits.drops or progress.status not in (Status.RUN_LIMIT, Status.MATCH_LIMIT):
+                return progress.status
+            if progress.status is Status.RUN_LIMIT:
+                dropped = drop_newest_runs(self._tables, self._state, int(events.key[first - 1]), first - 1)
+                self._limits.drop("max_partial_matches", dropped)
+            else:
+                dropped = drop_newest_matches(self._tables, self._state, self._output)
+                self._limits.drop("max_matches_per_moment", dropped)
+
+    def release(self, events: RunEvents, until: int) -> None:
+        if self._tables.at_end:
+            progress = release(self._tables, self._state, events, until, self._output)
+            self._state, self._output = progress.state, progress.output
+
+    def _may_write_out(self, moment: int) -> bool:
+        """Whether the matches so far hold nodes that can be freed: all of the moments before one."""
+        count = int(self._output.written[0])
+        return self._listed and count > 0 and int(self._output.end[count - 1]) < moment
+
+    def take(self, events: RunEvents) -> Found | Status | None:
+        if self._state.counters[Counter.TOO_LONG]:
+            return Status.LENGTH_LIMIT
+        parts, self._found = self._found, []
+        if self._output.written[0]:
+            found = self._written_out(events)
+            if isinstance(found, Status):
+                return found
+            parts.append(found)
+        if sum(len(part.slots) for part in parts) > self._tables.max_events:
+            return Status.LENGTH_LIMIT
+        # Negation may have left none of them.
+        return _joined(parts) if any(len(part.ends) for part in parts) else None
+
+    def _written_out(self, events: RunEvents) -> Found | Status:
+        """The matches of the output, which is empty then."""
+        if self._tables.late and (self._state.negative_head >= 0).any():
+            return self._standing(events)
+        drops = self._limits.drops
+        limit = NO_LIMIT if drops else min(self._limits.max_matches_per_moment, NO_LIMIT)
+        tables = self._tables._replace(max_matches_per_moment=limit)
+        expanded = expand_matches(tables, self._state, self._output)
+        if isinstance(expanded, Status):
+            return expanded
+        ends, keys = self._output.end[expanded.row], self._output.key[expanded.row]
+        self._forget_output()
+        found = Found(ends, keys, expanded.lengths, expanded.slots)
+        return self._within_limit(found) if drops else found
+
+    def _standing(self, events: RunEvents) -> Found | Status:
+        """The same where negation is still to be checked: so many matches at a time as a moment may have."""
+        limit = min(self._limits.max_matches_per_moment, NO_LIMIT)
+        parts: list[Found] = []
+        open_rows = [(0, int(self._output.written[0]))]
+        while open_rows:
+            first, last = open_rows.pop()
+            node, end = self._output.node[first:last], self._output.end[first:last]
+            key, oldest = self._output.key[first:last], self._output.oldest[first:last]
+            output = RunOutput(node, end, key, oldest, np.array([last - first]))
+            # What one event completes has one row for each run at least.
+            tables = self._tables._replace(max_matches_per_moment=limit if last - first > 1 else NO_LIMIT)
+            expanded = expand_matches(tables, self._state, output)
+            if isinstance(expanded, Status):
+                if last - first == 1:
+                    return expanded
+                middle = (first + last) // 2
+                open_rows += [(middle, last), (first, middle)]
+                continue
+            stands = standing(self._tables, self._state, events, expanded, output)
+            row, lengths, slots = expanded.row, expanded.lengths, expanded.slots
+            if not stands.all():
+                slots = slots[np.repeat(stands, lengths.sum(axis=1))]
+                row, lengths = row[stands], lengths[stands]
+            parts.append(Found(end[row], key[row], lengths, slots))
+            if sum(len(part.slots) for part in parts) > self._tables.max_events:
+                return Status.LENGTH_LIMIT
+        self._forget_output()
+        found = _joined(parts)
+        # Matches come in order of their end.
+        if len(found.ends) > limit and (found.ends[limit:] == found.ends[:-limit]).any():
+            return Status.MATCH_LIMIT
+        return found
+
+    def _within_limit(self, found: Found) -> Found:
+        """The matches of each moment that were found first, as many as there may be."""
+        rows = np.arange(len(found.ends))
+        # Matches come in order of their end.
+        firsts = np.searchsorted(found.ends, found.ends, side="left")
+        kept = rows - firsts < self._limits.max_matches_per_moment
+        self._limits.drop("max_matches_per_moment", len(rows) - int(np.count_nonzero(kept)))
+        if kept.all():
+            return found
+        events = np.repeat(kept, found.lengths.sum(axis=1))
+        return Found(found.ends[kept], found.keys[kept], found.lengths[kept], found.slots[events])
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
+        count = int(self._output.written[0])
+        if not count:
+            return None
+        ends, keys, order, bounds = _grouped(self._output.end[:count], self._output.key[:count])
+        oldest = self._output.oldest[:count][order]
+        graph = compress_runs(self._tables, self._state, events, bounds, self._output.node[:count][order], oldest)
+        self._forget_output()
+        return Status.LENGTH_LIMIT if graph is None else FoundCompressed(ends, keys, graph)
+
+    def _forget_output(self) -> None:
+        self._output.written[0] = 0
+        self._state.counters[Counter.SETTLED] = 0
+
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        sweep(self._tables, self._state, oldest_start, counts)
+        reclaim_nodes(self._tables, self._state, self._output)
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        self.sweep(0, counts)
+        needed = _own_slots(self._tables, used)
+        mark_needed(self._tables, self._state, events, needed)
+        return needed
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        renumber(self._tables, self._state, events, needed, renamed)
+
+    def drop_front(self, dead: int, used: int) -> None:
+        rebase(self._tables, self._state, dead, used)
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        rekey(self._state, renamed)
+
+    def recode(self, test: int, renamed: np.ndarray) -> None:
+        # Nodes that are dead and not reclaimed yet may have any code.
+        codes = self._state.arena.codes[: self._state.counters[Counter.NODES], test]
+        codes[:] = np.where((codes >= 0) & (codes < len(renamed)), renamed[np.clip(codes, 0, len(renamed) - 1)], -1)
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        return np.flatnonzero(self._state.key_mark > after)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        nodes = reclaim_nodes(self._tables, self._state, self._output)
+        waiting = int(self._state.counters[Counter.WAITING])
+        return {
+            "is_plain": self.is_plain,
+            "plain": {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN},
+            "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
+            "runs": [writer.add_array(array) for array in self._state.runs],
+            "waiting": [writer.add_array(array[:waiting]) for array in self._state.waiting],
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        fresh = self._state
+        plain: dict[str, Any] = {name: reader.array(number) for name, number in head["plain"].items()}
+        # What was stored before there were as many counters has fewer.
+        counters = np.zeros(len(Counter), np.int64)
+        counters[: len(plain["counters"])] = plain["counters"]
+        plain["counters"] = counters
+        state = fresh._replace(
+            **plain,
+            arena=Arena(*reader.arrays_like(head["arena"], fresh.arena)),
+            runs=Runs(*reader.arrays_like(head["runs"], fresh.runs)),
+            waiting=Waiting(*reader.arrays_like(head["waiting"], fresh.waiting)),
+        )
+        self._state = reserve(self._tables, reserve_nodes(state, len(state.arena.event) + 256), slots, keys)
+
+
+def _joined(parts: list[Found]) -> Found:
+    if len(parts) == 1:
+        return parts[0]
+    return Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in Found.__slots__))
+
+
+_PLAIN = ("key_head", "key_runs", "key_oldest", "key_mark", "started", "negative_head", "links", "marks", "counters")
+
+
+class GraphKernel:
+    """All partial matches in one graph."""
+
+    def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits, *, listed: bool) -> None:
+        self._tables = tables
+        self._limits = limits
+        self._listed = listed
+        self._state = new_graph_state(tables, len(number_slots), number_slots=number_slots)
+        self._output = new_graph_output(tables)
+
+    @property
+    def deadline(self) -> int | None:
+        return None
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in GraphCounter}
+
+    def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
+        self._state = reserve_graph(self._tables, self._state, len(events.end), keys)
+        while True:
+            status, first = self._scan(events, first, last)
+            in_form = self._tables.form != Form.ALL
+            if not self._limits.drops or in_form or status not in (Status.MATCH_LIMIT, Status.LENGTH_LIMIT):
+                return status
+            listed = int(self._state.counters[GraphCounter.MATCHES])
+            self._scan(events, first, first + 1, cut=True)
+            listed = int(self._state.counters[GraphCounter.MATCHES]) - listed
+            self._limits.drop("max_matches_per_moment", self._completed_by(events, first) - listed)
+            first += 1
+
+    def _scan(self, events: RunEvents, first: int, last: int, *, cut: bool = False) -> tuple[Status, int]:
+        """Read events; how that ended, and where."""
+        progress = scan_graph(
+            self._tables, self._state, events, first, last, self._output, listed=self._listed, cut=cut
+        )
+        self._state, self._output = progress.state, progress.output
+        return progress.status, progress.position
+
+    def _completed_by(self, events: RunEvents, slot: int) -> int:
+        """How many matches the event that was read last completes: counted, for they may be too many to be listed."""
+        cells = self._state.cells
+        stage = self._tables.length - 1
+        # With a bound on its length, the last place has a cell for each length.
+        roots = [int(self._state.head[int(events.key[slot]) * len(self._tables.stage_place) + stage])]
+        while (below := int(cells.below[roots[-1]])) >= 0 and cells.event[below] == slot:
+            roots.append(below)
+        measure = events.position[slot] if self._tables.in_events else events.end[slot]
+        oldest = np.full(len(roots), oldest_alive(measure, self._tables.window))
+        bounds = np.array([0, len(roots)])
+        tables = self._tables._replace(max_events=NO_LIMIT)
+        graph = compress_graph(tables, self._state, events, bounds, np.array(roots, np.int32), oldest)
+        assert graph is not None
+        return sum(count_matches(row) for row in rows_of(graph))
+
+    def release(self, events: RunEvents, until: int) -> None:
+        """Nothing waits here."""
+
+    def take(self, events: RunEvents) -> Found | Status | None:
+        rows, used = self._output.found[:2].tolist()
+        if not rows:
+            return None
+        output = self._output
+        found = Found(output.end[:rows], output.key[:rows], output.lengths[:rows], output.slots[:used])
+        # What is handed out is not written to again.
+        self._output = new_graph_output(self._tables, min(len(output.end), 1 << 16), min(len(output.slots), 1 << 19))
+        return found
+
+    def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
+        rows = int(self._output.found[0])
+        if not rows:
+            return None
+        ends, keys, order, bounds = _grouped(self._output.end[:rows], self._output.key[:rows])
+        oldest = self._output.oldest[:rows][order]
+        graph = compress_graph(self._tables, self._state, events, bounds, self._output.root[:rows][order], oldest)
+        self._output.found[:] = 0
+        return Status.LENGTH_LIMIT if graph is None else FoundCompressed(ends, keys, graph)
+
+    def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
+        """Cells go with their events."""
+
+    def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
+        needed = _own_slots(self._tables, used)
+        drop_expired(self._tables, self._state, events, counts, needed)
+        return needed
+
+    def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
+        renumber_cells(self._state, renamed)
+
+    def drop_front(self, dead: int, used: int) -> None:
+        drop_cells(self._tables, self._state, dead, used)
+
+    def rekey(self, renamed: np.ndarray) -> None:
+        rekey_chains(self._tables, self._state, renamed)
+
+    def recode(self, test: int, renamed: np.ndarray) -> None:
+        """Cells have no codes: such tests need runs."""
+
+    def marked_keys(self, after: int) -> np.ndarray:
+        return np.flatnonzero(self._state.key_mark > after)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        count = int(self._state.counters[GraphCounter.CELLS])
+        return {
+            "cells": [writer.add_array(array[:count]) for array in self._state.cells],
+            **{name: writer.add_array(getattr(self._state, name)) for name in _GRAPH_PLAIN},
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
+        fresh = self._state
+        cells = Cells(*reader.arrays_like(head["cells"], fresh.cells))
+        plain: dict[str, Any] = {name: reader.array(head[name]) for name in _GRAPH_PLAIN}
+        state = reserve_cells(self._tables, fresh._replace(**plain, cells=cells), len(cells.event) + 256)
+        self._state = reserve_graph(self._tables, state, slots, keys)
+
+
+_GRAPH_PLAIN = ("head", "counters", "key_mark", "started", "negative_head", "links", "marks")
+
+
+def _own_slots(tables: RunTables, used: int) -> np.ndarray:
+    """Of so many slots those that are the kernel's own."""
+    return np.arange(used) < tables.reserved
+
+
+def _grouped(ends: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(ends, keys, order, bounds): matches put together by moment and partition."""
+    order = np.lexsort((keys, ends))
+    ends, keys = ends[order], keys[order]
+    is_new = np.ones(len(ends), bool)
+    is_new[1:] = (ends[1:] != ends[:-1]) | (keys[1:] != keys[:-1])
+    firsts = np.flatnonzero(is_new)
+    return ends[firsts], keys[firsts], order, np.append(firsts, len(ends))

@@ -1,0 +1,476 @@
+"""What becomes of finished runs: negation, waiting for a negated end, the forms of output, and writing matches out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.kleene.edges import set_anchors, tests_hold
+from ouzel.engines.kleene.state import Counter, RunOutput, RunState, Status
+from ouzel.engines.kleene.tables import ByEdge, ByLoad, ByNegative, Form, RunEvents, RunTables, Source
+from ouzel.kernels.events import EVERY_KEY, Link, Mark
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicates import holds
+from ouzel.kernels.windows import LATEST, NEVER, newest_before, push_negative
+
+_EVERY_KEY = EVERY_KEY
+
+
+# ── Negation ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper
+def push_negatives(tables, state, events, slot, roles):
+    """Put an event on the stacks of the negatives that it is one of."""
+    for negative in range(tables.negatives):
+        if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
+            stack = np.int64(events.key[slot]) * tables.negatives + negative
+            push_negative(events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot)
+
+
+@helper
+def forbidden_inside(tables, state, events, node, key):
+    """Whether an event of a negative that stands before the last place forbids the match that ends with a node."""
+    for negative in range(tables.negatives):
+        if tables.by_negative[negative, ByNegative.AFTER] < tables.length and _forbids(
+            tables, state, events, node, key, negative
+        ):
+            return True
+    return False
+
+
+@helper
+def _forbids(tables, state, events, node, key, negative):
+    """Whether an event of a negative lies in its interval and satisfies every conjunct that names it."""
+    node_event = state.arena.event
+    node_first = state.arena.first
+    start = events.start
+    end = events.end
+    anchor = state.anchor
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, tables.length - 1, 0)
+    after = tables.by_negative[negative, ByNegative.AFTER]
+    first_start = start[node_event[node_first[anchor[0]]]]
+    last_end = end[node_event[node]]
+    window = tables.window
+    if after == 0:
+        behind = last_end - window if last_end > NEVER + window else NEVER
+        before = first_start
+    elif after == tables.length:
+        behind = last_end
+        before = first_start + window if first_start <= LATEST - window else LATEST
+    else:
+        behind = end[node_event[anchor[after - 1]]]
+        before = start[node_event[node_first[anchor[after]]]]
+    links = state.links[negative]
+    marks = state.marks[negative]
+    for everywhere in range(2):
+        if everywhere and key == _EVERY_KEY:
+            break
+        owner = np.int64(_EVERY_KEY) if everywhere else np.int64(key)
+        candidate = newest_before(end, links, state.negative_head[owner * tables.negatives + negative], before)
+        while candidate >= 0 and marks[Mark.GUARD, candidate] > behind:
+            if start[candidate] > behind and _satisfies(tables, state, events, node, negative, candidate):
+                return True
+            candidate = links[Link.BELOW, candidate]
+    return False
+
+
+@helper
+def _satisfies(tables, state, events, node, negative, candidate):
+    """Whether a negative event passes the tests that name it, beside the match that the anchors show."""
+    for test in range(tables.codes):
+        code = events.codes[test, candidate]
+        common = state.arena.codes[node, test]
+        if code >= 0 and common >= 0 and code != common:
+            return False
+    state.bound[tables.by_negative[negative, ByNegative.REFERENCE]] = candidate
+    return tests_hold(tables, state, events, tables.by_negative[negative, ByNegative.EDGE])
+
+
+def standing(
+    tables: RunTables, state: RunState, events: RunEvents, expanded: Expanded, output: RunOutput
+) -> NDArray[np.bool_]:
+    """Of each expanded match whether it stands after negation, where `tables.late` has left that open."""
+    stands = np.ones(len(expanded.row), np.bool_)
+    bounds = np.zeros(tables.length + 1, np.int64)
+    _mark_standing(tables, state, events, expanded.lengths, expanded.slots, output.key[expanded.row], bounds, stands)
+    return stands
+
+
+@kernel
+def _mark_standing(tables, state, events, lengths, slots, keys, bounds, stands):
+    used = 0
+    for match in range(stands.size):
+        for place in range(tables.length):
+            bounds[place] = used
+            used += lengths[match, place]
+        bounds[tables.length] = used
+        for negative in range(tables.negatives):
+            if stands[match] and _forbids_slots(tables, state, events, slots, bounds, keys[match], negative):
+                stands[match] = False
+
+
+@helper
+def _forbids_slots(tables, state, events, slots, bounds, key, negative):
+    """As `_forbids`, for a match that is written out: the slots of each place begin at its bound."""
+    after = tables.by_negative[negative, ByNegative.AFTER]
+    before = events.start[slots[bounds[after]]]
+    if after == 0:
+        last_end = events.end[slots[bounds[tables.length] - 1]]
+        behind = last_end - tables.window if last_end > NEVER + tables.window else NEVER
+    else:
+        behind = events.end[slots[bounds[after] - 1]]
+    links = state.links[negative]
+    marks = state.marks[negative]
+    edge = tables.by_negative[negative, ByNegative.EDGE]
+    is_loaded = False
+    for everywhere in range(2):
+        if everywhere and key == _EVERY_KEY:
+            break
+        owner = np.int64(_EVERY_KEY) if everywhere else np.int64(key)
+        candidate = newest_before(events.end, links, state.negative_head[owner * tables.negatives + negative], before)
+        while candidate >= 0 and marks[Mark.GUARD, candidate] > behind:
+            if events.start[candidate] > behind:
+                if not is_loaded:
+                    _load_slots(tables, state.bound, slots, bounds, edge)
+                    is_loaded = True
+                state.bound[tables.by_negative[negative, ByNegative.REFERENCE]] = candidate
+                forbids = True
+                for conjunct in range(
+                    tables.by_edge[edge, ByEdge.FIRST_TEST], tables.by_edge[edge + 1, ByEdge.FIRST_TEST]
+                ):
+                    forbids = forbids and holds(tables.predicates, events, state.bound, state.values, conjunct)
+                if forbids:
+                    return True
+            candidate = links[Link.BELOW, candidate]
+    return False
+
+
+@helper
+def _load_slots(tables, bound, slots, bounds, edge):
+    """Set the references that the tests of an edge need from the slots of a match."""
+    loads = tables.loads
+    for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
+        place = loads[load, ByLoad.PLACE]
+        is_first = loads[load, ByLoad.SOURCE] == Source.FIRST
+        bound[loads[load, ByLoad.TARGET]] = slots[bounds[place]] if is_first else slots[bounds[place + 1] - 1]
+
+
+# ── Waiting ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper
+def push_waiting(state, deadline, node, key):
+    """Put a match on the heap of those that wait; there must be room."""
+    waiting = state.waiting
+    place = state.counters[Counter.WAITING]
+    state.counters[Counter.WAITING] = place + 1
+    while place > 0 and waiting.deadline[(place - 1) // 2] > deadline:
+        above = (place - 1) // 2
+        waiting.deadline[place] = waiting.deadline[above]
+        waiting.node[place] = waiting.node[above]
+        waiting.key[place] = waiting.key[above]
+        place = above
+    waiting.deadline[place] = deadline
+    waiting.node[place] = node
+    waiting.key[place] = key
+
+
+@helper
+def _pop_waiting(state):
+    """Take the match with the earliest deadline off the heap."""
+    waiting = state.waiting
+    count = state.counters[Counter.WAITING] - 1
+    state.counters[Counter.WAITING] = count
+    deadline = waiting.deadline[count]
+    node = waiting.node[count]
+    key = waiting.key[count]
+    place = 0
+    while 2 * place + 1 < count:
+        below = 2 * place + 1
+        if below + 1 < count and waiting.deadline[below + 1] < waiting.deadline[below]:
+            below += 1
+        if waiting.deadline[below] >= deadline:
+            break
+        waiting.deadline[place] = waiting.deadline[below]
+        waiting.node[place] = waiting.node[below]
+        waiting.key[place] = waiting.key[below]
+        place = below
+    waiting.deadline[place] = deadline
+    waiting.node[place] = node
+    waiting.key[place] = key
+
+
+@helper
+def release_until(tables, state, events, until, output):
+    """Append the waiting matches whose deadline has passed and that no negative event forbids. The status."""
+    waiting = state.waiting
+    count = output.written
+    while state.counters[Counter.WAITING] > 0 and waiting.deadline[0] <= until:
+        if count[0] == output.node.size:
+            return Status.OUTPUT_FULL
+        end = waiting.deadline[0]
+        node = waiting.node[0]
+        key = waiting.key[0]
+        if tables.form != Form.ALL and state.counters[Counter.SETTLED] < count[0] and output.end[count[0] - 1] != end:
+            return Status.UNSETTLED
+        _pop_waiting(state)
+        forbidden = False
+        for negative in range(tables.negatives):
+            if tables.by_negative[negative, ByNegative.AFTER] == tables.length:
+                forbidden = forbidden or _forbids(tables, state, events, node, key, negative)
+        if not forbidden:
+            output.node[count[0]] = node
+            output.end[count[0]] = end
+            output.oldest[count[0]] = NEVER
+            output.key[count[0]] = key
+            count[0] += 1
+    return Status.DONE
+
+
+@kernel(allocates=True)
+def release_in_form(tables, state, events, until, output):
+    """The same, each moment being settled before the next one is released."""
+    status = release_until(tables, state, events, until, output)
+    while status == Status.UNSETTLED:
+        settle(tables, state, events, output)
+        status = release_until(tables, state, events, until, output)
+    if status == Status.DONE:
+        settle(tables, state, events, output)
+    return status
+
+
+# ── Forms of output ────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(allocates=True)
+def settle(tables, state, events, output):
+    """Let the form of output choose among the matches of a moment, which stand behind those settled before."""
+    first = state.counters[Counter.SETTLED]
+    last = output.written[0]
+    if tables.form == Form.ALL or first == last:
+        state.counters[Counter.SETTLED] = last
+        return
+    end = output.end[first]
+    kept = first
+    bounds, slots, places = _written_out(tables, state, output, first, last)
+    if bounds[-1] > tables.max_events:
+        state.counters[Counter.TOO_LONG] = 1
+        output.written[0] = first
+        return
+    order = _ranked(events, output, first, bounds, slots, places)
+    nodes = output.node[first:last].copy()
+    keys = output.key[first:last].copy()
+    for number in order:
+        if _is_chosen(tables, state, events, nodes[number], keys[number], end):
+            output.node[kept] = nodes[number]
+            output.key[kept] = keys[number]
+            kept += 1
+    output.written[0] = kept
+    state.counters[Counter.SETTLED] = kept
+
+
+@helper(inline=True)
+def settle_one(tables, state, events, output):
+    """The same for the only match of a moment, which needs no order."""
+    row = output.written[0] - 1
+    if not _is_chosen(tables, state, events, output.node[row], output.key[row], output.end[row]):
+        output.written[0] = row
+    state.counters[Counter.SETTLED] = output.written[0]
+
+
+@helper(inline=True)
+def _is_chosen(tables, state, events, node, key, end):
+    """Whether the form of output lets a match through, all that come before it having been asked for; if so, it is
+    remembered for those that come after it."""
+    arena = state.arena
+    anchor = state.anchor
+    set_anchors(arena.parent, arena.first, anchor, node, tables.length - 1, 0)
+    first_slot = arena.event[arena.first[anchor[0]]]
+    if tables.form == Form.FIRST:
+        passes = state.started[first_slot] == 0
+        state.started[first_slot] = 1
+        return passes
+    key_mark = state.key_mark
+    if tables.form == Form.NON_OVERLAPPING:
+        passes = events.start[first_slot] > key_mark[key]
+        mark = end
+    else:
+        passes = first_slot >= key_mark[key]
+        target = anchor[tables.form_place]
+        mark = np.int64(arena.event[arena.first[target] if tables.form == Form.SKIP_TO_FIRST else target])
+    if passes:
+        key_mark[key] = max(key_mark[key], mark)
+    return passes
+
+
+@helper(allocates=True)
+def _written_out(tables, state, output, first, last):
+    """(bounds, slots, places): the events of some matches, one match behind the other; none where they are too many,
+    which the last of `bounds` shows."""
+    node_event = state.arena.event
+    node_parent = state.arena.parent
+    node_first = state.arena.first
+    bounds = np.zeros(last - first + 1, np.int64)
+    for number in range(last - first):
+        length = 0
+        node = output.node[first + number]
+        while node >= 0:
+            length += 1
+            node = node_parent[node]
+        bounds[number + 1] = bounds[number] + length
+        if bounds[number + 1] > tables.max_events:
+            bounds[-1] = bounds[number + 1]
+            return bounds, np.empty(0, np.int32), np.empty(0, np.int32)
+    slots = np.empty(bounds[-1], np.int32)
+    places = np.empty(bounds[-1], np.int32)
+    for number in range(last - first):
+        entry = bounds[number + 1]
+        node = output.node[first + number]
+        place = tables.length - 1
+        while node >= 0:
+            entry -= 1
+            slots[entry] = node_event[node]
+            places[entry] = place
+            if node_first[node] == node:
+                place -= 1
+            node = node_parent[node]
+    return bounds, slots, places
+
+
+@helper(allocates=True)
+def _comes_before(events, output, first, bounds, slots, places, left, right):
+    """Smaller start, then lexicographically smaller positions, then smaller component numbers; keys apart."""
+    left_key = output.key[first + left]
+    right_key = output.key[first + right]
+    if left_key != right_key:
+        return left_key < right_key
+    left_start = events.start[slots[bounds[left]]]
+    right_start = events.start[slots[bounds[right]]]
+    if left_start != right_start:
+        return left_start < right_start
+    left_length = bounds[left + 1] - bounds[left]
+    right_length = bounds[right + 1] - bounds[right]
+    for entry in range(min(left_length, right_length)):
+        here = slots[bounds[left] + entry]
+        there = slots[bounds[right] + entry]
+        if here != there:
+            return here < there
+    if left_length != right_length:
+        return left_length < right_length
+    for entry in range(left_length):
+        here = places[bounds[left] + entry]
+        there = places[bounds[right] + entry]
+        if here != there:
+            return here < there
+    return False
+
+
+@helper(allocates=True)
+def _ranked(events, output, first, bounds, slots, places):
+    """Matches of one moment in their order: a merge sort."""
+    count = bounds.size - 1
+    order = np.arange(count)
+    other = np.empty_like(order)
+    width = 1
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            left = begin
+            middle = min(begin + width, count)
+            right = middle
+            stop = min(begin + 2 * width, count)
+            for place in range(begin, stop):
+                takes_right = left == middle
+                if not takes_right and right < stop:
+                    takes_right = _comes_before(events, output, first, bounds, slots, places, order[right], order[left])
+                if takes_right:
+                    other[place] = order[right]
+                    right += 1
+                else:
+                    other[place] = order[left]
+                    left += 1
+        order, other = other, order
+        width *= 2
+    return order
+
+
+# ── Writing out ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Expanded(NamedTuple):
+    """Matches by the slots of their events."""
+
+    lengths: NDArray[np.int32]  # [match, place]: how many events
+    slots: NDArray[np.int32]  # one behind the other, match by match and place by place
+    row: NDArray[np.int32]  # per match: the row of the output that it came from
+
+
+def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | Status:
+    """All matches of the output, members of combined runs that have left the window aside; or the limit that they
+    pass: how many a moment may have, or how many events they may have together."""
+    written = int(output.written[0])
+    lengths, slots, rows, status = _expand(
+        state.arena,
+        int(state.counters[Counter.NODES]),
+        tables.length,
+        bool(tables.merge),
+        tables.max_matches_per_moment,
+        tables.max_events,
+        output.node[:written],
+        output.end,
+        output.oldest,
+    )
+    return Expanded(lengths, slots, rows) if status == Status.DONE else Status(status)
+
+
+@kernel(allocates=True)
+def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, oldest_by_match):
+    written = matches.size
+    lengths = np.zeros((written + 16, length), np.int32)
+    rows = np.empty(written + 16, np.int32)
+    slots = np.empty((length + 1) * written + 64, np.int32)
+    path = np.empty(nodes + 1, np.int32)
+    entry = np.empty(nodes + 1, np.int32)
+    found = 0
+    used = 0
+    at_moment = 0
+    for number in range(written):
+        if number == 0 or ends[number] != ends[number - 1]:
+            at_moment = 0
+        oldest = oldest_by_match[number]
+        depth = 0
+        path[0] = matches[number]
+        entry[0] = path[0]
+        while depth >= 0:
+            here = entry[depth]
+            if here < 0:
+                depth -= 1
+                continue
+            # The node itself comes first, then those that were merged into it.
+            entry[depth] = arena.others[here]
+            if merged and arena.own[here] < oldest:
+                continue
+            if arena.parent[here] >= 0:
+                depth += 1
+                path[depth] = arena.parent[here]
+                entry[depth] = path[depth]
+                continue
+            at_moment += 1
+            if at_moment > limit:
+                return lengths, slots, rows, Status.MATCH_LIMIT
+            if used + depth + 1 > events_max:
+                return lengths, slots, rows, Status.LENGTH_LIMIT
+            if found == rows.size:
+                lengths = np.concatenate((lengths, np.zeros_like(lengths)))
+                rows = np.concatenate((rows, rows))
+            while used + depth + 1 > slots.size:
+                slots = np.concatenate((slots, slots))
+            for back in range(depth, -1, -1):
+                slots[used] = arena.event[path[back]]
+                lengths[found, arena.place[path[back]]] += 1
+                used += 1
+            rows[found] = number
+            found += 1
+    return lengths[:found], slots[:used], rows[:found], Status.DONE

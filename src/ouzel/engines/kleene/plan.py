@@ -1,0 +1,423 @@
+"""The plan of a query that runs on NFA^b: Kleene closure, the strategies, windows in events, forms of output.
+
+A run plan is a plan with a little more: what an event must satisfy to be taken as v[i], the [attr] tests that cannot
+partition because a type lacks the attribute, and which kernel was chosen and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ouzel.bind.model import (
+    Aggregation,
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Component,
+    Conjunct,
+    Constant,
+    Edge,
+    EquivalenceTest,
+    EventWindow,
+    Intrinsic,
+    Kind,
+    Length,
+    Operation,
+    Scope,
+    Type,
+)
+from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
+from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
+from ouzel.plan.model import KeyPart, Note, Plan
+from ouzel.plan.rules import MERGE_RUNS, SHARE_GRAPH, WRITTEN_EQUALITIES
+
+
+class RunKernel(Enum):
+    """How partial matches are kept."""
+
+    RUNS = "runs"  # each one by itself
+    GRAPH = "graph"  # all of them in one graph of events
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan(Plan):
+    """A plan for the run kernel. `roles` are what begins a component, or forbids as a negative one."""
+
+    # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
+    later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
+    kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
+    # [attr] tests of which some component's type lacks the attribute: compared event by event.
+    coded: tuple[EquivalenceTest, ...] = ()
+    # Equalities written out that hash like [attr] tests, though they make no partition in the sense of the language.
+    hashed: tuple[EquivalenceTest, ...] = ()
+    # Runs with the same future are one (SASE+ 5.2.2).
+    merge: bool = True
+    reason: str = ""
+
+    @property
+    def needs_positions(self) -> bool:
+        """Events that can play no component count all the same."""
+        return self.is_contiguous or isinstance(self.query.window, EventWindow)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Nothing, or nothing of the partition, may be passed over."""
+        return self.query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
+
+
+def needs_runs(query: BoundQuery) -> str | None:
+    """Why stacks of single events cannot answer a query; None where they can.
+
+    >>> from ouzel import query
+    >>> from ouzel.bind.model import Catalog
+    >>> needs_runs(query("PATTERN SEQ(A+ a[], B b) WITHIN 5").bind(Catalog()))
+    'a[] binds any number of events'
+    """
+    kleene = next((c for c in query.components if c.kleene), None)
+    if kleene is not None:
+        return f"{kleene.variable}[] binds any number of events"
+    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and len(query.positives) > 1:
+        return f"under {query.strategy.value} an event decides what happens to every run that reads it"
+    if isinstance(query.window, EventWindow):
+        return "the window counts events"
+    if query.output.form is OutputForm.COMPRESSED:
+        return "OUTPUT COMPRESSED gives a graph of the matches"
+    if query.output.form is not OutputForm.ALL:
+        return f"OUTPUT {query.output.form.value.replace('_', ' ')} drops partial matches as soon as one completes"
+    return None
+
+
+def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> RunPlan:
+    """Lay out the automaton: single-event conjuncts into roles, [attr] tests into the partition, the rest on edges.
+    `off` names rules to leave out."""
+    roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
+    later: dict[int, list[Conjunct]] = {c.position: [] for c in query.components if c.kleene}
+    forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
+    on_edges: list[Conjunct] = []
+    for test in query.equivalences:
+        for component in query.components:
+            if lacked_entirely(query, component.position, test):
+                continue
+            own = [not_null(query, component.position, test)]
+            if test.value is not None:
+                own.append(fixed_value(query, component.position, test))
+            roles[component.position] += own
+            if component.kleene:
+                later[component.position] += own
+    for conjunct in query.conjuncts:
+        if conjunct.single_event:
+            position = next(iter(conjunct.components))
+            (later if conjunct.edge is Edge.TAKE else roles)[position].append(conjunct)
+        elif conjunct.negative is not None:
+            forbidding[conjunct.negative].append(conjunct)
+        else:
+            on_edges.append(conjunct)
+    positives = {c.position for c in query.positives}
+    key, coded = [], []
+    # A negative that one test leaves out stands in every partition, and is held to the other tests by their codes.
+    lacking = any(any(test.lacked_by.values()) for test in query.equivalences)
+    for test in query.equivalences:
+        if lacking:
+            coded.append(test)
+        if not any(test.lacked_by.get(position) for position in positives):
+            covered = [c.position for c in query.components if not test.lacked_by.get(c.position)]
+            key.append(KeyPart(".".join(test.path), test.type, {p: attribute_of(query, p, test) for p in covered}))
+    notes = []
+    if key:
+        notes.append(Note("equivalence_into_key", f"runs are partitioned by {', '.join(part.label for part in key)}"))
+    hashed = []
+    if WRITTEN_EQUALITIES not in off and not lacking and _may_hash(query):
+        for test in _written_equalities(query, on_edges):
+            part = _key_part(query, test, forbidding)
+            if part is None:
+                continue
+            hashed.append(test)
+            key.append(part)
+            for position in part.expressions:
+                roles[position].append(not_null(query, position, test))
+                if position in later:
+                    later[position].append(not_null(query, position, test))
+    if hashed:
+        implied = [(test.path, test.type) for test in hashed]
+        on_edges = [conjunct for conjunct in on_edges if _equal_attributes(conjunct) not in implied]
+        for position, conjuncts in forbidding.items():
+            # One that some part of the key leaves out forbids in every partition, and is tested for the others.
+            if all(position in part.expressions for part in key):
+                forbidding[position] = [c for c in conjuncts if _equal_attributes(c) not in implied]
+        labels = "; ".join(part.label for part in key[-len(hashed) :])
+        notes.append(Note(WRITTEN_EQUALITIES, f"hashed by {labels}"))
+    merge = MERGE_RUNS not in off
+    # As the kernel has it: only where each run goes its own way and every match is wanted.
+    if (
+        merge
+        and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
+        and query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED)
+        and (not query.negatives or _checks_negation_late(query, forbidding, coded))
+    ):
+        notes.append(Note(MERGE_RUNS, "runs that cannot differ any more go on as one"))
+    obstacle = "types lack attributes that [attr] tests name" if coded else _obstacle_to_graph(query, on_edges)
+    if obstacle is None and SHARE_GRAPH in off:
+        obstacle = f"{SHARE_GRAPH} is switched off"
+    if obstacle is None:
+        reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"
+    elif query.strategy is Strategy.SKIP_TILL_ANY_MATCH:
+        reason += f"; every choice is a run of its own, since {obstacle}"
+    return RunPlan(
+        query=query,
+        roles={position: tuple(conjuncts) for position, conjuncts in roles.items()},
+        later_roles={position: tuple(conjuncts) for position, conjuncts in later.items()},
+        key=tuple(key),
+        coded=tuple(coded),
+        hashed=tuple(hashed),
+        construction=tuple(on_edges),
+        forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
+        window_in_scan=True,
+        window_in_construction=True,
+        notes=tuple(notes),
+        kernel=RunKernel.GRAPH if obstacle is None else RunKernel.RUNS,
+        merge=merge,
+        reason=reason,
+    )
+
+
+def _checks_negation_late(
+    query: BoundQuery, forbidding: Mapping[int, Sequence[Conjunct]], coded: Sequence[EquivalenceTest]
+) -> bool:
+    """Whether the events of a match are all that decides whether it is forbidden, so that runs may be merged before."""
+    parts = [
+        part for conjuncts in forbidding.values() for c in conjuncts for one in c.comparisons for part in walk(one)
+    ]
+    return (
+        query.output.form is OutputForm.ALL
+        and not coded
+        and max(c.position for c in query.negatives) < query.positives[-1].position
+        and not any(
+            isinstance(part, Length | Aggregation) or (isinstance(part, Attribute | Intrinsic) and part.at in _EVERY_I)
+            for part in parts
+        )
+    )
+
+
+def _may_hash(query: BoundQuery) -> bool:
+    """Whether runs may be kept apart by values that make no partition: nothing counts or chooses within partitions,
+    and a run passes over the events of another value, as it does where their equality is tested."""
+    return (
+        len(query.positives) > 1
+        and query.strategy in (Strategy.SKIP_TILL_NEXT_MATCH, Strategy.SKIP_TILL_ANY_MATCH)
+        and query.output.form is OutputForm.ALL
+        and not isinstance(query.window, EventWindow)
+    )
+
+
+def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> list[EquivalenceTest]:
+    """The attributes that equalities written out make equal in all positive events.
+
+    Every edge but the first must compare the event that is read with one bound before: then all events of a run agree,
+    and the run passes over an event that differs. A test that a later component delays does not: the run has taken
+    the event.
+    """
+    tested: dict[tuple[tuple[str, ...], Type], set[tuple[int, Edge]]] = {}
+    for conjunct in conjuncts:
+        attribute = _equal_attributes(conjunct)
+        if attribute is not None and conjunct.negative is None and not _is_delayed(conjunct):
+            tested.setdefault(attribute, set()).add((conjunct.tested_at, conjunct.edge))
+    wanted = {(c.position, Edge.BEGIN) for c in query.positives[1:]}
+    wanted |= {(c.position, Edge.TAKE) for c in query.positives if c.kleene}
+    return [EquivalenceTest(path, type_, None, {}) for (path, type_), edges in tested.items() if edges >= wanted]
+
+
+def _key_part(query: BoundQuery, test: EquivalenceTest, forbidding: Mapping[int, Sequence[Conjunct]]) -> KeyPart | None:
+    """The part of the key that written equalities make; None where an event would need two keys."""
+    if len({attributes[test.path[0]] for attributes in _known(query) if test.path[0] in attributes}) > 1:
+        # Types that the query does not name may have another kind of value there.
+        return None
+    equal = [c.position for c in query.positives]
+    positive_types = {name for c in query.positives for name in c.types or ()}
+    for negative in query.negatives:
+        if any(
+            _equal_attributes(conjunct) == (test.path, test.type)
+            and not any(isinstance(part, Attribute) and part.at in _EVERY_I for part in walk(conjunct.comparisons[0]))
+            for conjunct in forbidding[negative.position]
+        ):
+            equal.append(negative.position)
+        elif (
+            query.equivalences
+            or negative.types is None
+            or any(c.types is None for c in query.positives)
+            or not positive_types.isdisjoint(negative.types)
+        ):
+            # It forbids whatever its value, and an event of it may be bound, too, or has another value to agree on.
+            return None
+    label = " = ".join(f"{c.variable}.{'.'.join(test.path)}" for c in query.positives)
+    return KeyPart(label, test.type, {position: attribute_of(query, position, test) for position in sorted(equal)})
+
+
+def _known(query: BoundQuery) -> list[Mapping[str, Type]]:
+    return [*(query.catalog.declared or {}).values(), query.catalog.common or {}]
+
+
+def _equal_attributes(conjunct: Conjunct) -> tuple[tuple[str, ...], Type] | None:
+    """The attribute of which a conjunct says that two events are equal on it, if that is all it says."""
+    if len(conjunct.comparisons) != 1:
+        return None
+    comparison = conjunct.comparisons[0]
+    if not isinstance(comparison, Operation) or comparison.operator != "=":
+        return None
+    left, right = comparison.operands
+    if not isinstance(left, Attribute) or not isinstance(right, Attribute):
+        return None
+    if left.present_in is not None or right.present_in is not None or left.type.kind is Kind.UNKNOWN:
+        return None
+    return (left.path, left.type) if (left.path, left.type) == (right.path, right.type) else None
+
+
+def _is_delayed(conjunct: Conjunct) -> bool:
+    """Whether neither side of a comparison is the event that is read, or the other one is not bound in every run."""
+    sides = [part for comparison in conjunct.comparisons for part in walk(comparison) if isinstance(part, Attribute)]
+    read = (At.SINGLE, At.FIRST) if conjunct.edge is Edge.BEGIN else (At.CURRENT,)
+    is_read = [part.component == conjunct.tested_at and part.at in read for part in sides]
+    others = [part for part, one in zip(sides, is_read, strict=True) if not one]
+    return sum(is_read) != 1 or any(part.component != conjunct.tested_at and part.at in _EVERY_I for part in others)
+
+
+# Of an earlier component these name each event, or each but the last, and none where it has one event.
+_EVERY_I = (At.CURRENT, At.PREVIOUS)
+
+
+def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str | None:
+    """Why the choices of skip_till_any_match cannot share a graph; None where they can."""
+    if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:
+        return f"{query.strategy.value} decides for each run by itself"
+    positions = [component.position for component in query.positives]
+    if query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED):
+        form = query.output.form.value.replace("_", " ")
+        if isinstance(query.window, EventWindow):
+            return f"OUTPUT {form} chooses among them, and each has a window of its own"
+        # A match of one event is the only one that starts with it.
+        is_single = len(positions) == 1 and not query.components[positions[0]].kleene
+        if query.output.component == positions[0] and not is_single:
+            return f"OUTPUT {form} of the first component chooses among all of them"
+    if query.negatives:
+        if query.components[0].negated or query.components[-1].negated:
+            return "a negation at the start or end is checked on each finished match"
+        if isinstance(query.window, EventWindow):
+            return "negation is checked on each finished match"
+        for conjunct in query.conjuncts:
+            if conjunct.negative is not None and not _is_between_neighbours(query, conjunct):
+                return "negation looks at events that are not its neighbours"
+    for conjunct in conjuncts:
+        place = positions.index(conjunct.tested_at)
+        before = query.positives[place - 1] if place else None
+        for comparison in conjunct.comparisons:
+            for part in walk(comparison):
+                if _is_length(part, conjunct.tested_at) and _is_layered(query, conjunct):
+                    continue
+                if isinstance(part, Length | Aggregation):
+                    variable = query.components[part.component].variable
+                    return f"a predicate depends on all events of {variable}[]"
+                if isinstance(part, Attribute | Intrinsic) and not _is_neighbour(part, conjunct, before):
+                    return "a predicate compares events that need not be neighbours"
+    return None
+
+
+def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Component | None) -> bool:
+    """Whether a test names the event that is read, or the one bound just before it."""
+    if part.component == conjunct.tested_at:
+        return (
+            part.at
+            in {
+                Edge.BEGIN: (At.SINGLE, At.FIRST),
+                Edge.TAKE: (At.CURRENT, At.PREVIOUS),
+                Edge.PROCEED: (At.LAST,),
+            }[conjunct.edge]
+        )
+    if conjunct.edge is not Edge.BEGIN or before is None or part.component != before.position:
+        return False
+    return part.at is (At.LAST if before.kleene else At.SINGLE)
+
+
+def _is_between_neighbours(query: BoundQuery, conjunct: Conjunct) -> bool:
+    """Whether a conjunct names a negative event and the events bound right before and after it at most."""
+    assert conjunct.negative is not None
+    before = max(c.position for c in query.positives if c.position < conjunct.negative)
+    after = min(c.position for c in query.positives if c.position > conjunct.negative)
+    named = {conjunct.negative: At.SINGLE, before: At.SINGLE, after: At.SINGLE}
+    if query.components[before].kleene:
+        named[before] = At.LAST
+    if query.components[after].kleene:
+        named[after] = At.FIRST
+    for comparison in conjunct.comparisons:
+        for part in walk(comparison):
+            if isinstance(part, Length | Aggregation):
+                return False
+            if isinstance(part, Attribute | Intrinsic) and named.get(part.component) is not part.at:
+                return False
+    return True
+
+
+# ── Bounds on the number of events ─────────────────────────────────────────────────────────────────
+
+
+def _is_layered(query: BoundQuery, conjunct: Conjunct) -> bool:
+    """Whether the graph knows the length of the component that a conjunct is tested at: it has a small bound."""
+    return conjunct.edge is Edge.PROCEED and most_events(query, conjunct.tested_at) <= LAYERS_MAX
+
+
+def most_events(query: BoundQuery, component: int) -> int:
+    """How many events a component may have at most, as the conjuncts on its length say; NO_MOST: any number.
+
+    >>> from ouzel import query
+    >>> from ouzel.bind.model import Catalog
+    >>> most_events(query("PATTERN SEQ(A+ a[], B b) WHERE a.LEN < 4 AND a.LEN >= 2 WITHIN 5").bind(Catalog()), 0)
+    3
+    """
+    if not query.components[component].kleene:
+        return NO_MOST
+    bounds = [
+        max(_most(comparison, component) for comparison in conjunct.comparisons)
+        for conjunct in query.conjuncts
+        if conjunct.edge is Edge.PROCEED and conjunct.tested_at == component and conjunct.negative is None
+    ]
+    return max(1, min(bounds, default=NO_MOST))
+
+
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _most(condition: Bound, component: int) -> int:
+    """The largest length for which a condition may hold."""
+    if not isinstance(condition, Operation):
+        return NO_MOST
+    operator, operands = condition.operator, condition.operands
+    if operator in ("and", "or"):
+        bounds = [_most(operand, component) for operand in operands]
+        return min(bounds) if operator == "and" else max(bounds)
+    if operator == "in" and _is_length(operands[0], component):
+        return max(_number(operand) for operand in operands[1:])
+    if operator not in _MIRRORED:
+        return NO_MOST
+    left, right = operands
+    if _is_length(right, component):
+        left, right, operator = right, left, _MIRRORED[operator]
+    if not _is_length(left, component) or operator in (">", ">="):
+        return NO_MOST
+    most = _number(right)
+    return most - 1 if operator == "<" and most < NO_MOST else most
+
+
+def _is_length(expression: Bound, component: int) -> bool:
+    """Whether an expression is v.LEN or count(v[])."""
+    if isinstance(expression, Aggregation):
+        counts = expression.function == "count" and expression.operand is None and expression.scope is Scope.ALL
+        return counts and expression.component == component
+    return isinstance(expression, Length) and expression.component == component
+
+
+def _number(expression: Bound) -> int:
+    """An integer constant that is no larger than NO_MOST; for all else NO_MOST."""
+    value = expression.value if isinstance(expression, Constant) else None
+    return min(value, NO_MOST) if type(value) is int else NO_MOST

@@ -1,0 +1,429 @@
+"""Which runs an event can move, found without showing it to all of them.
+
+Runs are kept in search trees: per key and place one for the take edge and one for the begin edge that leave the place,
+ordered by the value that the edge compares with. An event visits the runs whose value passes. Runs that have no such
+value are apart: those that an event must always visit, and those that it visits where its own value is absent only.
+
+The trees are treaps, whose nodes are runs; runs of equal value are a list behind one of them. Runs that were made at
+the present moment wait outside: no event of that moment can follow them.
+
+A list is faster for few runs, so trees are made when a key has many. Lists stay complete beside them, and trees can be
+given up at any time (`RunIndex.on`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ouzel.engines.kleene.edges import load_edge, set_anchors, set_guard
+from ouzel.engines.kleene.state import Counter, RunState, reserve_index
+from ouzel.engines.kleene.tables import (
+    EDGE_COLUMNS,
+    ORDERS,
+    ByEdge,
+    ByGuard,
+    ByPlace,
+    ByPlain,
+    Guard,
+    RunEvents,
+    RunTables,
+)
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicate_tables import Comparison, LaneFlag
+from ouzel.kernels.predicates import _order_of_floats
+
+_EDGE_COLUMNS = EDGE_COLUMNS
+_VALUE = np.uint8(LaneFlag.VALUE)
+_NULL = np.uint8(LaneFlag.NULL)
+# As in `run_bounds`.
+_IS_BOUND = np.int32(-2)
+# By comparison: for which orders of the event's value and the run's it holds.
+_ORDERS = np.array([ORDERS[comparison] for comparison in Comparison], np.int32)
+
+# Columns of RunIndex.tree.
+_LEFT = 0
+_RIGHT = 1
+_UP = 2
+_TWIN = 3  # the next run of equal value
+_BEFORE = 4  # the one before it; -1: this run is the node of the tree
+_WEIGHT = 5  # a random number, less than that of the node above
+_NONE = np.int32(-1)
+# Classes of runs, each with a root of its own.
+_COMPARED = 0
+_ALWAYS = 1
+_NEVER = 2  # what they compare with is null
+_CLASSES = 3
+
+
+def build_index(tables: RunTables, state: RunState, events: RunEvents) -> RunState:
+    """Trees for all runs."""
+    state = reserve_index(tables, state)
+    _build(tables, state, events)
+    return state
+
+
+@kernel
+def _build(tables, state, events):
+    index = state.trees
+    index.root[:] = -1
+    index.fresh[:] = -1
+    index.on[0] = 1
+    for key in range(state.key_head.size):
+        before = _NONE
+        run = state.key_head[key]
+        while run >= 0:
+            following = state.runs.next[run]
+            if state.runs.since[run] < state.key_oldest[key]:
+                # Earlier trees did not show it the event with which it left the window. Its nodes may be gone.
+                if before >= 0:
+                    state.runs.next[before] = following
+                else:
+                    state.key_head[key] = following
+                state.key_runs[key] -= 1
+                _free(state, run)
+            else:
+                index.key[run] = key
+                index.previous[run] = before
+                before = run
+                _insert(tables, state, events, run)
+            run = following
+
+
+@kernel
+def end_expired(tables, state, oldest):
+    """End the runs that have left the window, whose oldest tick is given; how many they were."""
+    ended = 0
+    for key in range(state.key_head.size):
+        if tables.in_events:
+            oldest = state.key_oldest[key]
+        run = state.key_head[key]
+        while run >= 0:
+            following = state.runs.next[run]
+            if state.runs.since[run] < oldest:
+                take_out(tables, state, run)
+                _free(state, run)
+                ended += 1
+            run = following
+    return ended
+
+
+@helper
+def _free(state, run):
+    state.runs.next[run] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1
+
+
+@kernel
+def place_all(tables, state, events):
+    """Put the runs of the present moment into the trees, too."""
+    for key in range(state.key_head.size):
+        _place(tables, state, events, key)
+
+
+@helper
+def find_runs(tables, state, events, slot, key, roles):
+    """Write the runs that an event may move into `index.found`; their number."""
+    index = state.trees
+    if index.fresh[key] >= 0 and events.end[slot] > index.moment[key]:
+        _place(tables, state, events, key)
+    one = np.uint64(1)
+    count = 0
+    for place in range(tables.length):
+        ahead = roles >> np.uint64(2 * place + 1)
+        if ahead == 0:
+            break
+        for edge in range(2):
+            if (ahead >> np.uint64(edge)) & one != 0:
+                count = _find(tables, state, events, slot, place, edge, np.int64(key) * tables.length + place, count)
+    for number in range(count):
+        index.asked[index.found[number]] = 0
+    return count
+
+
+@helper
+def put_in(state, key, run, moment):
+    """A run of a key, which an event of a moment has made or moved."""
+    index = state.trees
+    head = state.key_head[key]
+    state.runs.next[run] = head
+    if head >= 0:
+        index.previous[head] = run
+    index.previous[run] = -1
+    index.key[run] = key
+    state.key_head[key] = run
+    state.key_runs[key] += 1
+    index.tree[run, 0, _TWIN] = index.fresh[key]
+    index.fresh[key] = run
+    index.moment[key] = moment
+
+
+@helper
+def take_out(tables, state, run):
+    """A run that moves on or ends. It must be in the trees."""
+    index = state.trees
+    key = index.key[run]
+    previous = index.previous[run]
+    following = state.runs.next[run]
+    if previous >= 0:
+        state.runs.next[previous] = following
+    else:
+        state.key_head[key] = following
+    if following >= 0:
+        index.previous[following] = previous
+    state.key_runs[key] -= 1
+    place = state.runs.place[run]
+    row = np.int64(key) * tables.length + place
+    for edge in range(2):
+        if _has_edge(tables, place, edge):
+            kind = _edge_of(tables, place, edge)[0]
+            column = edge * _CLASSES + _class_of(tables, state.runs, kind, run, edge)
+            _remove(index.tree, index.root, row, column, edge, run)
+
+
+# ── Trees ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper
+def _place(tables, state, events, key):
+    run = state.trees.fresh[key]
+    while run >= 0:
+        following = state.trees.tree[run, 0, _TWIN]
+        _insert(tables, state, events, run)
+        run = following
+    state.trees.fresh[key] = -1
+
+
+@helper(inline=True)
+def _has_edge(tables, place, edge):
+    return place < tables.length - 1 if edge else tables.by_place[place, ByPlace.KLEENE] != 0
+
+
+@helper
+def _edge_of(tables, place, edge):
+    """(kind, lane of the event, orders that pass) of an edge that leaves a place."""
+    if tables.plain.shape[0] > 0:
+        columns = edge * _EDGE_COLUMNS
+        row = tables.plain[place]
+        return row[columns + ByPlain.KIND], row[columns + ByPlain.LANE], row[columns + ByPlain.ORDERS]
+    test = tables.by_place[place, ByPlace.INDEXED + edge]
+    if test < 0:
+        return np.int32(Guard.NONE), np.int32(0), np.int32(0)
+    row = tables.by_guard[test]
+    return row[ByGuard.KIND], row[ByGuard.LANE], _ORDERS[row[ByGuard.COMPARISON]]
+
+
+@helper
+def _class_of(tables, runs, kind, run, edge):
+    if kind == Guard.NONE:
+        return _ALWAYS
+    guard = runs.guard[run, edge]
+    if tables.plain.shape[0] == 0:
+        return _COMPARED if guard >= 0 else _ALWAYS
+    flag = np.uint8(_IS_BOUND - guard)
+    if flag == _VALUE:
+        return _COMPARED
+    return _NEVER if flag == _NULL else _ALWAYS
+
+
+@helper
+def _insert(tables, state, events, run):
+    """Put a run into the trees of its place."""
+    place = state.runs.place[run]
+    row = np.int64(state.trees.key[run]) * tables.length + place
+    for edge in range(2):
+        if not _has_edge(tables, place, edge):
+            continue
+        kind = _edge_of(tables, place, edge)[0]
+        if kind != Guard.NONE and tables.plain.shape[0] == 0:
+            _set_value(tables, state, events, run, place, edge)
+        _insert_into(state, row, edge, _class_of(tables, state.runs, kind, run, edge), kind == Guard.FLOAT, run)
+
+
+@helper
+def _set_value(tables, state, events, run, place, edge):
+    """Let a run remember what the test by which its tree is ordered compares with."""
+    number = tables.by_place[place + 1, ByPlace.BEGIN] if edge else tables.by_place[place, ByPlace.TAKE]
+    state.runs.guard[run, edge] = -1
+    if state.runs.since[run] < state.key_oldest[state.trees.key[run]]:
+        # What came before may be gone, and the run ends when it is next looked at.
+        return
+    node = state.runs.node[run]
+    set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[number, ByEdge.LOWEST])
+    load_edge(tables, state, events, number)
+    state.failed[0] = tables.by_place[place, ByPlace.INDEXED + edge]
+    set_guard(tables, state, events, run, edge)
+
+
+@helper
+def _order(runs, floating, edge, left, right):
+    """Whether the value of one run is less than (-1), equal to (0) or greater than (1) that of another."""
+    if floating:
+        return _order_of_floats(runs.float_bounds[left, edge], runs.float_bounds[right, edge])
+    here = runs.int_bounds[left, edge]
+    there = runs.int_bounds[right, edge]
+    return int(here > there) - int(here < there)
+
+
+@helper
+def _insert_into(state, row, edge, kinds, floating, run):
+    tree = state.trees.tree
+    root = state.trees.root
+    own = tree[run, edge]
+    own[_LEFT] = -1
+    own[_RIGHT] = -1
+    own[_UP] = -1
+    own[_TWIN] = -1
+    own[_BEFORE] = -1
+    own[_WEIGHT] = np.int32((np.int64(run) * np.int64(2654435761) + np.int64(edge) * 97) & np.int64(0x7FFFFFFF))
+    above = _NONE
+    side = 0
+    column = edge * _CLASSES + kinds
+    here = root[row, column]
+    while here >= 0:
+        order = _order(state.runs, floating, edge, run, here) if kinds == _COMPARED else 0
+        if order == 0:
+            own[_BEFORE] = here
+            own[_TWIN] = tree[here, edge, _TWIN]
+            if own[_TWIN] >= 0:
+                tree[own[_TWIN], edge, _BEFORE] = run
+            tree[here, edge, _TWIN] = run
+            return
+        above = here
+        side = _LEFT if order < 0 else _RIGHT
+        here = tree[here, edge, side]
+    own[_UP] = above
+    if above < 0:
+        root[row, column] = run
+        return
+    tree[above, edge, side] = run
+    while own[_UP] >= 0 and tree[own[_UP], edge, _WEIGHT] < own[_WEIGHT]:
+        _rotate_up(tree, root, row, column, edge, run)
+
+
+@helper
+def _replace(tree, root, row, column, edge, old, new):
+    """Hang another node, or none, in the place of one."""
+    above = tree[old, edge, _UP]
+    if above < 0:
+        root[row, column] = new
+    elif tree[above, edge, _LEFT] == old:
+        tree[above, edge, _LEFT] = new
+    else:
+        tree[above, edge, _RIGHT] = new
+    if new >= 0:
+        tree[new, edge, _UP] = above
+
+
+@helper
+def _rotate_up(tree, root, row, column, edge, run):
+    """Exchange a node with the one above it."""
+    above = tree[run, edge, _UP]
+    side = _LEFT if tree[above, edge, _LEFT] == run else _RIGHT
+    other = _RIGHT if side == _LEFT else _LEFT
+    _replace(tree, root, row, column, edge, above, run)
+    child = tree[run, edge, other]
+    tree[above, edge, side] = child
+    if child >= 0:
+        tree[child, edge, _UP] = above
+    tree[run, edge, other] = above
+    tree[above, edge, _UP] = run
+
+
+@helper
+def _remove(tree, root, row, column, edge, run):
+    before = tree[run, edge, _BEFORE]
+    twin = tree[run, edge, _TWIN]
+    if before >= 0:
+        tree[before, edge, _TWIN] = twin
+        if twin >= 0:
+            tree[twin, edge, _BEFORE] = before
+        return
+    if twin >= 0:
+        # The next of equal value becomes the node.
+        _replace(tree, root, row, column, edge, run, twin)
+        for side in range(2):
+            child = tree[run, edge, side]
+            tree[twin, edge, side] = child
+            if child >= 0:
+                tree[child, edge, _UP] = twin
+        tree[twin, edge, _BEFORE] = -1
+        tree[twin, edge, _WEIGHT] = tree[run, edge, _WEIGHT]
+        return
+    while True:
+        left = tree[run, edge, _LEFT]
+        right = tree[run, edge, _RIGHT]
+        if left < 0 or right < 0:
+            _replace(tree, root, row, column, edge, run, left if right < 0 else right)
+            return
+        heavier = left if tree[left, edge, _WEIGHT] > tree[right, edge, _WEIGHT] else right
+        _rotate_up(tree, root, row, column, edge, heavier)
+
+
+@helper
+def _find(tables, state, events, slot, place, edge, row, count):
+    """Add the runs of a place that an event's value lets pass an edge to those found."""
+    index = state.trees
+    runs = state.runs
+    tree = index.tree
+    column = edge * _CLASSES
+    count = _add_twins(index, edge, index.root[row, column + _ALWAYS], count)
+    here = index.root[row, column]
+    kind, lane, orders = _edge_of(tables, place, edge)
+    if kind == Guard.NONE:
+        return count
+    value = np.int64(0)
+    real = 0.0
+    if kind == Guard.FLOAT:
+        flag = events.lane_flags[lane + events.int_lanes.shape[0], slot]
+        real = events.float_lanes[lane, slot]
+    else:
+        flag = events.lane_flags[lane, slot]
+        value = events.int_lanes[lane, slot]
+    if flag == _NULL:
+        return count
+    if flag != _VALUE:
+        # A comparison with an absent attribute is true.
+        count = _add_twins(index, edge, index.root[row, column + _NEVER], count)
+    waiting = 0
+    while True:
+        if here < 0:
+            if waiting == 0:
+                return count
+            waiting -= 1
+            here = index.ahead[waiting]
+        visits_left = True
+        visits_right = True
+        passes = True
+        if flag == _VALUE:
+            if kind == Guard.FLOAT:
+                order = _order_of_floats(real, runs.float_bounds[here, edge])
+            else:
+                bound = runs.int_bounds[here, edge]
+                order = int(value > bound) - int(value < bound)
+            passes = (orders >> (order + 1)) & 1 != 0
+            visits_left = order < 0 or orders & 4 != 0
+            visits_right = order > 0 or orders & 1 != 0
+        if passes:
+            count = _add_twins(index, edge, here, count)
+        left = tree[here, edge, _LEFT]
+        right = tree[here, edge, _RIGHT]
+        here = left if visits_left else _NONE
+        if visits_right and right >= 0:
+            if here < 0:
+                here = right
+            else:
+                index.ahead[waiting] = right
+                waiting += 1
+
+
+@helper
+def _add_twins(index, edge, run, count):
+    """Add runs of equal value to those found."""
+    while run >= 0:
+        if index.asked[run] == 0:
+            index.asked[run] = 1
+            index.found[count] = run
+            count += 1
+        run = index.tree[run, edge, _TWIN]
+    return count

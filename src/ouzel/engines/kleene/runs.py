@@ -1,0 +1,501 @@
+"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, one run for each choice still open.
+
+Every event of a partition is shown to the partition's runs. A run that takes or begins with it becomes a run at a new
+node of the arena; a run that may ignore it stays. A node carries the running aggregates of its place, so a test costs
+the same however long the run is; only a test about v[i] that a later component delays looks at all events again.
+
+What becomes of finished matches is in `run_matches`, upkeep of the arrays in `run_upkeep`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ouzel.engines.kleene.edges import (
+    ASK,
+    NO,
+    add_node,
+    future_mark,
+    guarded,
+    passes,
+    same_future,
+    set_guard,
+)
+from ouzel.engines.kleene.matches import (
+    forbidden_inside,
+    push_negatives,
+    push_waiting,
+    release_in_form,
+    release_until,
+    settle,
+    settle_one,
+)
+from ouzel.engines.kleene.run_index import build_index, end_expired, find_runs, place_all, put_in, take_out
+from ouzel.engines.kleene.runs_loop import scan_loop
+from ouzel.engines.kleene.runs_plain import scan_plain
+from ouzel.engines.kleene.state import (
+    START,
+    Counter,
+    RunOutput,
+    RunState,
+    Status,
+    larger_run_output,
+    reclaim_nodes,
+    reserve_nodes,
+    reserve_runs,
+    reserve_waiting,
+)
+from ouzel.engines.kleene.tables import ByPlace, Form, RunEvents, RunTables, Selection
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.windows import deadline, oldest_alive
+
+_START = np.int32(START)
+# With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
+# do not cost their square.
+_COMPARED_MAX = 32
+# What does not fit the first few nodes gets so many, so that they seldom grow.
+_NODES_MIN = 4096
+# The nodes of all runs take so many bytes at most, and so many more for each run that there may be.
+_NODE_BYTES_MIN = 1 << 24
+_NODE_BYTES_PER_RUN = 256
+
+
+class Progress(NamedTuple):
+    """How far a call came."""
+
+    status: Status
+    position: int
+    state: RunState
+    output: RunOutput
+
+
+def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput) -> Progress:
+    """Read the events in slots first to last - 1 and append the matches they complete to the output.
+
+    All events of a tick must be in one call. Go on with the state and output of the result: they may have grown.
+
+    >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
+    >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
+    >>> from ouzel.engines.kleene.matches import expand_matches
+    >>> tables = build_run_tables([RunPlace(kleene=True), RunPlace()], selection=Selection.NEXT_MATCH)
+    >>> events = new_events(tables, 4)
+    >>> events.end[1:] = 1, 2, 3
+    >>> events.roles[1:] = 0b011, 0b100, 0b100
+    >>> found = scan(tables, new_run_state(tables, 1, 4), events, 1, 4, new_run_output())
+    >>> expand_matches(tables, found.state, found.output).slots.tolist()
+    [1, 2, 1, 3]
+    """
+    position = first
+    # A form of output chooses among all matches of a timestamp.
+    pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
+    while True:
+        read = _scan if tables.form == Form.ALL else _scan_in_form
+        if len(tables.plain):
+            read = scan_loop if tables.loop and not state.trees.on[0] else scan_plain
+        status, position = read(tables, state, events, position, pieces.end(position), output)
+        need = 2 * int(state.counters[Counter.RUNS]) + 2
+        if status == Status.NODES_FULL:
+            roomy = room_for_nodes(tables, state, output, need)
+            if roomy is None and state.trees.on[0] and _ends_runs(tables, state, events, position):
+                roomy = room_for_nodes(tables, state, output, need)
+            if roomy is None:
+                status = Status.NODE_LIMIT
+                break
+            state = roomy
+        elif status == Status.RUNS_FULL:
+            # Runs that are found by value seldom all move at once.
+            state = reserve_runs(tables, state, 2 * state.runs.node.size + (0 if state.trees.on[0] else need))
+        elif status == Status.OUTPUT_FULL:
+            if output.written[0] * tables.length > tables.max_events:
+                status = Status.LENGTH_LIMIT
+                break
+            output = larger_run_output(output, 2 * output.node.size + need)
+        elif status == Status.WAITING_FULL:
+            state = reserve_waiting(state, 2 * state.waiting.node.size + need)
+        elif status == Status.INDEX_WANTED:
+            state = build_index(tables, state, events)
+        elif status == Status.RUN_LIMIT and state.trees.on[0] and _ends_runs(tables, state, events, position - 1):
+            # Runs that nothing looked for have left the window unseen.
+            continue
+        elif status != Status.DONE or position == last:
+            break
+    return Progress(Status(status), position, state, output)
+
+
+def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
+    """Whether an event finds runs outside the window, which then end. Positions are counted by key, so that one event
+    does not decide over the runs of all keys."""
+    if tables.in_events:
+        return False
+    place_all(tables, state, events)
+    return bool(end_expired(tables, state, oldest_alive(events.end[slot], tables.window)))
+
+
+def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState | None:
+    """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive.
+
+    None where there are too many for the limit on runs.
+    """
+    capacity = state.arena.event.size
+    live = reclaim_nodes(tables, state, output)
+    most = nodes_max(tables, state)
+    # Some room is left, so that what is dead is not looked for at every event.
+    if live + need > most - most // 8:
+        return None
+    if live + need > capacity // 4:
+        state = reserve_nodes(state, min(max(4 * (live + need), _NODES_MIN), most))
+    return state
+
+
+def nodes_max(tables: RunTables, state: RunState) -> int:
+    """How many nodes the limit on runs allows: a few for each run, fewer where a node has registers."""
+    bytes_each = sum(
+        array.itemsize * math.prod(array.shape[1:]) for array in (*state.arena, state.renamed, state.ahead)
+    )
+    return (_NODE_BYTES_MIN + _NODE_BYTES_PER_RUN * tables.max_runs) // bytes_each
+
+
+def release(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput) -> Progress:
+    """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come."""
+    while release_in_form(tables, state, events, until, output) != Status.DONE:
+        output = larger_run_output(output, 2 * output.node.size)
+    return Progress(Status.DONE, 0, state, output)
+
+
+@kernel(allocates=True)
+def _scan_in_form(tables, state, events, first, last, output):
+    """`_scan` for the forms of output: each moment is settled before the next one is read."""
+    status, position = _scan(tables, state, events, first, last, output)
+    while status == Status.UNSETTLED:
+        settle(tables, state, events, output)
+        status, position = _scan(tables, state, events, position, last, output)
+    if status == Status.DONE:
+        settle(tables, state, events, output)
+    return status, position
+
+
+@kernel
+def _scan(tables, state, events, first, last, output):
+    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    counters = state.counters
+    positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
+    status = _limit_passed(tables, counters)
+    indexed = state.trees.on[0] != 0
+    slot = first
+    while slot < last and status == Status.DONE:
+        status = _make_ready(tables, state, events, slot, output)
+        if status != Status.DONE:
+            break
+        roles = events.roles[slot]
+        if roles & positive_roles:
+            key = events.key[slot]
+            found = np.int64(state.key_runs[key])
+            if indexed:
+                found = find_runs(tables, state, events, slot, key, roles & positive_roles)
+            elif found > tables.index_min:
+                status = Status.INDEX_WANTED
+                break
+            status = _room(tables, state, found, output)
+            if status != Status.DONE:
+                break
+            _read(tables, state, events, slot, roles, indexed, found, output)
+            # At once, so that the slot before the one to go on with is that of the event that was too much.
+            status = _limit_passed(tables, counters)
+        if roles > positive_roles:
+            push_negatives(tables, state, events, slot, roles)
+        slot += 1
+    counters[Counter.EVENTS] += slot - first
+    return status, slot
+
+
+@helper(inline=True)
+def _make_ready(tables, state, events, slot, output):
+    """Finish what must be finished before an event may be read."""
+    counters = state.counters
+    now = events.end[slot]
+    if tables.at_end and counters[Counter.WAITING] > 0 and state.waiting.deadline[0] < now:
+        status = release_until(tables, state, events, now - 1, output)
+        if status != Status.DONE:
+            return status
+    if now != counters[Counter.MOMENT]:
+        if tables.form != Form.ALL and counters[Counter.SETTLED] < output.written[0]:
+            if counters[Counter.SETTLED] + 1 < output.written[0]:
+                return Status.UNSETTLED
+            settle_one(tables, state, events, output)
+        counters[Counter.MOMENT] = now
+        counters[Counter.AT_MOMENT] = 0
+    return Status.DONE
+
+
+@helper(inline=True)
+def _room(tables, state, shown, output):
+    """Whether there is room for all that an event can bring about among the runs that it is shown to."""
+    counters = state.counters
+    most = 2 * shown + 1
+    if counters[Counter.NODES] + most > state.arena.event.size:
+        return Status.NODES_FULL
+    if counters[Counter.RUNS] + most > state.runs.node.size:
+        return Status.RUNS_FULL
+    if output.written[0] + most > output.node.size:
+        return Status.OUTPUT_FULL
+    if tables.at_end and counters[Counter.WAITING] + most > state.waiting.node.size:
+        return Status.WAITING_FULL
+    return Status.DONE
+
+
+@helper(inline=True)
+def _limit_passed(tables, counters):
+    if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
+        return Status.RUN_LIMIT
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_moment:
+        return Status.MATCH_LIMIT
+    return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
+
+
+@helper(inline=True)
+def _read(tables, state, events, slot, roles, indexed, found, output):
+    """Show an event to the runs of its partition, or to those that were found, and let it start a new one.
+
+    Edges are tested and nodes made in one place each: what is inlined twice is compiled twice.
+    """
+    runs = state.runs
+    by_place = tables.by_place
+    start = events.start
+    key = events.key[slot]
+    one = np.uint64(1)
+    last_place = tables.length - 1
+    selection = tables.selection
+    measure = events.position[slot] if tables.in_events else events.end[slot]
+    oldest = oldest_alive(measure, tables.window)
+    state.key_oldest[key] = oldest
+    run = state.key_head[key]
+    kept = np.int32(-1)
+    kept_count = 0
+    kinds = 0
+    own_since = measure if tables.in_events else start[slot]
+    may_start = roles & one != 0 and own_since >= oldest
+    turn = 0
+    # After the last run, the one that the event itself may start.
+    while True:
+        if indexed:
+            run = state.trees.found[turn] if turn < found else np.int32(-1)
+            turn += 1
+        starting = run < 0
+        if starting and not may_start:
+            break
+        following = run
+        node = _START
+        place = np.int64(-1)
+        first_slot = np.int32(slot)
+        since = own_since
+        loops = False
+        take = NO
+        begin = ASK
+        if starting:
+            may_start = False
+        else:
+            following = runs.next[run]
+            first_slot = runs.first[run]
+            since = runs.since[run]
+            if since < oldest or _is_pruned(tables, state, events, slot, run, first_slot, key):
+                if indexed:
+                    take_out(tables, state, run)
+                _free(state, run)
+                run = following
+                continue
+            node = runs.node[run]
+            place = np.int64(runs.place[run])
+            loops = by_place[place, ByPlace.KLEENE] != 0
+            begin = NO
+            if start[slot] > runs.end[run]:
+                if loops and (roles >> np.uint64(2 * place + 1)) & one != 0:
+                    take = guarded(tables, runs, events, run, 0, slot)
+                if place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0:
+                    begin = guarded(tables, runs, events, run, 1, slot)
+                if loops and state.arena.proceeds[node] == 0:
+                    begin = NO
+        taken = np.int32(-1)
+        begun = np.int32(-1)
+        for begins in range(2):
+            verdict = begin if begins else take
+            if verdict == NO:
+                continue
+            target_place = place + begins
+            row = by_place[target_place]
+            edge = row[ByPlace.BEGIN] if begins else row[ByPlace.TAKE]
+            target = row[ByPlace.FIRST] if begins else row[ByPlace.CURRENT]
+            if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
+                # In the index a run stands by the value of one test.
+                if not starting and not indexed and state.failed[0] >= 0:
+                    set_guard(tables, state, events, run, begins)
+                continue
+            made = add_node(tables, state, events, node, target_place, slot, begins != 0)
+            if begins:
+                begun = made
+            else:
+                taken = made
+        own = run
+        if not starting and (
+            selection == Selection.ANY_MATCH or (selection == Selection.NEXT_MATCH and (taken if loops else begun) < 0)
+        ):
+            if not indexed:
+                runs.next[run] = kept
+                kept = run
+                kept_count += 1
+            own = np.int32(-1)
+        elif indexed and not starting:
+            take_out(tables, state, run)
+        for begins in range(2):
+            moved = begun if begins else taken
+            if moved < 0:
+                continue
+            at_place = place + begins
+            # Its proceed tests will never hold.
+            if not begins and _is_too_long(by_place[at_place], state.arena.counts, moved):
+                continue
+            future = np.int64(0)
+            if tables.merge and kinds > 0:
+                # The first one's mark is made when there is a second one to compare it with.
+                for before in range(2 if kinds == 1 else 1):
+                    mark = future_mark(tables, state, events, state.kinds[0, 0] if before else moved)
+                    if before:
+                        state.futures[0] = mark
+                    else:
+                        future = mark
+                if _merge(tables, state, events, moved, future, kinds):
+                    continue
+            if at_place == last_place:
+                _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
+            added = np.int32(-1)
+            if at_place < last_place or by_place[at_place, ByPlace.KLEENE]:
+                added = _add_run(state, events, own, moved, at_place, first_slot, since, slot)
+                if indexed:
+                    put_in(state, key, added, events.end[slot])
+                else:
+                    runs.next[added] = kept
+                    kept = added
+                    kept_count += 1
+                own = np.int32(-1)
+            if tables.merge:
+                state.kinds[kinds, 0] = moved
+                state.kinds[kinds, 1] = added
+                state.futures[kinds] = future
+                kinds += 1
+        if own >= 0:
+            _free(state, own)
+        run = following
+    if not indexed:
+        state.key_head[key] = kept
+        state.key_runs[key] = kept_count
+    state.counters[Counter.RUNS_MAX] = max(state.counters[Counter.RUNS_MAX], state.counters[Counter.RUNS])
+
+
+@helper(inline=True)
+def _is_too_long(place, counts, node):
+    """Whether a run has more events at a place than its length may be."""
+    register = place[ByPlace.LENGTH]
+    return register >= 0 and counts[node, register] > place[ByPlace.MOST]
+
+
+@helper(inline=True)
+def _is_pruned(tables, state, events, slot, run, first_slot, key):
+    """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
+    if tables.selection == Selection.CONTIGUITY:
+        previous = state.arena.event[state.runs.node[run]]
+        if events.sequence[slot] != events.sequence[previous] + 1:
+            return True
+    if tables.form == Form.ALL:
+        return False
+    if tables.form == Form.NON_OVERLAPPING:
+        return events.start[first_slot] <= state.key_mark[key]
+    if tables.form == Form.FIRST:
+        return state.started[first_slot] != 0
+    return first_slot < state.key_mark[key]
+
+
+@helper(inline=True)
+def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
+    """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
+    if state.arena.proceeds[node] == 0:
+        return
+    state.counters[Counter.MATCHES] += 1
+    if tables.negatives and not tables.late and forbidden_inside(tables, state, events, node, key):
+        return
+    state.counters[Counter.AT_MOMENT] += 1
+    if tables.at_end:
+        push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
+        return
+    written = output.written[0]
+    output.node[written] = node
+    output.end[written] = events.end[slot]
+    output.key[written] = key
+    output.oldest[written] = oldest
+    output.written[0] = written + 1
+
+
+@helper(inline=True)
+def _add_run(state, events, own, node, place, first_slot, since, slot):
+    """A run in the place of `own` or, where that is -1, in a free one."""
+    runs = state.runs
+    run = own
+    if run < 0:
+        run = np.int32(state.counters[Counter.FREE])
+        state.counters[Counter.FREE] = runs.next[run]
+        state.counters[Counter.RUNS] += 1
+    runs.node[run] = node
+    runs.place[run] = place
+    runs.first[run] = first_slot
+    runs.since[run] = since
+    runs.end[run] = events.end[slot]
+    runs.guard[run, 0] = -1
+    runs.guard[run, 1] = -1
+    return run
+
+
+@helper(inline=True)
+def _merge(tables, state, events, node, future, kinds):
+    """Whether a new node has the same future as one that this event has made before; then it is joined to it."""
+    for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
+        if state.futures[kind] == future and _join_equal(
+            tables.by_place,
+            tables.by_register,
+            state.arena,
+            state.runs.since,
+            state.kinds,
+            state.counters,
+            events.int_lanes,
+            events.float_lanes,
+            node,
+            kind,
+        ):
+            return True
+    return False
+
+
+@helper
+def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, kind):
+    other = kinds[kind, 0]
+    if arena.place[other] != arena.place[node] or not same_future(
+        by_place, by_register, arena, int_lanes, float_lanes, other, node
+    ):
+        return False
+    arena.others[node] = arena.others[other]
+    arena.others[other] = node
+    arena.newest[other] = max(arena.newest[other], arena.newest[node])
+    # The combined run lives as long as its youngest member.
+    run = kinds[kind, 1]
+    if run >= 0:
+        since[run] = arena.newest[other]
+    counters[Counter.MERGED] += 1
+    return True
+
+
+@helper(inline=True)
+def _free(state, run):
+    state.runs.next[run] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1

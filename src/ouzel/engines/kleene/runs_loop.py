@@ -1,0 +1,175 @@
+"""The run kernel for plain queries of the commonest shape: T+ a[] and one component behind it, as in SEQ(A+ a[], B b).
+
+It does what `run_plain` does, in less than two thirds of its time. All runs stand at a[], so what the edges ask is
+known before the first event is read. A run that takes an event, or lets it pass, stays where it is in the list of its
+key; only what ends is taken out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ouzel.engines.kleene.edges import allows, bounds_differ, edge_of, read_lane, set_bound
+from ouzel.engines.kleene.matches import push_negatives
+from ouzel.engines.kleene.runs_plain import finish, free_run, join, limit_passed, new_run, set_node
+from ouzel.engines.kleene.state import Counter, Status
+from ouzel.engines.kleene.tables import Selection
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.windows import oldest_alive
+
+_NONE = np.int32(-1)
+# As in `runs`: with how many other runs that an event has moved a run is compared.
+_COMPARED_MAX = 32
+# Bits of an event's roles, and the two places.
+_STARTS = np.uint64(0b001)
+_TAKEN = np.uint64(0b010)
+_BEGINS = np.uint64(0b100)
+_LOOP = np.uint32(0)
+_LAST = np.uint32(1)
+
+
+@kernel
+def scan_loop(tables, state, events, first, last, output):
+    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    counters = state.counters
+    runs = state.runs
+    arena = state.arena
+    contiguous = tables.selection == Selection.CONTIGUITY
+    in_events = tables.in_events != 0
+    merge = tables.merge != 0
+    take = edge_of(tables, events, _LOOP, 0)
+    begin = edge_of(tables, events, _LOOP, 1)
+    nodes = counters[Counter.NODES]
+    nodes_before = nodes
+    status = limit_passed(tables, counters)
+    slot = first
+    while slot < last and status == Status.DONE:
+        at = np.uint32(slot)
+        roles = events.roles[at]
+        key = np.uint32(events.key[at])
+        run = state.key_head[key]
+        if roles == 0 or (run < 0 and roles & _STARTS == 0):
+            if tables.negatives:
+                push_negatives(tables, state, events, slot, roles)
+            slot += 1
+            continue
+        count = np.int64(state.key_runs[key])
+        if count > tables.index_min:
+            status = Status.INDEX_WANTED
+            break
+        if nodes + 2 * count + 1 > arena.event.size:
+            status = Status.NODES_FULL
+            break
+        if output.written[0] + count > output.node.size:
+            status = Status.OUTPUT_FULL
+            break
+        if roles & _STARTS != 0 and counters[Counter.FREE] < 0:
+            status = Status.RUNS_FULL
+            break
+        start = events.start[at]
+        end = events.end[at]
+        measure = events.position[at] if in_events else end
+        oldest = oldest_alive(measure, tables.window)
+        sequence = events.sequence[at] - 1 if contiguous else 0
+        state.key_oldest[key] = oldest
+        taken = read_lane(take, events, at)
+        begun = read_lane(begin, events, at)
+        head = run
+        previous = _NONE
+        finished = _NONE
+        kinds = 0
+        # Only then can a limit be passed.
+        grows = roles & _STARTS != 0
+        while run >= 0:
+            here = np.uint32(run)
+            following = runs.next[here]
+            node = runs.node[here]
+            stays = runs.since[here] >= oldest and not (
+                contiguous and events.sequence[np.uint32(arena.event[np.uint32(node)])] != sequence
+            )
+            if stays and start > runs.end[here]:
+                takes = roles & _TAKEN != 0 and allows(take, taken, runs, here, 0)
+                # Beginning comes first, since taking moves the run.
+                if roles & _BEGINS != 0 and allows(begin, begun, runs, here, 1):
+                    set_node(arena, events, in_events, nodes, node, _LAST, at, True)
+                    if merge and finished >= 0:
+                        join(state, np.uint32(nodes), np.uint32(finished), _NONE)
+                    else:
+                        finished = np.int32(nodes)
+                        grows = True
+                        finish(state, events, nodes, key, at, oldest, output)
+                    nodes += 1
+                if takes:
+                    made = np.uint32(nodes)
+                    set_node(arena, events, in_events, nodes, node, _LOOP, at, False)
+                    nodes += 1
+                    runs.node[here] = made
+                    runs.end[here] = end
+                    set_bound(take, runs, events, here, here, at, False, 0)
+                    set_bound(begin, runs, events, here, here, at, False, 1)
+                    if merge:
+                        if kinds > 0 and _is_merged(take, begin, state, made, here, kinds):
+                            stays = False
+                        else:
+                            state.kinds[np.uint32(kinds), 1] = run
+                            kinds += 1
+                elif contiguous:
+                    stays = False
+            elif contiguous:
+                stays = False
+            if stays:
+                previous = run
+            else:
+                free_run(state, here)
+                count -= 1
+                if previous < 0:
+                    head = following
+                else:
+                    runs.next[np.uint32(previous)] = following
+            run = following
+        since = measure if in_events else start
+        if roles & _STARTS != 0 and since >= oldest:
+            run = new_run(state)
+            here = np.uint32(run)
+            set_node(arena, events, in_events, nodes, _NONE, _LOOP, at, True)
+            runs.node[here] = nodes
+            runs.place[here] = 0
+            runs.first[here] = at
+            runs.since[here] = since
+            runs.end[here] = end
+            set_bound(take, runs, events, here, here, at, True, 0)
+            set_bound(begin, runs, events, here, here, at, True, 1)
+            if kinds > 0 and _is_merged(take, begin, state, np.uint32(nodes), here, kinds):
+                free_run(state, here)
+            else:
+                runs.next[here] = head
+                head = run
+                count += 1
+            nodes += 1
+            counters[Counter.RUNS_MAX] = max(counters[Counter.RUNS_MAX], counters[Counter.RUNS])
+        state.key_head[key] = head
+        state.key_runs[key] = count
+        if tables.negatives:
+            push_negatives(tables, state, events, slot, roles)
+        slot += 1
+        if grows:
+            status = limit_passed(tables, counters)
+    counters[Counter.NODES] = nodes
+    counters[Counter.MOVES] += nodes - nodes_before
+    counters[Counter.EVENTS] += slot - first
+    return status, slot
+
+
+@helper(inline=True)
+def _is_merged(take, begin, state, made, here, kinds):
+    """Whether a run that has come to a new node has the same future as one that this event has moved before; then the
+    node is joined to that one's."""
+    for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
+        other = state.kinds[np.uint32(kind), 1]
+        there = np.uint32(other)
+        if not bounds_differ(take[0], state.runs, here, there, 0) and not bounds_differ(
+            begin[0], state.runs, here, there, 1
+        ):
+            join(state, made, np.uint32(state.runs.node[there]), other)
+            return True
+    return False

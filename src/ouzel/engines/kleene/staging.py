@@ -1,0 +1,428 @@
+"""Staging for runs: rows of a batch become events with roles, a partition, lanes, and what decides their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Intrinsic, Kind, Type
+from ouzel.engines.kleene.lowering import RunLowered, lane_specs
+from ouzel.engines.kleene.plan import RunPlan
+from ouzel.engines.kleene.tables import RunEvents, RunTables, new_events
+from ouzel.kernels.events import EVERY_KEY
+from ouzel.kernels.order import gather
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.lang.syntax import Strategy
+from ouzel.plan.lowering import Domain, Lanes, LaneSpec
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import any_holds, evaluate, holds
+from ouzel.runtime.frames import EventFrame, take
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.staging import Stager
+from ouzel.runtime.stream_order import deciding_columns
+from ouzel.runtime.values import Column, engine_type, one_array, to_engine
+
+
+@dataclass(frozen=True, slots=True)
+class RunBlock:
+    """Events that wait to be put in order.
+
+    `rows` are the numbers of the rows behind them, -1 for events that play no component and only count. `key` is -1
+    where an event is in no partition. `deciding` has the columns that decide the order of simultaneous events, for
+    each event in the row that `deciding_rows` says.
+    """
+
+    rows: np.ndarray
+    events: RunEvents
+    deciding: pa.Table
+    deciding_rows: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+class RunStager(Stager):
+    """Turns batches of one stream into events of one query."""
+
+    def __init__(self, plan: RunPlan, lowered: RunLowered, layout: Layout) -> None:
+        super().__init__(plan, Lanes(), layout)
+        self._run_plan = plan
+        self._lowered = lowered
+        self._deciding = [*layout.order, *deciding_columns(plan, layout)]
+        self._keyed = [test for test in plan.query.equivalences if _is_keyed(plan, test)] + list(plan.hashed)
+        # Negatives that no equality written out names forbid whatever their value.
+        free = {c.position for c in plan.unguarded} if plan.hashed else set()
+        bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
+        self._free_roles = np.uint64(sum(1 << bit for bit in bits))
+        self.coded = [Coder() for _ in plan.coded]
+
+    @property
+    def all_coders(self) -> list[Coder]:
+        """All that is remembered between batches, for a snapshot."""
+        return [self.keys, self.texts, *self.coded]
+
+    def load_all_coders(self, stored: list[tuple[list[bool], list[np.ndarray]]]) -> None:
+        """Take back what a snapshot remembered."""
+        keys, texts, *coded = stored
+        self.keys = Coder.load(EVERY_KEY + 1, *keys)
+        self.texts = Coder.load(0, *texts)
+        self.coded = [Coder.load(0, *one) for one in coded]
+
+    def stage_runs(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, RunBlock]:
+        """(places, block): the rows that play some component, by place in the table, and all events that matter;
+        `block.rows` numbers the former and is -1 for the rest."""
+        candidates, by_component = self._relevant(table)
+        frame = self._frame(table, ticks, candidates)
+        roles = self._roles(frame, by_component)
+        playing = roles != 0
+        places, roles = candidates[playing], roles[playing]
+        rows = np.arange(len(places), dtype=np.int64)
+        chosen = places
+        if self._run_plan.needs_positions and len(places) < table.num_rows:
+            numbers = np.full(table.num_rows, -1, np.int64)
+            numbers[places] = rows
+            bits = np.zeros(table.num_rows, np.uint64)
+            bits[places] = roles
+            chosen = np.arange(table.num_rows, dtype=np.int32)
+            key = self._partition(table, chosen)
+            if self._query.strategy is not Strategy.STRICT_CONTIGUITY:
+                chosen = np.flatnonzero((bits != 0) | (key >= EVERY_KEY)).astype(np.int32)
+            rows, roles, key = numbers[chosen], bits[chosen], key[chosen]
+        else:
+            key = self._partition(table, chosen)
+        if self._free_roles:
+            key[roles & self._free_roles != 0] = EVERY_KEY
+        end = gather(ticks, chosen)
+        start = end
+        if self._layout.start is not None:
+            start = gather(one_array(table.column(self._layout.start)).to_numpy(), chosen)
+        ints, floats, flags = self._run_lanes(table, ticks, chosen, roles)
+        events = RunEvents(
+            start=start,
+            end=end,
+            key=key,
+            roles=roles,
+            position=np.empty(0, np.int64),
+            sequence=np.empty(0, np.int64),
+            codes=self._codes(table, chosen),
+            int_lanes=ints,
+            float_lanes=floats,
+            lane_flags=flags,
+            flagged=np.ones(len(flags), np.uint8),
+        )
+        return places, RunBlock(rows, events, table.select(self._deciding), chosen)
+
+    def _frame(self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray) -> EventFrame:
+        return EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
+
+    # ── Roles ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _roles(self, frame: EventFrame, by_component: np.ndarray) -> np.ndarray:
+        """The bits of `RunEvents.roles` for rows of known types."""
+        decided: dict[tuple[Bound, ...], np.ndarray] = {}
+        roles = np.zeros(len(by_component), np.uint64)
+        bit = 0
+        plan = self._run_plan
+        for component in plan.positives:
+            own = by_component >> np.uint64(component.position) & np.uint64(1) != 0
+            roles |= self._satisfying(own, plan.roles[component.position], frame, decided) << np.uint64(bit)
+            if component.kleene:
+                taken = self._satisfying(own, plan.later_roles[component.position], frame, decided)
+                roles |= taken << np.uint64(bit + 1)
+            bit += 2
+        for component in plan.negatives:
+            own = by_component >> np.uint64(component.position) & np.uint64(1) != 0
+            roles |= self._satisfying(own, plan.roles[component.position], frame, decided) << np.uint64(bit)
+            bit += 1
+        return roles
+
+    def _satisfying(
+        self,
+        own: np.ndarray,
+        conjuncts: tuple[Conjunct, ...],
+        frame: EventFrame,
+        decided: dict[tuple[Bound, ...], np.ndarray],
+    ) -> np.ndarray:
+        for conjunct in conjuncts:
+            if conjunct.comparisons not in decided:
+                decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
+            own = own & decided[conjunct.comparisons]
+        return own.astype(np.uint64)
+
+    # ── Partition and [attr] tests ─────────────────────────────────────────────────────────────────
+
+    def _partition(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
+        """The partition of each row: -1 where a value is null; EVERY_KEY where its type lacks an attribute, or where
+        there are no partitions."""
+        if not self._keyed:
+            return np.full(len(rows), EVERY_KEY, np.int32)
+        columns, lacking = [], np.zeros(len(rows), bool)
+        for test in self._keyed:
+            column, absent = self._tested(table, rows, test)
+            columns.append(column)
+            lacking |= absent
+        key = self.keys.encode(columns)
+        # An event in no partition does not count in any; one that plays a negative component forbids in all.
+        key[lacking] = EVERY_KEY
+        return key
+
+    def _codes(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
+        codes = np.full((len(self.coded), len(rows)), -1, np.int32)
+        for number, (test, coder) in enumerate(zip(self._run_plan.coded, self.coded, strict=True)):
+            column, absent = self._tested(table, rows, test)
+            codes[number] = np.where(absent, -1, coder.encode([column]))
+        return codes
+
+    def _tested(self, table: pa.Table, rows: np.ndarray, test: EquivalenceTest) -> tuple[Column, np.ndarray]:
+        """The attribute of an [attr] test for rows of any type, and which rows' types lack it."""
+        layout, catalog = self._layout, self._query.catalog
+        name, *inner = test.path
+        value: Column | None = None
+        if name in table.column_names:
+            value = self._engine_column(table, rows, name, inner, test.type)
+        for (event_type, attribute), wide in layout.physical.items():
+            if attribute == name:
+                own = self._engine_column(table, rows, wide, inner, test.type)
+                value = own if value is None else pc.if_else(pc.equal(self._types(table, rows), event_type), own, value)
+        assert value is not None, "the binder lets no [attr] through that no type has"
+        lacking = [t for t, attributes in (catalog.declared or {}).items() if name not in attributes]
+        if not lacking:
+            return value, np.zeros(len(rows), bool)
+        types = self._types(table, rows)
+        absent = pc.fill_null(pc.is_in(types, value_set=pa.array(lacking, pa.large_string())), False)
+        return value, np.asarray(absent.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def _engine_column(self, table: pa.Table, rows: np.ndarray, column: str, inner: list[str], type_: Type) -> Column:
+        value = take(one_array(table.column(column)), rows)
+        for field in inner:
+            value = pc.struct_field(value, field)
+        return to_engine(value, type_)
+
+    def _types(self, table: pa.Table, rows: np.ndarray) -> pa.Array:
+        if self._layout.type is None:
+            return pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), len(rows))
+        column = take(one_array(table.column(self._layout.type)), rows)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        return pc.cast(column, pa.large_string())
+
+    # ── Lanes ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _run_lanes(
+        self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray, roles: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        lowered = self._lowered
+        ints = np.zeros((lowered.int_rows, len(rows)), np.int64)
+        floats = np.zeros((lowered.float_rows, len(rows)), np.float64)
+        flags = np.zeros((lowered.int_rows + lowered.float_rows, len(rows)), np.uint8)
+        frame = self._frame(table, ticks, rows)
+        for spec, row, floating in lane_specs(lowered):
+            values, flag = self._lane(frame, spec)
+            (floats if floating else ints)[row] = values
+            if flag is not None:
+                flags[row + lowered.int_rows if floating else row] = flag
+        return ints, floats, flags
+
+    def null_lanes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The lanes of the event whose every attribute is null: what an aggregate over no value refers to."""
+        lowered = self._lowered
+        ints = np.zeros(lowered.int_rows, np.int64)
+        floats = np.zeros(lowered.float_rows, np.float64)
+        flags = np.full(lowered.int_rows + lowered.float_rows, LaneFlag.NULL, np.uint8)
+        for spec, row, floating in lane_specs(lowered):
+            if spec.domain in (Domain.CODE, Domain.RANK):
+                continue
+            if spec.domain is Domain.TRUTH:
+                flags[row] = LaneFlag.VALUE
+                ints[row] = holds(spec.expression, _NullFrame())[0]
+                continue
+            value = evaluate(spec.expression, _NullFrame())[0].as_py()
+            if value is None:
+                continue
+            flags[row + lowered.int_rows if floating else row] = LaneFlag.VALUE
+            if floating:
+                floats[row] = value
+            else:
+                ints[row] = int(value.scaleb(spec.expression.type.scale)) if _is_decimal(spec) else int(value)
+        return ints, floats, flags
+
+
+class _NullFrame:
+    """One event without any value."""
+
+    rows = 1
+
+    def attribute(self, reference: Attribute) -> Column:
+        return pa.nulls(1, engine_type(reference.type))
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return pa.nulls(1, engine_type(reference.type))
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        return None
+
+
+def _is_decimal(spec: LaneSpec) -> bool:
+    return spec.expression.type.kind is Kind.DECIMAL
+
+
+def _is_keyed(plan: RunPlan, test: EquivalenceTest) -> bool:
+    """Every positive component has the attribute, so that its values partition the stream."""
+    return not any(test.lacked_by.get(component.position) for component in plan.positives)
+
+
+# Of RunEvents, by the axis along which events lie.
+_FLAT = ("end", "key", "roles", "position", "sequence")
+_WIDE = ("codes", "int_lanes", "float_lanes", "lane_flags")
+
+
+def chosen(block: RunBlock, places: np.ndarray) -> RunBlock:
+    """Some events of a block, in a given order."""
+    events = block.events
+    arrays = {name: _taken(getattr(events, name), places) for name in _FLAT}
+    arrays |= {name: np.ascontiguousarray(getattr(events, name)[:, places]) for name in _WIDE}
+    arrays["start"] = arrays["end"] if events.start is events.end else events.start[places]
+    return RunBlock(block.rows[places], events._replace(**arrays), block.deciding, block.deciding_rows[places])
+
+
+def set_aside(block: RunBlock, places: np.ndarray) -> RunBlock:
+    """Some events of a block, with their own rows of `deciding` only, so that the block's others can be freed."""
+    kept = chosen(block, places)
+    rows = np.arange(kept.count, dtype=np.int64)
+    return RunBlock(kept.rows, kept.events, block.deciding.take(pa.array(kept.deciding_rows)), rows)
+
+
+def cut(block: RunBlock, first: int, last: int) -> RunBlock:
+    """The events of a block in a stretch of places, without copying them."""
+    events = block.events
+    arrays = {name: getattr(events, name)[first:last] for name in _FLAT}
+    arrays |= {name: getattr(events, name)[:, first:last] for name in _WIDE}
+    arrays["start"] = arrays["end"] if events.start is events.end else events.start[first:last]
+    return RunBlock(block.rows[first:last], events._replace(**arrays), block.deciding, block.deciding_rows[first:last])
+
+
+def _taken(array: np.ndarray, places: np.ndarray) -> np.ndarray:
+    # Positions are given once events stand in order; before that there are none.
+    return array[places] if array.size else array
+
+
+def joined(blocks: list[RunBlock]) -> RunBlock:
+    """Blocks one after the other."""
+    parts = [block.events for block in blocks]
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _FLAT}
+    arrays |= {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in _WIDE}
+    points = all(part.start is part.end for part in parts)
+    arrays["start"] = arrays["end"] if points else np.concatenate([part.start for part in parts])
+    offsets = np.cumsum([0, *(block.deciding.num_rows for block in blocks)])
+    return RunBlock(
+        np.concatenate([block.rows for block in blocks]),
+        parts[0]._replace(**arrays),
+        pa.concat_tables([block.deciding for block in blocks]),
+        np.concatenate([block.deciding_rows + offset for block, offset in zip(blocks, offsets, strict=False)]),
+    )
+
+
+class Buffer:
+    """The live events in stream order, behind the slots that belong to the kernel, and the rows behind them."""
+
+    def __init__(self, tables: RunTables, *, int_rows: int, float_rows: int, points: bool) -> None:
+        self._tables = tables
+        self._lanes = {"int_lanes": int_rows, "float_lanes": float_rows, "points": points}
+        self.events = self._room(0)
+        self.rows = np.full(tables.reserved, -1, np.int64)
+        self.count = tables.reserved
+
+    def _room(self, events: int) -> RunEvents:
+        return new_events(self._tables, self._tables.reserved + events, **self._lanes)  # type: ignore[arg-type]
+
+    @property
+    def live(self) -> int:
+        """How many events there are."""
+        return self.count - self._tables.reserved
+
+    def append(self, block: RunBlock) -> None:
+        total = self.count + block.count
+        if total > len(self.rows):
+            self._move(0, max(total, 2 * self.count))
+        self._write(block.events, 0, block.count, self.count)
+        self.rows[self.count : total] = block.rows
+        self.count = total
+
+    def drop_front(self, dead: int) -> None:
+        """Let go of the oldest events."""
+        self._move(dead, self.count - dead)
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Let go of all but some slots, those of the kernel among them."""
+        old = self.events
+        self.events = self._room(len(slots) - self._tables.reserved)
+        for name in _FLAT:
+            if getattr(old, name).size:
+                getattr(self.events, name)[:] = getattr(old, name)[slots]
+        if self.events.start is not self.events.end:
+            self.events.start[:] = old.start[slots]
+        for name in _WIDE:
+            getattr(self.events, name)[:] = getattr(old, name)[:, slots]
+        self.rows = self.rows[slots]
+        self.count = len(slots)
+
+    def _move(self, dead: int, capacity: int) -> None:
+        reserved = self._tables.reserved
+        old, rows, count = self.events, self.rows, self.count
+        self.events = self._room(capacity - reserved)
+        self._write(old, 0, reserved, 0)
+        self._write(old, reserved + dead, count - reserved - dead, reserved)
+        self.rows = np.full(capacity, -1, np.int64)
+        self.rows[reserved : count - dead] = rows[reserved + dead : count]
+        self.count = count - dead
+
+    def _write(self, source: RunEvents, first: int, count: int, at: int) -> None:
+        for name in _FLAT:
+            if getattr(self.events, name).size:
+                getattr(self.events, name)[at : at + count] = getattr(source, name)[first : first + count]
+        if self.events.start is not self.events.end:
+            self.events.start[at : at + count] = source.start[first : first + count]
+        for name in _WIDE:
+            getattr(self.events, name)[:, at : at + count] = getattr(source, name)[:, first : first + count]
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        count = self.count
+        arrays = {name: writer.add_array(getattr(self.events, name)[:count]) for name in ("start", *_FLAT)}
+        arrays |= {name: writer.add_array(getattr(self.events, name)[:, :count]) for name in _WIDE}
+        return {"arrays": arrays, "rows": writer.add_array(self.rows[:count])}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        self.rows = reader.array(head["rows"])
+        self.count = len(self.rows)
+        stored = {name: reader.array(number) for name, number in head["arrays"].items()}
+        if self.events.start is self.events.end:
+            stored["start"] = stored["end"]
+        self.events = self.events._replace(**stored)
+
+
+def dump_block(block: RunBlock, writer: Writer) -> dict[str, Any]:
+    events = block.events
+    arrays = {name: writer.add_array(getattr(events, name)) for name in (*_FLAT, *_WIDE, "flagged")}
+    start = None if events.start is events.end else writer.add_array(events.start)
+    deciding = block.deciding.take(pa.array(block.deciding_rows))
+    return {
+        "arrays": arrays,
+        "start": start,
+        "rows": writer.add_array(block.rows),
+        "deciding": writer.add_table(deciding),
+    }
+
+
+def load_block(head: dict[str, Any], reader: Reader) -> RunBlock:
+    arrays = {name: reader.array(number) for name, number in head["arrays"].items()}
+    start = arrays["end"] if head["start"] is None else reader.array(head["start"])
+    rows = reader.array(head["rows"])
+    return RunBlock(
+        rows, RunEvents(start=start, **arrays), reader.table(head["deciding"]), np.arange(len(rows), dtype=np.int64)
+    )

@@ -1,0 +1,743 @@
+"""What the run kernel remembers between calls, and the matches it finds: plain arrays, and room for more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.kleene.tables import ByPlace, ByRegister, Form, Function, RunTables
+from ouzel.kernels.events import EVERY_KEY, Link, Mark
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicate_tables import Values, new_values
+from ouzel.kernels.windows import NEVER, oldest_alive, push_negative
+
+# In place of a node's parent.
+START = -1
+GONE = -2
+
+
+class Counter(IntEnum):
+    """Places in `RunState.counters`."""
+
+    NODES = 0  # of the arena in use
+    RUNS = 1  # alive
+    FREE = 2  # first free run, -1 if none
+    WAITING = 3  # matches that wait for a negated end
+    MOMENT = 4  # the tick of the latest matches
+    AT_MOMENT = 5  # how many there were at it
+    SETTLED = 6  # matches of the output that the form of output has let through
+    EVENTS = 7  # read
+    MOVES = 8  # begin and take edges that were taken
+    RUNS_MAX = 9  # the most at once
+    MERGED = 10  # runs that were joined to one with the same future
+    MATCHES = 11  # found, before negated ends and forms of output
+    TOO_LONG = 12  # 1: the matches of a moment have too many events for the form of output to choose among them
+
+
+class Status(IntEnum):
+    """How a call ended."""
+
+    DONE = 0
+    NODES_FULL = 1
+    RUNS_FULL = 2
+    OUTPUT_FULL = 3
+    WAITING_FULL = 4
+    MATCH_LIMIT = 5
+    RUN_LIMIT = 6
+    UNSETTLED = 7  # the form of output must choose among the matches of a moment that is over
+    LENGTH_LIMIT = 8  # the matches of the output have too many events to be written out
+    NODE_LIMIT = 9  # the runs have too many events
+    INDEX_WANTED = 10  # a key has so many runs that finding them by their values pays
+
+
+class Arena(NamedTuple):
+    """Nodes, each one event of a run. A parent stands before its children."""
+
+    event: NDArray[np.int32]  # slot
+    parent: NDArray[np.int32]  # START: none; GONE: one that has left the window
+    first: NDArray[np.int32]  # the node with which this node's place was begun
+    place: NDArray[np.uint8]
+    newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
+    own: NDArray[np.int64]  # the same by way of the parent, leaving aside what was merged into the node
+    others: NDArray[np.int32]  # nodes of runs that were merged into this one's, -1 where the list ends
+    proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
+    counts: NDArray[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
+    values: NDArray[np.int64]  # [node, register]: an integer or a slot
+    totals: NDArray[np.float64]  # [node, register]: a sum of floats; empty where the query has none
+    codes: NDArray[np.int32]  # [node, test]: what the run's events have in common, -1 where none has it
+
+
+class Runs(NamedTuple):
+    """Active runs, in a list for each key."""
+
+    node: NDArray[np.int32]
+    place: NDArray[np.int32]
+    first: NDArray[np.int32]  # slot of the first event
+    since: NDArray[np.int64]  # start of the first event, or its position for windows in events
+    end: NDArray[np.int64]  # of its last event
+    next: NDArray[np.int32]
+    # [run, take or begin]: the test that last turned an event away since the run moved, if it is a guard, and what it
+    # compares with (ByGuard).
+    guard: NDArray[np.int32]  # -1: none
+    int_bounds: NDArray[np.int64]
+    float_bounds: NDArray[np.float64]
+
+
+class Waiting(NamedTuple):
+    """Matches that wait for a negated end: a heap by deadline."""
+
+    deadline: NDArray[np.int64]
+    node: NDArray[np.int32]
+    key: NDArray[np.int32]
+
+
+class RunIndex(NamedTuple):
+    """Search trees over the runs (`run_index`), which are made when a key has many and can be given up at any time."""
+
+    on: NDArray[np.uint8]  # of length 1: 1 while the rest is true
+    key: NDArray[np.int32]  # per run
+    previous: NDArray[np.int32]  # per run: the one before it in the list of its key
+    tree: NDArray[np.int32]  # [run, take or begin, column]
+    root: NDArray[np.int32]  # [key * length + place, 3 * edge + class]
+    fresh: NDArray[np.int32]  # per key: the first run that is not in the trees yet
+    moment: NDArray[np.int64]  # per key: the tick of the event that made it
+    # Scratch.
+    found: NDArray[np.int32]  # runs that an event may move
+    ahead: NDArray[np.int32]  # runs to be looked at
+    asked: NDArray[np.uint8]  # per run: 1 if it has been found
+
+
+class RunState(NamedTuple):
+    """What is remembered between calls: plain arrays."""
+
+    arena: Arena
+    runs: Runs
+    trees: RunIndex
+    waiting: Waiting
+    key_head: NDArray[np.int32]  # per key: its newest run
+    key_runs: NDArray[np.int32]  # per key: how many
+    key_oldest: NDArray[np.int64]  # per key: where the window of its newest event begins
+    key_mark: NDArray[np.int64]  # per key: what a match must start after (a tick) or at (a slot), by form of output
+    started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has given a match that starts here
+    negative_head: NDArray[np.int32]  # [key * negatives + negative]: the newest such event
+    links: NDArray[np.int32]  # [negative, Link, slot]
+    marks: NDArray[np.int64]  # [negative, Mark, slot]
+    counters: NDArray[np.int64]  # by Counter
+    # Scratch; nothing in it outlives a call.
+    bound: NDArray[np.int32]  # per reference
+    anchor: NDArray[np.int32]  # per place: the last node of the run at hand
+    failed: NDArray[np.int32]  # of length 1: the test that was the last to fail
+    # Of the nodes that an event has made, those with futures of their own.
+    kinds: NDArray[np.int32]  # [kind, node or run]
+    futures: NDArray[np.int64]  # per kind: the mark of its future
+    # For reclaiming nodes.
+    renamed: NDArray[np.int32]  # per node
+    ahead: NDArray[np.int32]  # nodes to be looked at
+    values: Values
+
+
+def new_run_state(
+    tables: RunTables, references: int, slot_capacity: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
+) -> RunState:
+    """The state before the first event. `number_slots` gives the slot of each reference that numbers are loaded
+    into, -1 for the others."""
+    counters = np.zeros(len(Counter), np.int64)
+    counters[Counter.FREE] = -1
+    counters[Counter.MOMENT] = -(2**63)
+    bound = np.zeros(max(references, 1), np.int32)
+    for reference, slot in enumerate(number_slots):
+        if slot >= 0:
+            bound[reference] = slot
+    empty = np.empty(0, np.int32)
+    state = RunState(
+        arena=Arena(
+            empty,
+            empty,
+            empty,
+            np.empty(0, np.uint8),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            empty,
+            np.empty(0, np.uint8),
+            np.empty((0, tables.registers), np.int64),
+            np.empty((0, tables.registers), np.int64),
+            np.empty((0, tables.registers if tables.by_register[:, ByRegister.FLOATING].any() else 0), np.float64),
+            np.empty((0, tables.codes), np.int32),
+        ),
+        runs=Runs(
+            empty,
+            empty,
+            empty,
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            empty,
+            np.empty((0, 2), np.int32),
+            np.empty((0, 2), np.int64),
+            np.empty((0, 2), np.float64),
+        ),
+        trees=RunIndex(
+            np.zeros(1, np.uint8),
+            empty,
+            empty,
+            np.empty((0, 2, 6), np.int32),
+            np.empty((0, 6), np.int32),
+            empty,
+            np.empty(0, np.int64),
+            empty,
+            empty,
+            np.empty(0, np.uint8),
+        ),
+        waiting=Waiting(np.empty(0, np.int64), empty, empty),
+        key_head=empty,
+        key_runs=empty,
+        key_oldest=np.empty(0, np.int64),
+        key_mark=np.empty(0, np.int64),
+        started=np.empty(0, np.uint8),
+        negative_head=empty,
+        links=np.empty((tables.negatives, len(Link), 0), np.int32),
+        marks=np.empty((tables.negatives, len(Mark), 0), np.int64),
+        counters=counters,
+        bound=bound,
+        anchor=np.zeros(tables.length, np.int32),
+        failed=np.zeros(1, np.int32),
+        kinds=np.empty((0, 2), np.int32),
+        futures=np.empty(0, np.int64),
+        renamed=empty,
+        ahead=empty,
+        values=new_values(tables.predicates),
+    )
+    return reserve(tables, reserve_runs(tables, reserve_nodes(state, 256), 256), slot_capacity, key_capacity)
+
+
+def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity: int) -> RunState:
+    """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
+    # An event makes two of each run at most, and starts one.
+    kinds = 2 * state.runs.node.size + 1
+    state = state._replace(
+        kinds=_with_room(state.kinds, 0, kinds),
+        futures=_with_room(state.futures, 0, kinds),
+        key_head=_enlarged(state.key_head, key_capacity, -1),
+        key_runs=_enlarged(state.key_runs, key_capacity, 0),
+        key_oldest=_enlarged(state.key_oldest, key_capacity, -(2**63)),
+        key_mark=_enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, -(2**63)),
+        started=_enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
+        negative_head=_enlarged(state.negative_head, key_capacity * tables.negatives, -1),
+        links=widened(state.links, slot_capacity, -1),
+        marks=widened(state.marks, slot_capacity, 0),
+    )
+    return reserve_index(tables, state) if state.trees.on[0] else state
+
+
+def reserve_index(tables: RunTables, state: RunState) -> RunState:
+    """Room in the index for all runs and keys that there is room for."""
+    runs, keys, old = state.runs.node.size, state.key_head.size, state.trees
+    return state._replace(
+        trees=RunIndex(
+            old.on,
+            _enlarged(old.key, runs, 0),
+            _enlarged(old.previous, runs, -1),
+            _enlarged(old.tree, runs, -1),
+            _enlarged(old.root, keys * tables.length, -1),
+            _enlarged(old.fresh, keys, -1),
+            _enlarged(old.moment, keys, 0),
+            _enlarged(old.found, runs, 0),
+            _enlarged(old.ahead, runs, 0),
+            _enlarged(old.asked, runs, 0),
+        )
+    )
+
+
+def reserve_nodes(state: RunState, nodes: int) -> RunState:
+    """Room for so many nodes; what lies beyond those in use is left as it comes."""
+    used = int(state.counters[Counter.NODES])
+    return state._replace(
+        arena=Arena(*(_with_room(array, used, nodes) for array in state.arena)),
+        renamed=_with_room(state.renamed, 0, nodes),
+        ahead=_with_room(state.ahead, 0, nodes + 1),
+    )
+
+
+def reserve_runs(tables: RunTables, state: RunState, count: int) -> RunState:
+    old = state.runs.node.size
+    if count <= old:
+        return state
+    runs = Runs(*(_enlarged(array, count, 0) for array in state.runs))
+    runs.next[old : count - 1] = np.arange(old + 1, count)
+    runs.next[count - 1] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = old
+    kinds = 2 * count + 1
+    state = state._replace(
+        runs=runs, kinds=_with_room(state.kinds, 0, kinds), futures=_with_room(state.futures, 0, kinds)
+    )
+    return reserve_index(tables, state) if state.trees.on[0] else state
+
+
+def reserve_waiting(state: RunState, count: int) -> RunState:
+    return state._replace(waiting=Waiting(*(_enlarged(array, count, 0) for array in state.waiting)))
+
+
+def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long; new rows are filled."""
+    if len(array) >= length:
+        return array
+    shape = (length, *array.shape[1:])
+    # Zeros take no memory until they are written to.
+    larger = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long, with the rows in use. Nothing else is touched: new pages cost more than reading events."""
+    if len(array) >= length:
+        return array
+    larger = np.empty((length, *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def widened(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
+    """The same along the last axis."""
+    if array.shape[0] == 0 or array.shape[2] >= length:
+        return array
+    larger = np.full((*array.shape[:2], length), fill, array.dtype)
+    larger[:, :, : array.shape[2]] = array
+    return larger
+
+
+class RunOutput(NamedTuple):
+    """Matches as nodes of the arena. Expand them before the next call that reclaims nodes."""
+
+    node: NDArray[np.int32]
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]
+    oldest: NDArray[np.int64]  # the earliest start (or position) within the window
+    written: NDArray[np.int64]  # of length 1: how many
+
+
+def new_run_output(capacity: int = 1024) -> RunOutput:
+    return RunOutput(
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.zeros(1, np.int64),
+    )
+
+
+def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
+    """So much room at least, with the matches that are there."""
+    used = int(output.written[0])
+    return RunOutput(
+        _with_room(output.node, used, capacity),
+        _with_room(output.end, used, capacity),
+        _with_room(output.key, used, capacity),
+        _with_room(output.oldest, used, capacity),
+        output.written,
+    )
+
+
+_GONE = np.int32(GONE)
+_KEPT = np.int32(0)
+_VISITED = np.int32(1)
+
+
+def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
+    """Close the gaps that dead runs have left in the arena; how many nodes are alive.
+
+    Nodes of runs, of waiting matches and of matches that are not written out yet stay, under new numbers. Of combined
+    runs, members that have left the window go.
+    """
+    return int(_reclaim(bool(tables.merge), state, output))
+
+
+@kernel(allocates=True)
+def _reclaim(merged, state, output):
+    arena = state.arena
+    runs = state.runs
+    renamed = state.renamed
+    kept = state.ahead
+    _mark_all(merged, state, output)
+    # Most nodes are dead: those alive are listed before anything is moved.
+    live = 0
+    for node in range(np.uint64(state.counters[Counter.NODES])):
+        if renamed[node] >= 0:
+            renamed[node] = live
+            kept[np.uint64(live)] = node
+            live += 1
+    for target in range(np.uint64(live)):
+        node = np.uint64(kept[target])
+        parent = arena.parent[node]
+        own = arena.own[node]
+        if parent >= 0:
+            parent = renamed[np.uint64(parent)]
+            if parent < 0:
+                parent = _GONE
+                own = NEVER
+        first = arena.first[node]
+        if first >= 0:
+            first = renamed[np.uint64(first)]
+        arena.event[target] = arena.event[node]
+        arena.parent[target] = parent
+        arena.first[target] = first if first >= 0 else _GONE
+        arena.place[target] = arena.place[node]
+        arena.newest[target] = arena.newest[node]
+        arena.own[target] = own
+        arena.others[target] = arena.others[node]
+        arena.proceeds[target] = arena.proceeds[node]
+        for register in range(arena.counts.shape[1]):
+            arena.counts[target, register] = arena.counts[node, register]
+            arena.values[target, register] = arena.values[node, register]
+        for register in range(arena.totals.shape[1]):
+            arena.totals[target, register] = arena.totals[node, register]
+        for test in range(arena.codes.shape[1]):
+            arena.codes[target, test] = arena.codes[node, test]
+    if merged:
+        # What was merged into a node was made after it, so these lists can only be renamed now.
+        for node in range(live):
+            other = arena.others[node]
+            arena.others[node] = renamed[other] if other >= 0 else -1
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            runs.node[run] = renamed[runs.node[run]]
+            run = runs.next[run]
+    for place in range(state.counters[Counter.WAITING]):
+        state.waiting.node[place] = renamed[state.waiting.node[place]]
+    for place in range(output.written[0]):
+        output.node[place] = renamed[output.node[place]]
+    state.counters[Counter.NODES] = live
+    return live
+
+
+@helper(allocates=True)
+def _mark_all(merged, state, output):
+    """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
+    marks = state.renamed
+    marks[: state.counters[Counter.NODES]] = -1
+    # Matches come first, since the window of older ones reaches further back.
+    for place in range(output.written[0]):
+        _mark(merged, state.arena, marks, state.ahead, output.node[place], output.oldest[place])
+    for place in range(state.counters[Counter.WAITING]):
+        _mark(merged, state.arena, marks, state.ahead, state.waiting.node[place], NEVER)
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            _mark(merged, state.arena, marks, state.ahead, state.runs.node[run], state.key_oldest[key])
+            run = state.runs.next[run]
+
+
+@helper(allocates=True)
+def _mark(merged, arena, marks, waiting, node, oldest):
+    """Mark a node and all that lies on a way from it to a start within the window."""
+    if marks[node] == _VISITED:
+        return
+    count = 0
+    here = np.int64(node)
+    marks[here] = _VISITED
+    while here >= 0:
+        ahead = np.int64(-1)
+        # A test may ask for the first event of the place even where the way to it has left the window.
+        first = arena.first[here]
+        if first >= 0 and marks[first] != _VISITED:
+            marks[first] = _KEPT
+        last_kept = here
+        entry = here
+        while entry >= 0:
+            following = arena.others[entry]
+            if not merged or arena.own[entry] >= oldest:
+                if entry != here:
+                    marks[entry] = _VISITED
+                    arena.others[last_kept] = entry
+                    last_kept = entry
+                parent = arena.parent[entry]
+                if parent >= 0 and marks[parent] != _VISITED:
+                    marks[parent] = _VISITED
+                    # Most nodes have one way on, which is gone at once; others wait.
+                    if ahead >= 0:
+                        waiting[count] = ahead
+                        count += 1
+                    ahead = np.int64(parent)
+            entry = np.int64(following)
+        arena.others[last_kept] = -1
+        if ahead < 0 and count > 0:
+            count -= 1
+            ahead = np.int64(waiting[count])
+        here = ahead
+
+
+@kernel(allocates=True)
+def sweep(tables, state, oldest_start, position_counts):
+    """Drop runs that nothing can complete any more.
+
+    A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
+    now (`position_counts`, by key) that the next one lies outside.
+    """
+    state.trees.on[0] = 0
+    for key in range(state.key_head.size):
+        oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
+        # Members of combined runs that are older than this are not asked for again.
+        state.key_oldest[key] = max(state.key_oldest[key], oldest)
+        kept = np.int32(-1)
+        run = state.key_head[key]
+        while run >= 0:
+            following = state.runs.next[run]
+            if state.runs.since[run] < oldest:
+                state.runs.next[run] = state.counters[Counter.FREE]
+                state.counters[Counter.FREE] = run
+                state.counters[Counter.RUNS] -= 1
+                state.key_runs[key] -= 1
+            else:
+                state.runs.next[run] = kept
+                kept = run
+            run = following
+        state.key_head[key] = kept
+
+
+@kernel(allocates=True)
+def rebase(tables, state, shift, used):
+    """Forget the `shift` oldest slots behind the kernel's own: the rest of the `used` ones move down.
+
+    No run, waiting match or match that is not written out may refer to one of them.
+    """
+    for node in range(state.counters[Counter.NODES]):
+        state.arena.event[node] = max(state.arena.event[node] - shift, 0)
+        place = state.arena.place[node]
+        first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
+            if tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE:
+                state.arena.values[node, number - first_register] -= shift
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            state.runs.first[run] -= shift
+            run = state.runs.next[run]
+    rebase_marks(tables, state.key_mark, state.started, shift, used)
+    rebase_negatives(tables, state.negative_head, state.links, state.marks, shift, used)
+
+
+@helper
+def rebase_marks(tables, key_mark, started, shift, used):
+    """The same for what a form of output remembers by slot."""
+    if tables.form > Form.FIRST:
+        for key in range(key_mark.size):
+            if key_mark[key] > 0:
+                key_mark[key] = max(key_mark[key] - shift, 0)
+    for slot in range(tables.reserved, min(used - shift, started.size)):
+        started[slot] = started[slot + shift]
+    for slot in range(max(used - shift, 0), started.size):
+        started[slot] = 0
+
+
+@helper
+def rebase_negatives(tables, negative_head, links, marks, shift, used):
+    """The same for the stacks of negative events."""
+    reserved = tables.reserved
+    for place in range(negative_head.size):
+        newest = negative_head[place] - shift
+        negative_head[place] = newest if newest >= reserved else -1
+    for negative in range(links.shape[0]):
+        for slot in range(reserved, used - shift):
+            for link in range(links.shape[1]):
+                below = links[negative, link, slot + shift] - shift
+                links[negative, link, slot] = below if below >= reserved else -1
+            for mark in range(marks.shape[1]):
+                marks[negative, mark, slot] = marks[negative, mark, slot + shift]
+
+
+@kernel(allocates=True)
+def mark_needed(tables, state, events, needed):
+    """Mark the slots that runs still need, for windows in events: `sweep` and `reclaim_nodes` have gone before.
+
+    A partition that has fallen silent keeps its own events for as long as it likes, and nothing of the others.
+    """
+    arena = state.arena
+    # Per key the slot of the oldest event of a run; negative events before it forbid nothing any more.
+    oldest = np.full(state.key_head.size, needed.size, np.int64)
+    for node in range(state.counters[Counter.NODES]):
+        slot = arena.event[node]
+        needed[slot] = True
+        oldest[events.key[slot]] = min(oldest[events.key[slot]], slot)
+        first_register = tables.by_place[arena.place[node], ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, ByPlace.FIRST_REGISTER]):
+            if _holds_slot(tables, arena, node, number - first_register, number):
+                needed[arena.values[node, number - first_register]] = True
+    oldest[EVERY_KEY] = oldest.min()
+    negative_roles = ~np.uint64(0) << np.uint64(2 * tables.length) if tables.negatives else np.uint64(0)
+    for slot in range(tables.reserved, needed.size):
+        if events.roles[slot] & negative_roles and slot > oldest[events.key[slot]]:
+            needed[slot] = True
+
+
+@helper(inline=True, allocates=True)
+def _holds_slot(tables, arena, node, register, number):
+    return tables.by_register[number, ByRegister.FUNCTION] > Function.AVERAGE and arena.counts[node, register] > 0
+
+
+@kernel(allocates=True)
+def renumber(tables, state, events, needed, renamed):
+    """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
+    arena = state.arena
+    for node in range(state.counters[Counter.NODES]):
+        arena.event[node] = renamed[arena.event[node]]
+        first_register = tables.by_place[arena.place[node], ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[arena.place[node] + 1, ByPlace.FIRST_REGISTER]):
+            register = number - first_register
+            if _holds_slot(tables, arena, node, register, number):
+                arena.values[node, register] = renamed[arena.values[node, register]]
+    for key in range(state.key_head.size):
+        run = state.key_head[key]
+        while run >= 0:
+            state.runs.first[run] = renamed[state.runs.first[run]]
+            run = state.runs.next[run]
+    if tables.form > Form.FIRST:
+        for key in range(state.key_mark.size):
+            if state.key_mark[key] > 0:
+                state.key_mark[key] = renamed[state.key_mark[key]]
+    for slot in range(min(needed.size, state.started.size)):
+        started = state.started[slot]
+        state.started[slot] = 0
+        if needed[slot]:
+            state.started[renamed[slot]] = started
+    if tables.negatives:
+        # Stacks skip over their own elements, so they are stacked up again.
+        state.negative_head[:] = -1
+        for slot in range(tables.reserved, needed.sum()):
+            for negative in range(tables.negatives):
+                if (events.roles[slot] >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
+                    stack = np.int64(events.key[slot]) * tables.negatives + negative
+                    push_negative(
+                        events.start, state.negative_head, state.links[negative], state.marks[negative], stack, slot
+                    )
+
+
+@kernel(allocates=True)
+def number_events(key, counts, positions):
+    """Give each event its position among those of its key, going on from `counts`; keys below 0 have none."""
+    for event in range(key.size):
+        if key[event] >= 0:
+            positions[event] = counts[key[event]]
+            counts[key[event]] += 1
+
+
+@kernel(allocates=True)
+def rekey(state, renamed):
+    """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1: gone."""
+    state.trees.on[0] = 0
+    keys = min(state.key_head.size, renamed.size)
+    negatives = state.negative_head.size // max(state.key_head.size, 1)
+    for key in range(keys):
+        target = renamed[key]
+        if target == key:
+            continue
+        if target >= 0:
+            state.key_head[target] = state.key_head[key]
+            state.key_runs[target] = state.key_runs[key]
+            state.key_oldest[target] = state.key_oldest[key]
+            if state.key_mark.size > 0:
+                state.key_mark[target] = state.key_mark[key]
+            for negative in range(negatives):
+                state.negative_head[target * negatives + negative] = state.negative_head[key * negatives + negative]
+        state.key_head[key] = -1
+        state.key_runs[key] = 0
+        if state.key_mark.size > 0:
+            state.key_mark[key] = -(2**63)
+        for negative in range(negatives):
+            state.negative_head[key * negatives + negative] = -1
+    for place in range(state.counters[Counter.WAITING]):
+        state.waiting.key[place] = renamed[state.waiting.key[place]]
+
+
+def drop_newest_runs(tables: RunTables, state: RunState, key: int, slot: int) -> int:
+    """Keep as many runs and waiting matches as there may be; how many were dropped. `slot` is the event that was read
+    last, `key` its partition.
+
+    >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
+    >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
+    >>> from ouzel.engines.kleene.runs import scan
+    >>> tables = build_run_tables([RunPlace(), RunPlace()], max_runs=1)
+    >>> events = new_events(tables, 4)
+    >>> events.end[1:] = 1, 2, 3
+    >>> events.roles[1:] = 0b01, 0b01, 0b100
+    >>> stopped = scan(tables, new_run_state(tables, 1, 4), events, 1, 4, new_run_output())
+    >>> stopped.status.name, drop_newest_runs(tables, stopped.state, key=0, slot=stopped.position - 1)
+    ('RUN_LIMIT', 1)
+    >>> scan(tables, stopped.state, events, stopped.position, 4, stopped.output).output.written.tolist()
+    [1]
+    """
+    excess = int(state.counters[Counter.RUNS] + state.counters[Counter.WAITING]) - tables.max_runs
+    left = _drop_runs_of(state, key, slot, excess)
+    if left > 0:
+        left = _drop_waiting(state, left)
+    if left > 0:
+        left = _drop_moved_last(state, left)
+    return excess - int(left)
+
+
+def drop_newest_matches(tables: RunTables, state: RunState, output: RunOutput) -> int:
+    """Keep as many matches of the moment at hand as there may be; how many were dropped."""
+    excess = int(state.counters[Counter.AT_MOMENT]) - tables.max_matches_per_moment
+    state.counters[Counter.AT_MOMENT] = tables.max_matches_per_moment
+    if tables.at_end:
+        return excess - _drop_waiting(state, excess)
+    # Those of a moment stand behind all others.
+    dropped = min(excess, int(output.written[0] - state.counters[Counter.SETTLED]))
+    output.written[0] -= dropped
+    return dropped
+
+
+@kernel
+def _drop_runs_of(state, key, slot, excess):
+    """Drop runs of a key that an event has moved or begun; how many more are to go."""
+    runs = state.runs
+    previous = np.int32(-1)
+    run = state.key_head[key]
+    while run >= 0 and excess > 0:
+        following = runs.next[run]
+        if state.arena.event[runs.node[run]] == slot:
+            if previous < 0:
+                state.key_head[key] = following
+            else:
+                runs.next[previous] = following
+            runs.next[run] = state.counters[Counter.FREE]
+            state.counters[Counter.FREE] = run
+            state.counters[Counter.RUNS] -= 1
+            state.key_runs[key] -= 1
+            excess -= 1
+        else:
+            previous = run
+        run = following
+    return excess
+
+
+def _drop_waiting(state: RunState, excess: int) -> int:
+    """Drop the waiting matches whose windows end last; how many more are to go."""
+    count = int(state.counters[Counter.WAITING])
+    dropped = min(count, excess)
+    waiting = state.waiting
+    # In order of their deadlines they are a heap again.
+    order = np.argsort(waiting.deadline[:count], kind="stable")
+    for array in waiting:
+        array[:count] = array[:count][order]
+    state.counters[Counter.WAITING] = count - dropped
+    return excess - dropped
+
+
+def _drop_moved_last(state: RunState, excess: int) -> int:
+    """Drop the runs that were moved last, of any key; how many more are to go."""
+    moved = []
+    for key in np.flatnonzero(state.key_head >= 0).tolist():
+        run = int(state.key_head[key])
+        while run >= 0:
+            moved.append((int(state.arena.event[state.runs.node[run]]), key))
+            run = int(state.runs.next[run])
+    # A later slot is a later event.
+    for slot, key in sorted(set(moved), reverse=True):
+        if excess <= 0:
+            break
+        excess = int(_drop_runs_of(state, key, slot, excess))
+    return excess

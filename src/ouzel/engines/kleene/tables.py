@@ -1,0 +1,585 @@
+"""Arrays of the run kernel: what a query is (tables) and what came (events). Nothing here needs numba.
+
+A *place* is a positive component, counted from 0. An event is read once, with a bit for each thing it may be: begin a
+place, be taken by a Kleene place, or forbid as a negative. Events lie in stream order in buffers that the caller owns;
+a *slot* is a place in them, and the first `tables.reserved` slots belong to the kernel.
+
+A run is a node of an arena of (event, parent) pairs, so runs share what they have in common and no version numbers are
+needed (SASE+ 5.1 has a shared buffer with Dewey numbers). The values of running aggregates, the paper's computation
+state, stand beside the node that they were computed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.events import NO_LIMIT, NO_WINDOW
+from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, LaneFlag, Predicates, build_predicates
+
+# The slot of the event whose every attribute is null: what an aggregate over no value refers to.
+NULL_SLOT = 0
+# No bound on the events of a place.
+NO_MOST = 2**31 - 1
+# With a bound of so many at most, the graph has a stage for each number of events of a place.
+LAYERS_MAX = 32
+# Bits of `RunEvents.roles`.
+ROLES_MAX = 64
+# Up to so many runs of a key are shown every event. Of more, those that an event can move are looked up.
+INDEX_MIN = 128
+
+
+class Selection(IntEnum):
+    """What a run may let pass (semantics 2, “Event selection”)."""
+
+    # strict_contiguity and partition_contiguity: nothing. Which events count is said by `RunEvents.sequence`.
+    CONTIGUITY = 0
+    NEXT_MATCH = 1
+    ANY_MATCH = 2
+
+
+class Form(IntEnum):
+    """Which matches come out."""
+
+    ALL = 0
+    NON_OVERLAPPING = 1
+    FIRST = 2
+    SKIP_TO_FIRST = 3
+    SKIP_TO_LAST = 4
+
+
+class Function(IntEnum):
+    """What a register holds of the events of its place so far; nulls and absent values are passed over."""
+
+    COUNT = 0
+    SUM = 1  # null once an integer sum has overflowed
+    AVERAGE = 2
+    # These hold a slot, so that any value of that event can be asked for.
+    FIRST = 3
+    LAST = 4
+    LEAST = 5
+    GREATEST = 6
+
+
+class Register(NamedTuple):
+    """A running aggregate of a Kleene place. `lane.component` means nothing; no lane: every event counts."""
+
+    function: Function
+    lane: Lane | None = None
+
+
+_EVERY_EVENT = Register(Function.COUNT)
+
+
+class Source(IntEnum):
+    """Where a reference of a test finds its value, seen from a node of a place."""
+
+    FIRST = 0  # the first event of the place
+    LAST = 1  # the event of the node
+    SLOT = 2  # the event that a register holds
+    NUMBER = 3  # the number that a register holds
+
+
+class Load(NamedTuple):
+    """Before a test is made, reference `target` is set to what `source` says of a place.
+
+    A NUMBER is written into the slot that belongs to the target, in the lane `row`.
+    """
+
+    source: Source
+    place: int
+    target: int
+    register: int = 0
+    row: int = 0
+
+
+class RunTest(NamedTuple):
+    """A conjunct, its lanes' components being references, with what must be loaded for it.
+
+    With `iterated`, it must hold for each event of that place but the first, known as reference `current`, and the
+    `iterated_loads` are seen from the node before that event.
+    """
+
+    alternatives: tuple[Alternative, ...]
+    loads: tuple[Load, ...] = ()
+    iterated: int = -1
+    current: int = -1
+    iterated_loads: tuple[Load, ...] = ()
+
+
+class RunPlace(NamedTuple):
+    """A positive component: its tests by edge. The event that is read is reference `first` on begin and `current` on
+    take."""
+
+    kleene: bool = False
+    first: int = 0
+    current: int = 0
+    begin: tuple[RunTest, ...] = ()
+    take: tuple[RunTest, ...] = ()
+    proceed: tuple[RunTest, ...] = ()
+    registers: tuple[Register, ...] = ()
+    most: int = NO_MOST  # of its events: the proceed tests never hold for more
+
+
+class RunNegative(NamedTuple):
+    """A negative component: after how many places it stands, and which reference its event is in its tests."""
+
+    after: int
+    reference: int = 0
+    tests: tuple[RunTest, ...] = ()
+
+
+class ByPlace(IntEnum):
+    """Columns of `RunTables.by_place`."""
+
+    KLEENE = 0
+    FIRST = 1  # reference
+    CURRENT = 2  # reference
+    BEGIN = 3  # edge
+    TAKE = 4  # edge
+    PROCEED = 5  # edge
+    FIRST_REGISTER = 6  # they end where those of the next row begin
+    # What runs here must have in common to have the same future (the paper's mask M, SASE+ 5.2.2).
+    MERGEABLE = 7  # 0: nothing makes them equal, since a later test looks at every event
+    SAME_FIRST = 8  # the first event of the place
+    SAME_PARENT = 9  # all that was bound before the place
+    MOST = 10  # of its events; NO_MOST: any number
+    LENGTH = 11  # the register that counts its events, -1 if none does
+    # In the graph; see `graph_state`.
+    LAYER = 12  # the stage of its first event, if it has one for each number of events; else -1
+    NEGATED = 13  # 1: a negative stands before it and behind the place before; 2: with tests of its own
+    # Of the take edge, then of the begin edge that leaves the place: the test by whose value runs are found, or -1.
+    INDEXED = 14
+
+
+class ByEdge(IntEnum):
+    """Columns of `RunTables.by_edge`. Ranges end where those of the next row begin."""
+
+    LOWEST = 0  # the lowest place that a load looks at
+    FIRST_LOAD = 1
+    FIRST_TEST = 2
+
+
+class ByGuard(IntEnum):
+    """Columns of `RunTables.by_guard`: of each test whether it compares a lane of the event read with a value that a
+    run keeps until it moves. The run remembers the value, so that most events are turned away by one comparison."""
+
+    KIND = 0  # Guard
+    LANE = 1  # of the event read
+    COMPARISON = 2  # of that lane with the value
+    REFERENCE = 3  # whose lane the value is
+    OTHER_LANE = 4
+    DECIDES = 5  # 1: its edge has no other test
+
+
+class Guard(IntEnum):
+    NONE = 0
+    INT = 1
+    FLOAT = 2
+
+
+class ByPlain(IntEnum):
+    """Columns of `RunTables.plain`, by place: what the plain reader needs. First the edges that leave a node of the
+    place, `EDGE_COLUMNS` for its take edge and as many for the begin edge of the next place."""
+
+    KIND = 0  # Guard; NONE: the edge has no test
+    LANE = 1  # of the event read
+    ORDERS = 2  # bit 0: less than the bound will do, bit 1: equal, bit 2: greater
+    BOUND = 3  # Bound
+    OTHER_LANE = 4  # of the bound
+    LOOPS = 10  # 1: a Kleene place
+
+
+EDGE_COLUMNS = 5
+
+
+class Bound(IntEnum):
+    """What an edge compares with: a value of the events of the place so far."""
+
+    FIRST = 0
+    LAST = 1
+    # Those below are aggregates, which pass over nulls.
+    FIRST_VALUE = 2
+    LAST_VALUE = 3
+    LEAST = 4
+    GREATEST = 5
+
+
+class ByTest(IntEnum):
+    """Columns of `RunTables.by_test`; a test's number is that of its conjunct."""
+
+    ITERATED = 0
+    CURRENT = 1
+    FIRST_LOAD = 2  # in `iterated_loads`
+
+
+class ByLoad(IntEnum):
+    SOURCE = 0
+    PLACE = 1
+    TARGET = 2
+    REGISTER = 3  # within the place
+    ROW = 4
+
+
+class ByRegister(IntEnum):
+    FUNCTION = 0
+    ROW = 1  # of lane_flags; -1: every event counts
+    FLOATING = 2
+    LANE = 3
+    NEEDED = 4  # 1: some test of a run at this place may still ask for it
+
+
+class ByNegative(IntEnum):
+    AFTER = 0
+    REFERENCE = 1
+    EDGE = 2
+
+
+class RunTables(NamedTuple):
+    """A query."""
+
+    length: int  # places
+    negatives: int
+    reserved: int  # slots
+    selection: int
+    form: int
+    form_place: int
+    window: int  # in ticks or events, NO_WINDOW if there is none
+    in_events: int
+    codes: int  # equivalence tests that not every type has the attribute of
+    registers: int  # the most that a place has
+    at_end: int  # 1 if a negative stands behind the last place: matches wait
+    late: int  # 1: negation is checked where matches are written out, so that runs may be merged before
+    merge: int  # 1: runs with the same future are one
+    index_min: int  # where a key has more runs than this, they are found by what they compare with
+    max_matches_per_moment: int
+    max_runs: int
+    max_events: int  # of all matches of the output together
+    by_place: NDArray[np.int32]
+    by_edge: NDArray[np.int32]
+    by_guard: NDArray[np.int32]  # by test
+    plain: NDArray[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
+    loop: int  # 1: it will, and the query is T+ a[] with one component behind it
+    by_test: NDArray[np.int32]
+    loads: NDArray[np.int32]  # [load, ByLoad]
+    iterated_loads: NDArray[np.int32]  # [load, ByLoad]
+    by_register: NDArray[np.int32]
+    by_negative: NDArray[np.int32]
+    stage_place: NDArray[np.int32]  # by stage of the graph
+    predicates: Predicates
+
+
+def build_run_tables(
+    places: Sequence[RunPlace],
+    negatives: Sequence[RunNegative] = (),
+    *,
+    selection: Selection = Selection.ANY_MATCH,
+    window: int | None = None,
+    in_events: bool = False,
+    reserved: int = 1,
+    codes: int = 0,
+    form: Form = Form.ALL,
+    form_place: int = 0,
+    merge: bool = False,
+    late: bool = False,
+    index_min: int = INDEX_MIN,
+    plain: bool = True,
+    renumbered_lanes: Collection[int] = (),
+    max_matches_per_moment: int = NO_LIMIT,
+    max_runs: int = NO_LIMIT,
+    max_events: int = NO_LIMIT,
+) -> RunTables:
+    """The tables of a query. In `renumbered_lanes`, of int64, stand codes that the caller may change between calls.
+
+    With `plain` the plain reader is taken where it will do; its runs and those of the other cannot be told apart. With
+    `late` the caller expands all matches and leaves out those that `standing` does.
+
+    >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
+    2
+    """
+    length = len(places)
+    assert length > 0 and 2 * length + len(negatives) <= ROLES_MAX
+    assert window is None or 0 < window < NO_WINDOW
+    assert window is not None or not any(n.after in (0, length) for n in negatives)
+    late = late and selection != Selection.ANY_MATCH and codes == 0 and form == Form.ALL
+    late = late and all(negative.after < length and _needs_slots_only(negative) for negative in negatives)
+    late = late and len(negatives) > 0
+    plain_rows: list[tuple[int, ...]] = []
+    if plain and (late or not negatives) and codes == 0 and form == Form.ALL:
+        plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
+    if plain_rows:
+        # The plain reader keeps what it compares with beside its runs.
+        places = [place._replace(registers=()) for place in places]
+    # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
+    merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and (late or not negatives)
+    edges = _Edges(frozenset(renumbered_lanes))
+    by_place = np.zeros((length + 1, len(ByPlace) + 1), np.int32)
+    registers: list[Register] = []
+    stages = list(range(length))
+    for number, place in enumerate(places):
+        by_place[number] = (
+            place.kleene,
+            place.first,
+            place.current,
+            edges.add(place.begin, number - 1, place.first),
+            edges.add(place.take, number, place.current),
+            edges.add(place.proceed, number),
+            len(registers),
+            *_same_future(places, number),
+            place.most,
+            place.registers.index(_EVERY_EVENT) if _EVERY_EVENT in place.registers else -1,
+            len(stages) if place.most <= LAYERS_MAX else -1,
+            max((2 if n.tests else 1 for n in negatives if 0 < n.after == number), default=0),
+            -1,
+            -1,
+        )
+        registers += place.registers
+        if place.most <= LAYERS_MAX:
+            stages += [number] * (place.most - 1)
+    by_place[length, ByPlace.FIRST_REGISTER] = len(registers)
+    for number in range(length):
+        by_place[number, ByPlace.INDEXED] = edges.indexed(int(by_place[number, ByPlace.TAKE]))
+        if number + 1 < length:
+            by_place[number, ByPlace.INDEXED + 1] = edges.indexed(int(by_place[number + 1, ByPlace.BEGIN]))
+    by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
+    for number, negative in enumerate(negatives):
+        by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
+    # Flags of float64 lanes stand behind those of int64 lanes, whose number only the events know: -2 - lane.
+    by_register = []
+    for number, place in enumerate(places):
+        needed = {load.register for load in _loads_ahead(places, number) if load.place == number}
+        for local, (function, lane) in enumerate(place.registers):
+            if lane is None:
+                by_register.append((function, -1, 0, 0, local in needed))
+            else:
+                row = -2 - lane.lane if lane.floating else lane.lane
+                by_register.append((function, row, lane.floating, lane.lane, local in needed))
+    return RunTables(
+        length=length,
+        negatives=len(negatives),
+        reserved=reserved,
+        selection=int(selection),
+        form=int(form),
+        form_place=form_place,
+        window=NO_WINDOW if window is None else window,
+        in_events=int(in_events),
+        codes=codes,
+        registers=max(len(place.registers) for place in places),
+        at_end=int(any(negative.after == length for negative in negatives)),
+        late=int(late),
+        merge=int(merge),
+        # Under contiguity every event moves or ends every run.
+        index_min=NO_LIMIT if selection == Selection.CONTIGUITY else index_min,
+        # How many there are is known late, too.
+        max_matches_per_moment=NO_LIMIT if late else max_matches_per_moment,
+        max_runs=max_runs,
+        max_events=max_events,
+        by_place=by_place,
+        by_edge=edges.by_edge(),
+        by_guard=_rows(edges.guards, ByGuard),
+        plain=np.array(plain_rows, np.int32).reshape(len(plain_rows), ByPlain.LOOPS + 1),
+        loop=int([row[ByPlain.LOOPS] for row in plain_rows] == [1, 0] and selection != Selection.ANY_MATCH),
+        by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
+        loads=_rows(edges.loads, ByLoad),
+        iterated_loads=_rows(edges.iterated_loads, ByLoad),
+        by_register=_rows(by_register, ByRegister),
+        by_negative=by_negative,
+        stage_place=np.array(stages, np.int32),
+        predicates=build_predicates(edges.conjuncts),
+    )
+
+
+def _needs_slots_only(negative: RunNegative) -> bool:
+    """Whether the events of a match are all that the tests of a negative ask for."""
+    return all(test.iterated < 0 and all(load.source <= Source.LAST for load in test.loads) for test in negative.tests)
+
+
+def _tests_ahead(places: Sequence[RunPlace], number: int) -> list[RunTest]:
+    """The tests that a run at a place may still meet."""
+    own = places[number]
+    tests = [*own.take, *own.proceed]
+    for place in places[number + 1 :]:
+        tests += [*place.begin, *place.take, *place.proceed]
+    return tests
+
+
+def _loads_ahead(places: Sequence[RunPlace], number: int) -> list[Load]:
+    return [load for test in _tests_ahead(places, number) for load in test.loads if load.source >= Source.SLOT]
+
+
+def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int]:
+    """The columns MERGEABLE, SAME_FIRST and SAME_PARENT of a place."""
+    tests = _tests_ahead(places, number)
+    loads = [load for test in tests for load in test.loads]
+    mergeable = not any(0 <= test.iterated <= number for test in tests)
+    first = places[number].kleene and any(load == Load(Source.FIRST, number, load.target) for load in loads)
+    return int(mergeable), int(first), int(any(load.place < number for load in loads))
+
+
+# ── The plain reader ───────────────────────────────────────────────────────────────────────────────
+
+# By comparison of an event's value with a bound: bits of ByPlain.ORDERS.
+ORDERS = {
+    Comparison.EQUAL: 0b010,
+    Comparison.NOT_EQUAL: 0b101,
+    Comparison.LESS: 0b001,
+    Comparison.LESS_EQUAL: 0b011,
+    Comparison.GREATER: 0b100,
+    Comparison.GREATER_EQUAL: 0b110,
+}
+_BOUNDS = {
+    Function.FIRST: Bound.FIRST_VALUE,
+    Function.LAST: Bound.LAST_VALUE,
+    Function.LEAST: Bound.LEAST,
+    Function.GREATEST: Bound.GREATEST,
+}
+
+
+def _plain_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
+    """The rows of `RunTables.plain`; none if an edge asks for more than one comparison with a bound."""
+    rows: list[tuple[int, ...]] = []
+    if places[0].begin or any(place.proceed for place in places):
+        return []
+    for number, place in enumerate(places):
+        take = _plain_edge(place.take, place.current, place, number, renumbered)
+        begin: tuple[int, ...] | None = _NO_GUARD
+        if number + 1 < len(places):
+            following = places[number + 1]
+            begin = _plain_edge(following.begin, following.first, place, number, renumbered)
+        if take is None or begin is None:
+            return []
+        rows.append((*take, *begin, place.kleene))
+    return rows
+
+
+def _plain_edge(
+    tests: Sequence[RunTest], event: int, place: RunPlace, number: int, renumbered: frozenset[int]
+) -> tuple[int, ...] | None:
+    """The columns of an edge that leaves a node of a place; None if it is not plain."""
+    if not tests:
+        return _NO_GUARD
+    kind, lane, comparison, reference, other_lane = _guard_of(tests[0], event, renumbered)
+    loads = [load for load in tests[0].loads if load.target == reference]
+    if len(tests) > 1 or kind == Guard.NONE or len(loads) != 1 or loads[0].place != number:
+        return None
+    source, bound = loads[0].source, Bound.FIRST
+    if source == Source.LAST:
+        bound = Bound.LAST
+    elif source != Source.FIRST:
+        function, of = place.registers[loads[0].register]
+        if source == Source.NUMBER or of is None or (of.lane, of.floating) != (other_lane, kind == Guard.FLOAT):
+            return None
+        bound = _BOUNDS[function]
+    return (kind, lane, ORDERS[Comparison(comparison)], bound, other_lane)
+
+
+_NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
+_MIRRORED = {
+    Comparison.LESS: Comparison.GREATER,
+    Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
+    Comparison.GREATER: Comparison.LESS,
+    Comparison.GREATER_EQUAL: Comparison.LESS_EQUAL,
+}
+
+
+def _guard_of(test: RunTest, event: int, renumbered: frozenset[int]) -> tuple[int, ...]:
+    """The first columns of ByGuard for a test."""
+    if test.iterated >= 0 or len(test.alternatives) != 1:
+        return _NO_GUARD
+    (atom,) = test.alternatives
+    if not isinstance(atom, Atom) or not isinstance(atom.right, Lane):
+        return _NO_GUARD
+    left, comparison, right = atom.left, atom.comparison, atom.right
+    if right.component == event:
+        left, comparison, right = right, _MIRRORED.get(comparison, comparison), left
+    if left.component != event or right.component == event:
+        return _NO_GUARD
+    if not left.floating and not renumbered.isdisjoint((left.lane, right.lane)):
+        return _NO_GUARD
+    return (Guard.FLOAT if left.floating else Guard.INT, left.lane, comparison, right.component, right.lane)
+
+
+class _Edges:
+    """Collects the edges of an automaton: tests one behind the other, loads without repetition within an edge."""
+
+    def __init__(self, renumbered: frozenset[int]) -> None:
+        self._renumbered = renumbered
+        self.rows: list[tuple[int, int, int]] = []
+        self.guards: list[tuple[int, ...]] = []
+        self.loads: list[tuple[int, ...]] = []
+        self.iterated_loads: list[tuple[int, ...]] = []
+        self.tests: list[tuple[int, int, int]] = []
+        self.conjuncts: list[tuple[Alternative, ...]] = []
+
+    def add(self, tests: Sequence[RunTest], place: int, event: int = -1) -> int:
+        """An edge whose tests are seen from a node of `place`; the event that is read is reference `event`."""
+        loads = list(dict.fromkeys(load for test in tests for load in test.loads))
+        looked_at = [load.place for load in loads] + [test.iterated for test in tests if test.iterated >= 0]
+        self.rows.append((min(looked_at, default=place), len(self.loads), len(self.tests)))
+        self.loads += [_load_row(load) for load in loads]
+        for test in tests:
+            self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
+            self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
+            self.conjuncts.append(test.alternatives)
+            self.guards.append((*_guard_of(test, event, self._renumbered), len(tests) == 1))
+        return len(self.rows) - 1
+
+    def indexed(self, edge: int) -> int:
+        """The first test of an edge by whose value runs can be found; -1 if there is none."""
+        last = self.rows[edge + 1][2] if edge + 1 < len(self.rows) else len(self.tests)
+        return next((test for test in range(self.rows[edge][2], last) if self.guards[test][0] != Guard.NONE), -1)
+
+    def by_edge(self) -> NDArray[np.int32]:
+        return np.array([*self.rows, (0, len(self.loads), len(self.tests))], np.int32)
+
+
+def _load_row(load: Load) -> tuple[int, ...]:
+    return (load.source, load.place, load.target, load.register, load.row)
+
+
+def _rows(rows: Sequence[tuple[int, ...]], columns: type[IntEnum]) -> NDArray[np.int32]:
+    return np.array(rows, np.int32).reshape(len(rows), len(columns))
+
+
+class RunEvents(NamedTuple):
+    """Events in stream order. `new_events` shows the exact types."""
+
+    start: NDArray[np.int64]  # may be the same array as `end`
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]  # dense code of the partition; EVERY_KEY where there are none, or for negatives of all
+    roles: NDArray[np.uint64]  # bit 2p: may begin place p; 2p + 1: may be taken there; 2 * length + n: negative n
+    position: NDArray[np.int64]  # in the partition, for windows in events; else of length 0
+    sequence: NDArray[np.int64]  # what may not be passed over has the next number; for contiguity, else of length 0
+    codes: NDArray[np.int32]  # [test, slot]: a code for the value, -1 where the event's type lacks the attribute
+    int_lanes: NDArray[np.int64]  # [lane, slot]
+    float_lanes: NDArray[np.float64]  # [lane, slot]
+    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    flagged: NDArray[np.uint8]  # per row of lane_flags: 1 if any live slot in it is not LaneFlag.VALUE
+
+
+def new_events(
+    tables: RunTables, capacity: int, *, int_lanes: int = 0, float_lanes: int = 0, points: bool = True
+) -> RunEvents:
+    """Empty buffers, whose first slots are the kernel's own. With `points`, start and end are one array."""
+    end = np.zeros(capacity, np.int64)
+    contiguous = tables.selection == Selection.CONTIGUITY
+    flags = np.zeros((int_lanes + float_lanes, capacity), np.uint8)
+    flags[:, :1] = LaneFlag.NULL
+    return RunEvents(
+        start=end if points else np.zeros(capacity, np.int64),
+        end=end,
+        key=np.zeros(capacity, np.int32),
+        roles=np.zeros(capacity, np.uint64),
+        position=np.zeros(capacity if tables.in_events else 0, np.int64),
+        sequence=np.zeros(capacity if contiguous else 0, np.int64),
+        codes=np.full((tables.codes, capacity), -1, np.int32),
+        int_lanes=np.zeros((int_lanes, capacity), np.int64),
+        float_lanes=np.zeros((float_lanes, capacity), np.float64),
+        lane_flags=flags,
+        # The kernel's own slots may hold nulls at any time.
+        flagged=np.ones(int_lanes + float_lanes, np.uint8),
+    )

@@ -1,0 +1,247 @@
+"""Running one sequence query over one stream: pending events are put in order, scanned, and let go.
+
+Between calls the runner holds what is pending (staged, but something before it may still come), the live instances in
+stream order with the kernel's state over them, and the rows behind both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.engines.sequence.stacks import rebase, rekey, release, scan
+from ouzel.engines.sequence.tables import (
+    Counter,
+    Push,
+    StackConjunct,
+    StackTables,
+    build_tables,
+    new_output,
+    new_state,
+    reserve,
+)
+from ouzel.errors import LimitError
+from ouzel.kernels.events import NO_LIMIT, Status
+from ouzel.kernels.order import gather
+from ouzel.plan.lowering import Lowered, lower
+from ouzel.plan.model import KeyWay, NegationWay, Plan
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import LATEST, NO_MOMENTS, InstanceRunner
+from ouzel.runtime.expressions import any_holds
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.output import output_schema, transform
+from ouzel.runtime.snapshot import Reader, Writer
+
+# Matches of one piece of an answer.
+_OUTPUT_MATCHES = 1 << 18
+
+
+class SequenceRunner(InstanceRunner):
+    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+
+    def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
+        self._lowered = lower(plan)
+        super().__init__(plan, layout, limits, self._lowered.lanes)
+        self._tables = _tables(plan, self._lowered, limits)
+        self._state = new_state(self._tables, 0, 1, second_keys=1)
+        self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        # What one call of `advance` finds, piece by piece.
+        self._found: list[pa.Table] = []
+        self._found_count = 0
+        self._moments: list[tuple[np.ndarray, np.ndarray]] = []
+        self.schema = output_schema(self._query, layout)
+
+    def _rebase(self, dead: int) -> None:
+        rebase(self._state, dead, self._live_count)
+
+    def _rekey(self, renamed: np.ndarray) -> None:
+        # Head keeps its room; codes that come again find their stacks empty.
+        rekey(self._state.head, self._tables.components, renamed)
+
+    def _rekey_second(self, renamed: np.ndarray) -> None:
+        rekey(self._state.second_head, self._tables.components, renamed)
+
+    # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        ready = self._take_ready(until)
+        first = self._live_count
+        if ready is not None:
+            self._append(ready)
+        self._found = []
+        self._found_count = 0
+        self._moments = []
+        self._scan(first)
+        self._release(until)
+        self._collect()
+        self._numbered = None
+        self._forget(until)
+        return pa.concat_tables(self._found) if self._found else empty_table(self.schema)
+
+    def _scan(self, first: int) -> None:
+        if first == self._live_count:
+            return
+        self._state = reserve(
+            self._tables,
+            self._state,
+            len(self._live.rows),
+            self._stager.keys.count,
+            second_keys=self._stager.second_keys.count,
+        )
+        instances = self._kernel_instances()
+        status, position = Status.OUTPUT_FULL, first
+        while status is Status.OUTPUT_FULL:
+            # A piece at a time: what the kernel wrote is still in the cache when it is read, and nothing large is
+            # written that is not part of the answer.
+            self._collect()
+            status, position, self._state, self._output = scan(
+                self._tables, self._state, instances, position, self._live_count, self._output, stop_when_full=True
+            )
+        self._count_dropped("max_partial_matches" if self._query.components[-1].negated else "max_matches_per_moment")
+        self._raise_if_limited(status)
+
+    def _release(self, until: int) -> None:
+        if not self._query.components[-1].negated:
+            return
+        progress = release(self._tables, self._state, self._kernel_instances(), until, self._output)
+        self._state, self._output = progress.state, progress.output
+        self._count_dropped("max_matches_per_moment")
+        self._raise_if_limited(progress.status)
+
+    def _count_dropped(self, limit: str) -> None:
+        self._limits.drop(limit, int(self._state.counters[Counter.DROPPED]))
+        self._state.counters[Counter.DROPPED] = 0
+
+    def _raise_if_limited(self, status: Status) -> None:
+        if status is Status.MATCH_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' found more than "
+                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                "count them with AGG COUNT, give a smaller WITHIN window or a more selective WHERE, or raise the limit"
+            )
+        if status is Status.WAITING_LIMIT:
+            raise LimitError(
+                f"query '{self._query.name}' has more than max_partial_matches={self._limits.max_partial_matches:,} "
+                "matches that wait for the end of their window; give a smaller WITHIN window or a more selective "
+                "WHERE, or raise the limit"
+            )
+        assert status is Status.DONE
+
+    # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave, if some other query may read them."""
+        if not self._moments:
+            return NO_MOMENTS
+        starts, ends = zip(*self._moments, strict=True)
+        return np.concatenate(starts), np.concatenate(ends)
+
+    def _collect(self) -> None:
+        """Make an answer of the matches that the kernel has written, and its buffers free again."""
+        count = int(self._output.written[0])
+        if not count:
+            return
+        slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
+        table, ticks, places = self._fetch(slots)
+        instances = self._live.instances
+        starts = ends = None
+        if self._query.into is not None or instances.start is not instances.end or self._query.components[-1].negated:
+            starts = gather(instances.start, slots[0])
+            ends = self._output.match_end[:count].copy()
+        if self._lowered.residual:
+            kept = self._residual(table, ticks, places, count)
+            places = [rows[kept] for rows in places]
+            if starts is not None and ends is not None:
+                starts, ends = starts[kept], ends[kept]
+        self._found_count += len(places[0])
+        self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
+        self._found.append(transform(self._query, self._layout, table, ticks, places, starts, ends))
+        if starts is not None and ends is not None:
+            self._moments.append((starts, ends))
+        self._output.written[0] = 0
+        if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
+            self._output = new_output(self._tables, _OUTPUT_MATCHES)
+
+    def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
+        """Which matches satisfy the predicates that kernels cannot express."""
+        position = {c.position: i for i, c in enumerate(self._query.positives)}
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], count)
+        kept = np.ones(count, bool)
+        for conjunct in self._lowered.residual:
+            kept &= any_holds(conjunct.comparisons, frame)
+        return np.flatnonzero(kept)
+
+    # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        ticks = [int(block.instances.end.min()) for block in self._pending if block.count]
+        if self._state.counters[Counter.WAITING]:
+            first = self._state.waiting_heap[0]
+            window = self._plan.window_ticks
+            assert window is not None
+            ticks.append(min(LATEST, int(self._live.instances.start[first]) + window - 1))
+        return min(ticks, default=None)
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+        state = {name: writer.add_array(getattr(self._state, name)) for name in _WHOLE}
+        for name in _PER_SLOT:
+            state[name] = writer.add_array(getattr(self._state, name)[..., : self._live_count])
+        return {**self._dump_events(writer), "state": state}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+        self._load_events(reader, head)
+        stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
+        self._state = reserve(
+            self._tables,
+            self._state._replace(**stored),
+            self._live_count,
+            self._stager.keys.count,
+            second_keys=self._stager.second_keys.count,
+        )
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted, by the names of `Counter`."""
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+
+
+# What a snapshot holds of the kernel's state: arrays whose last axis is slots, of which only those in use are stored,
+# and the others. The rest is scratch.
+_PER_SLOT = ("links", "marks", "waiting_tail")
+_WHOLE = ("head", "second_head", "waiting_slots", "waiting_next", "waiting_heap", "counters")
+
+
+def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
+    push = Push(0)
+    if plan.window_in_scan:
+        push |= Push.WINDOW_INTO_SCAN
+    if plan.window_in_construction:
+        push |= Push.WINDOW_INTO_CONSTRUCTION
+    if plan.negation is NegationWay.CONSTRUCTION:
+        push |= Push.NEGATION
+    conjuncts = [StackConjunct(c.alternatives) for c in lowered.construction]
+    conjuncts += [StackConjunct(c.alternatives, early=False) for c in lowered.selection]
+    conjuncts += [StackConjunct(c.alternatives) for group in lowered.forbidding.values() for c in group]
+    return build_tables(
+        [c.negated for c in plan.query.components],
+        plan.window_ticks,
+        conjuncts,
+        everywhere=[c.position for c in plan.unguarded],
+        push=push,
+        second_equivalence=plan.key_way is KeyWay.MULTI_PAIS and len(plan.key) > 1,
+        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        max_waiting=min(limits.max_partial_matches, NO_LIMIT),
+        drop=limits.drops,
+    )

@@ -1,0 +1,441 @@
+"""Active instance stacks (SASE 4): sequences without Kleene plus, every choice of events.
+
+One stack for each partition and component. A positive instance remembers the top of the stack before it; when an
+instance of the last component arrives, the matches it completes are found by a search back along these links, newest
+first. A stack is in order of end, so a search ends at the first candidate that is too old.
+
+Negation: the newest start of any negative instance that ends before a positive one starts is that one's *guard*; its
+predecessor must not end before it. Negatives whose predicates name other events are searched for in their own stacks.
+A negated end makes matches wait until their window has passed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ouzel.engines.sequence.negation import forbidden, guard_before, release_until, wait
+from ouzel.engines.sequence.stacks_plain import first_alive, first_of_tick, last_before, scan_plain
+from ouzel.engines.sequence.tables import (
+    ByComponent,
+    ByStage,
+    Counter,
+    StackOutput,
+    StackState,
+    StackTables,
+    larger_output,
+    reserve_waiting,
+)
+from ouzel.kernels.events import Instances, Link, Mark, Status
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.pauses import Pieces
+from ouzel.kernels.predicates import holds
+from ouzel.kernels.windows import NEVER, deadline, oldest_alive, push_negative
+
+# What became of an instance.
+_FILTERED = 0
+_ENTERS = 1
+_COMPLETES = 2
+
+
+class Progress(NamedTuple):
+    """How far a call came. Where a limit stopped it, the instance at `position` has left no trace."""
+
+    status: Status
+    position: int
+    state: StackState
+    output: StackOutput
+
+
+def scan(
+    tables: StackTables,
+    state: StackState,
+    instances: Instances,
+    first: int,
+    last: int,
+    output: StackOutput,
+    *,
+    stop_when_full: bool = False,
+) -> Progress:
+    """Read the instances in slots first to last - 1 and append the matches they complete to the output.
+
+    Go on with the state and output of the result: they may have grown. Matches that wait for a negated end are
+    released as soon as an instance shows that their window has passed. With `stop_when_full` the call ends when there
+    is no more room; empty the output and go on at `position`.
+
+    >>> from ouzel.engines.sequence.tables import build_tables, new_output, new_state
+    >>> from ouzel.kernels.events import new_instances
+    >>> tables = build_tables([False, False], window=10)
+    >>> instances = new_instances(3)
+    >>> instances.end[:] = 1, 2, 11
+    >>> instances.component[:] = 0, 1, 1
+    >>> found = scan(tables, new_state(tables, 3), instances, 0, 3, new_output(tables))
+    >>> found.output.slots[:, : found.output.written[0]].T.tolist()
+    [[0, 1]]
+    """
+    assert state.links.shape[1] >= last
+    points = instances.start is instances.end
+    pieces = Pieces(last)
+    position = first
+    while True:
+        end = pieces.end(position)
+        if tables.plain and points:
+            status, position = scan_plain(tables, state, instances, position, end, output)
+        else:
+            status, position = _scan(tables, state, instances, points, position, end, output)
+        if status == Status.OUTPUT_FULL:
+            if stop_when_full and output.written[0]:
+                break
+            output = larger_output(output)
+        elif status == Status.WAITING_FULL:
+            state = reserve_waiting(state, 2 * max(state.waiting_next.size, 512))
+        elif status != Status.DONE or position == last:
+            break
+    return Progress(Status(status), position, state, output)
+
+
+def release(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput) -> Progress:
+    """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come.
+
+    At the end of a bounded input `until` is the largest int64. The position of the result means nothing.
+    """
+    status = release_until(tables, state, instances, until, output)
+    while status == Status.OUTPUT_FULL:
+        output = larger_output(output)
+        status = release_until(tables, state, instances, until, output)
+    return Progress(Status(status), 0, state, output)
+
+
+@kernel
+def _scan(tables, state, instances, points, first, last, output):
+    """(status, position). Everything about one instance happens, or, where the status is not DONE, nothing of it.
+
+    Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
+    """
+    start = instances.start
+    end = instances.end
+    key = instances.key
+    component_of = instances.component
+    head = state.head
+    links = state.links
+    counters = state.counters
+    by_component = tables.by_component
+    components = tables.components
+    last_position = tables.length - 1
+    waits = tables.first_at_end < tables.checks.size
+    # No negatives, and nothing else to keep beside the stacks.
+    simple = tables.by_negative.shape[0] == 1 and not tables.prune and not tables.second_equivalence
+    window_in_scan = tables.scan_window == tables.window
+    oldest = counters[Counter.OLDEST]
+    check_oldest_at = first
+    tick_start = first_of_tick(end, first, last)
+    capacity = output.match_end.size
+    written = output.written[0]
+    pushed = 0
+    constructions = 0
+    edges = 0
+    sequences = 0
+    matches = 0
+    status = Status.DONE
+    position = last
+    for slot in range(first, last):
+        now = end[slot]
+        tick_start = tick_start if now == end[tick_start] else slot
+        window_start = oldest_alive(now, tables.window)
+        if slot >= check_oldest_at:
+            # Not at every instance: this loop's length is hard to predict.
+            oldest = first_alive(end, oldest, window_start)
+            check_oldest_at = slot + 32
+        if waits and counters[Counter.HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
+            output.written[0] = written
+            status = release_until(tables, state, instances, now - 1, output)
+            written = output.written[0]
+            if status != Status.DONE:
+                position = slot
+                break
+        component = component_of[slot]
+        oldest_for_scan = oldest if window_in_scan else 0
+        if simple:
+            # No branch here depends on the data: which component comes and whether it is filtered is a matter of
+            # chance, and a wrong guess of the processor costs more than all of this.
+            place = by_component[component, ByComponent.POSITION]
+            base = np.int64(key[slot]) * components
+            own = base + component
+            under = head[own]
+            top = head[base + by_component[component, ByComponent.BEFORE]]
+            overlaps = top >= tick_start if points else end[max(top, 0)] >= start[slot]
+            if overlaps and place > 0:
+                top = last_before(end, links[Link.SKIP], top, start[slot])
+            # Transition filtering: whatever lies below the top is older still.
+            alive = (place == 0) | (top >= oldest_for_scan)
+            enters = alive & (place < last_position)
+            links[Link.BELOW, slot] = under
+            links[Link.SKIP, slot] = under
+            if under >= tick_start:
+                links[Link.SKIP, slot] = links[Link.SKIP, under]
+            links[Link.PREVIOUS_TOP, slot] = top
+            head[own] = slot if enters else under
+            pushed += enters
+            if not (alive & (place == last_position)):
+                continue
+        else:
+            verdict = _admit(tables, state, instances, slot, tick_start, oldest_for_scan)
+            pushed += verdict == _ENTERS
+            if verdict != _COMPLETES:
+                continue
+
+        oldest = first_alive(end, oldest, window_start)
+        if waits:
+            room = tables.max_waiting - counters[Counter.WAITING]
+        else:
+            room = tables.max_matches_per_moment
+            if counters[Counter.MOMENT] == now:
+                room -= counters[Counter.AT_MOMENT]
+        room = min(capacity, written + max(room, 0))
+        status, reached, seen, complete, dropped = _search(
+            tables, state, instances, slot, oldest, window_start, written, room, output
+        )
+        if status == Status.DONE and waits and reached > written:
+            status = wait(state, instances, output, written, reached)
+        if status != Status.DONE:
+            position = slot
+            break
+        found = reached - written
+        constructions += 1
+        edges += seen
+        sequences += complete
+        matches += found
+        counters[Counter.DROPPED] += dropped
+        if found > 0 and not waits:
+            written = reached
+            counters[Counter.AT_MOMENT] = found + (
+                counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0
+            )
+            counters[Counter.MOMENT] = now
+    output.written[0] = written
+    counters[Counter.OLDEST] = oldest
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.PUSHED] += pushed
+    counters[Counter.CONSTRUCTIONS] += constructions
+    counters[Counter.EDGES] += edges
+    counters[Counter.SEQUENCES] += sequences
+    counters[Counter.MATCHES] += matches
+    return status, position
+
+
+@helper(inline=True)
+def _admit(tables, state, instances, slot, tick_start, oldest):
+    """Put an instance on its stack unless it cannot be part of a match; say whether it may complete one."""
+    start = instances.start
+    end = instances.end
+    head = state.head
+    links = state.links
+    marks = state.marks
+    component = instances.component[slot]
+    place = tables.by_component[component, ByComponent.POSITION]
+    before = tables.by_component[component, ByComponent.BEFORE]
+    base = np.int64(instances.key[slot]) * tables.components
+    own = base + component
+    if place < 0:
+        push_negative(start, head, links, marks, own, slot)
+        return _ENTERS
+    top = np.int32(-1)
+    if place > 0:
+        top = last_before(end, links[Link.SKIP], head[base + before], start[slot])
+        if top < oldest or top < 0:
+            return _FILTERED
+        if tables.prune and marks[Mark.REACH, top] < oldest_alive(end[slot], tables.scan_window):
+            return _FILTERED
+        if tables.second_equivalence:
+            second_top = state.second_head[np.int64(instances.second_key[slot]) * tables.components + before]
+            if not _meet(links, top, second_top, oldest):
+                return _FILTERED
+    first_guarded = tables.by_stage[place, ByStage.FIRST_GUARDED]
+    last_guarded = tables.by_stage[place + 1, ByStage.FIRST_GUARDED]
+    if first_guarded < last_guarded:
+        guard = guard_before(tables, state, instances, first_guarded, last_guarded, slot)
+        if place > 0 and end[top] < guard:
+            return _FILTERED
+        marks[Mark.GUARD, slot] = guard
+    links[Link.PREVIOUS_TOP, slot] = top
+    if place == tables.length - 1:
+        # It is a stack of its own for the search.
+        links[Link.BELOW, slot] = -1
+        if tables.prune:
+            marks[Mark.REACH, slot] = end[slot]
+        return _COMPLETES
+    under = head[own]
+    head[own] = slot
+    links[Link.BELOW, slot] = under
+    links[Link.SKIP, slot] = links[Link.SKIP, under] if under >= tick_start else under
+    if tables.prune:
+        reach = marks[Mark.REACH, top] if place > 0 else start[slot]
+        marks[Mark.REACH, slot] = max(reach, marks[Mark.REACH, under]) if under >= 0 else reach
+    if tables.second_equivalence:
+        second = np.int64(instances.second_key[slot]) * tables.components + component
+        links[Link.SECOND_BELOW, slot] = state.second_head[second]
+        state.second_head[second] = slot
+    return _ENTERS
+
+
+@helper(inline=True)
+def _meet(links, top, second_top, oldest):
+    """Whether some instance stands in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
+    while top >= oldest and second_top >= oldest and top != second_top:
+        if top > second_top:
+            top = links[Link.BELOW, top]
+        else:
+            second_top = links[Link.SECOND_BELOW, second_top]
+    return top >= oldest and top == second_top
+
+
+@helper(inline=True)
+def _search(tables, state, instances, slot, oldest, window_start, written, room, output):
+    """(status, matches written, candidates looked at, complete sequences, matches dropped) for any query."""
+    start = instances.start
+    end = instances.end
+    links = state.links
+    marks = state.marks
+    cursor = state.cursor
+    barrier = state.barrier
+    by_stage = tables.by_stage
+    length = tables.length
+    last_position = length - 1
+    window_pushed = tables.construction_window == tables.window
+    oldest_tried = oldest if window_pushed else 0
+    first_is_guarded = by_stage[1, ByStage.FIRST_GUARDED] > 0
+    seen = 0
+    complete = 0
+    dropped = 0
+    level = last_position
+    cursor[level] = slot
+    barrier[level] = NEVER
+    while level <= last_position:
+        node = cursor[level]
+        if (
+            node < oldest_tried
+            or end[node] < barrier[level]
+            or (tables.prune and window_pushed and marks[Mark.REACH, node] < window_start)
+        ):
+            level += 1
+            if level <= last_position:
+                cursor[level] = links[Link.BELOW, cursor[level]]
+            continue
+        seen += 1
+        state.bound[by_stage[level, ByStage.COMPONENT]] = node
+        passed = True
+        if level == 0:
+            passed = start[node] >= window_start or not window_pushed
+            # A negated start forbids back to the beginning of the window.
+            if first_is_guarded and marks[Mark.GUARD, node] >= window_start:
+                passed = False
+        stage = level
+        while passed:
+            if by_stage[stage, ByStage.TESTED]:
+                passed = _passes(tables, state, instances, stage)
+            if stage > 0 or not passed:
+                break
+            # The sequence is complete; what was not pushed into construction is tested now.
+            complete += 1
+            stage = length
+            passed = start[node] >= window_start
+            if tables.second_equivalence:
+                for higher in range(1, length):
+                    passed &= instances.second_key[cursor[higher]] == instances.second_key[node]
+        if passed and level > 0:
+            level -= 1
+            cursor[level] = links[Link.PREVIOUS_TOP, node]
+            barrier[level] = NEVER
+            if by_stage[level + 1, ByStage.FIRST_GUARDED] < by_stage[level + 2, ByStage.FIRST_GUARDED]:
+                barrier[level] = marks[Mark.GUARD, node]
+            continue
+        if passed:
+            if written < room:
+                for place in range(length):
+                    output.slots[place, written] = cursor[place]
+                output.match_end[written] = end[slot]
+                written += 1
+            elif written == output.match_end.size:
+                return Status.OUTPUT_FULL, written, seen, complete, dropped
+            elif tables.drop:
+                dropped += 1
+            else:
+                limit = Status.WAITING_LIMIT if tables.first_at_end < tables.checks.size else Status.MATCH_LIMIT
+                return limit, written, seen, complete, dropped
+        cursor[level] = links[Link.BELOW, node]
+    # The completing instance itself is no candidate.
+    return Status.DONE, written, seen - 1, complete, dropped
+
+
+@helper(inline=True)
+def _passes(tables, state, instances, stage):
+    """Whether the bound events pass everything that is tested at a stage."""
+    for conjunct in range(
+        tables.by_stage[stage, ByStage.FIRST_CONJUNCT], tables.by_stage[stage + 1, ByStage.FIRST_CONJUNCT]
+    ):
+        if not holds(tables.predicates, instances, state.bound, state.values, conjunct):
+            return False
+    for entry in range(
+        tables.by_stage[stage, ByStage.FIRST_SEARCHED], tables.by_stage[stage + 1, ByStage.FIRST_SEARCHED]
+    ):
+        if forbidden(tables, state, instances, tables.checks[entry]):
+            return False
+    return True
+
+
+@kernel
+def rebase(state, shift, used):
+    """Forget the oldest `shift` of `used` slots: they are dropped from the front of the buffers, the rest move down.
+
+    Only slots that no match can use any more may go: those with end <= newest end - window.
+    """
+    left = used - shift
+    links = state.links
+    for link in range(links.shape[0]):
+        for slot in range(left):
+            links[link, slot] = max(links[link, slot + shift] - shift, -1)
+    marks = state.marks
+    if marks.shape[1] > 0:
+        for mark in range(marks.shape[0]):
+            for slot in range(left):
+                marks[mark, slot] = marks[mark, slot + shift]
+    state.counters[Counter.OLDEST] = max(state.counters[Counter.OLDEST] - shift, 0)
+    state.counters[Counter.STACKED] = max(state.counters[Counter.STACKED] - shift, 0)
+    _lower(state.head, shift)
+    _lower(state.second_head, shift)
+    _lower(state.waiting_heap[: state.counters[Counter.HEAP]], shift)
+    tails = state.waiting_tail
+    if tails.size > 0:
+        for slot in range(left):
+            tails[slot] = tails[slot + shift]
+        tails[left:used] = -1
+    # Free rows hold what they like.
+    _lower(state.waiting_slots.reshape(state.waiting_slots.size), shift)
+
+
+@helper
+def _lower(slots, shift):
+    for place in range(slots.size):
+        slots[place] = max(slots[place] - shift, -1)
+
+
+@kernel
+def rekey(head, components, new_code):
+    """Move stacks to new keys: new_code[key] is where a key goes, never a larger one, or -1 to forget it.
+
+    Give it `state.head`, or `state.second_head` with the new codes of second keys.
+
+    >>> head = np.array([5, 6, 7], np.int32)
+    >>> rekey(head, 1, np.array([-1, 0, 1], np.int32))
+    >>> head.tolist()
+    [6, 7, -1]
+    """
+    for key in range(min(head.size // components, new_code.size)):
+        target = np.int64(new_code[key])
+        if target != key:
+            for component in range(components):
+                newest = head[key * components + component]
+                head[key * components + component] = -1
+                if target >= 0:
+                    head[target * components + component] = newest

@@ -1,0 +1,294 @@
+"""The stack kernel for plain queries: types, one key, order, window and negatives decide, and events are points.
+
+It does what `stacks.py` does for every query, in a small function that loads and runs faster. Instances are taken in
+blocks: all of a block are put on their stacks, in a loop without branches that depend on the data, and then those that
+may complete a match are searched from. Links never change, so a search finds the same later as at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ouzel.engines.sequence.tables import ByComponent, Counter
+from ouzel.kernels.events import Link, Mark, Status
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.windows import NEVER, oldest_alive
+
+# Few enough to stay in the first-level cache between the two loops.
+_BLOCK_SLOTS = 256
+
+
+@helper(inline=True)
+def first_alive(end, oldest, window_start):
+    """The first slot, from `oldest` up, that ends at window_start or later; some later slot does."""
+    while end[oldest] < window_start:
+        oldest += 1
+    return oldest
+
+
+@helper(inline=True)
+def first_of_tick(end, first, last):
+    """The first slot with the same end as slot `first`, if there is that slot."""
+    if first < last:
+        while first > 0 and end[first - 1] == end[first]:
+            first -= 1
+    return first
+
+
+@helper(inline=True)
+def last_before(end, skip, top, begin):
+    """The newest instance of a positive stack, from `top` down, that ends before a time."""
+    while top >= 0 and end[top] >= begin:
+        top = skip[top]
+    return top
+
+
+@kernel
+def scan_plain(tables, state, instances, first, last, output):
+    """(status, position), as `stacks.scan` tells them.
+
+    Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
+    """
+    end = instances.end
+    below = state.links[Link.BELOW]
+    previous_top = state.links[Link.PREVIOUS_TOP]
+    completing = state.links[Link.COMPLETING]
+    counters = state.counters
+    by_component = tables.by_component
+    window = tables.window
+    last_position = tables.length - 1
+    guards = state.marks[Mark.GUARD]
+    guarded = guards.size > 0
+    capacity = output.match_end.size
+    written = output.written[0]
+    oldest = counters[Counter.OLDEST]
+    stacked = max(counters[Counter.STACKED], first)
+    constructions = 0
+    edges = 0
+    matches = 0
+    status = Status.DONE
+    position = first
+    while position < last and status == Status.DONE:
+        block_end = min(position + _BLOCK_SLOTS, last)
+        oldest = first_alive(end, oldest, oldest_alive(end[position], window))
+        found = 0
+        if position < stacked:
+            # On the stacks already: the last call ended in the midst of a block, for want of room.
+            block_end = min(block_end, stacked)
+            for slot in range(position, block_end):
+                if by_component[instances.component[slot], ByComponent.POSITION] == last_position:
+                    completing[position + found] = slot
+                    found += 1
+        else:
+            found = _stack(tables, state, instances, position, block_end, oldest)
+            stacked = block_end
+        for entry in range(position, position + found):
+            slot = completing[entry]
+            now = end[slot]
+            oldest = first_alive(end, oldest, oldest_alive(now, window))
+            room = tables.max_matches_per_moment
+            if counters[Counter.MOMENT] == now:
+                room -= counters[Counter.AT_MOMENT]
+            room = min(capacity, written + max(room, 0))
+            reached, seen = _search(
+                end, below, previous_top, guards, guarded, state.cursor, slot, now, oldest, written, room, output
+            )
+            if reached < 0:
+                status = Status.OUTPUT_FULL if room == capacity else Status.MATCH_LIMIT
+                position = slot
+                break
+            constructions += 1
+            edges += seen
+            matches += reached - written
+            if reached > written:
+                counters[Counter.AT_MOMENT] = (
+                    reached - written + (counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0)
+                )
+                counters[Counter.MOMENT] = now
+                written = reached
+        if status == Status.DONE:
+            position = block_end
+    output.written[0] = written
+    counters[Counter.OLDEST] = oldest
+    counters[Counter.STACKED] = stacked
+    counters[Counter.INSTANCES] += position - first
+    counters[Counter.CONSTRUCTIONS] += constructions
+    counters[Counter.EDGES] += edges
+    counters[Counter.SEQUENCES] += matches
+    counters[Counter.MATCHES] += matches
+    return status, position
+
+
+@helper(inline=True)
+def _stack(tables, state, instances, first, last, oldest):
+    """Put a block of instances on their stacks; how many may complete a match, listed from `first` on.
+
+    No branch depends on the data but for simultaneous events: which component comes and whether it is filtered is a
+    matter of chance, and a wrong guess of the processor costs more than all of this.
+    """
+    end = instances.end
+    key = instances.key
+    component_of = instances.component
+    head = state.head
+    below = state.links[Link.BELOW]
+    skip = state.links[Link.SKIP]
+    previous_top = state.links[Link.PREVIOUS_TOP]
+    completing = state.links[Link.COMPLETING]
+    guards = state.marks[Mark.GUARD]
+    guarded = guards.size > 0
+    by_component = tables.by_component
+    components = np.uint64(tables.components)
+    last_position = tables.length - 1
+    tick_start = first_of_tick(end, first, last)
+    tick = end[tick_start]
+    found = 0
+    pushed = 0
+    for slot in range(first, last):
+        # An unsigned index is not tested for counting from the end: a third of the instructions of this loop.
+        at = np.uint64(slot)
+        now = end[at]
+        tick_start = tick_start if now == tick else slot
+        tick = now
+        component = np.uint64(component_of[at])
+        place = by_component[component, ByComponent.POSITION]
+        base = np.uint64(key[at]) * components
+        own = base + component
+        under = head[own]
+        top = head[base + np.uint64(by_component[component, ByComponent.BEFORE])]
+        below_tick = under
+        if tick_start < slot:
+            if top >= tick_start:
+                top = last_before(end, skip, top, now)
+            if under >= tick_start:
+                below_tick = skip[under]
+        skip[at] = below_tick
+        # Transition filtering: whatever lies below the top is older still.
+        alive = (place <= 0) | (top >= oldest)
+        if guarded:
+            guard_component = np.uint64(by_component[component, ByComponent.GUARDED_BY])
+            negative = head[base + guard_component]
+            if tick_start < slot and negative >= tick_start:
+                negative = last_before(end, skip, negative, now)
+            has_guard = (guard_component != component) & (negative >= 0)
+            guard = end[max(negative, 0)] if has_guard else NEVER
+            guards[at] = guard
+            alive = alive & ((place <= 0) | (end[max(top, 0)] >= guard))
+        enters = alive & (place < last_position)
+        below[at] = under
+        previous_top[at] = top
+        head[own] = slot if enters else under
+        pushed += enters
+        completing[np.uint64(first + found)] = slot
+        found += alive & (place == last_position)
+    state.counters[Counter.PUSHED] += pushed
+    return found
+
+
+@helper(inline=True)
+def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest, written, room, output):
+    """(matches written, candidates looked at) for the matches that `slot` completes; -1 matches if there is no room.
+
+    The two lowest positions are loops of their own, those above them go by `cursor`. A stack is in order of end, so
+    what lies below an instance that is too old, or older than a guard, is so too.
+    """
+    slots = output.slots
+    length = slots.shape[0]
+    last_position = length - 1
+    # With two components the pass over position 1 meets the completing instance, which is no candidate.
+    seen = -1 if last_position == 1 else 0
+    level = last_position
+    cursor[level] = slot
+    while level <= last_position:
+        if level > 2:
+            node = previous_top[cursor[level]]
+            level -= 1
+        else:
+            # With two components it stands at position 1 itself, alone.
+            alone = last_position == 1
+            third = slot if alone else np.int64(cursor[2])
+            second = slot if alone else np.int64(previous_top[third])
+            if guarded:
+                guard = NEVER if alone else guards[third]
+                reached, passed = _write_guarded_pairs(
+                    end, below, previous_top, guards, second, guard, third, now, alone, oldest, written, room, output
+                )
+            else:
+                reached, passed = _write_pairs(
+                    below, previous_top, second, third, now, alone, oldest, written, room, output
+                )
+            seen += passed
+            if reached < 0:
+                return reached, seen
+            seen += reached - written
+            for higher in range(3, length):
+                for match in range(written, reached):
+                    slots[higher, np.uint64(match)] = cursor[higher]
+            written = reached
+            node = below[cursor[level]] if level < last_position else -1
+        while node < oldest or (guarded and end[node] < guards[cursor[level + 1]]):
+            level += 1
+            if level >= last_position:
+                return written, seen
+            node = below[cursor[level]]
+        seen += 1
+        cursor[level] = node
+    return written, seen
+
+
+@helper(inline=True)
+def _write_pairs(below, previous_top, second, third, now, alone, oldest, written, room, output):
+    """(matches written, instances at position 1): each of these from `second` down, with all below its link.
+
+    Two loops made one: where the inner one ends is a matter of chance, and here no branch depends on it. The next
+    instance of position 1 and its link are loaded before they are needed.
+    """
+    lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
+    match_end = output.match_end
+    passed = np.int64(0)
+    if second < oldest:
+        return written, passed
+    lowest = np.int64(previous_top[np.uint64(second)])
+    while second >= oldest:
+        next_second = np.int64(-1) if alone else np.int64(below[np.uint64(second)])
+        next_lowest = np.int64(previous_top[np.uint64(max(next_second, 0))])
+        if lowest >= oldest:
+            if written == room:
+                return np.int64(-1), passed
+            at = np.uint64(written)
+            lowest_slots[at] = lowest
+            second_slots[at] = second
+            third_slots[at] = third
+            match_end[at] = now
+            written += 1
+        lower = np.int64(below[np.uint64(max(lowest, 0))])
+        exhausted = lower < oldest
+        passed += exhausted
+        lowest = next_lowest if exhausted else lower
+        second = next_second if exhausted else second
+    return written, passed
+
+
+@helper(inline=True)
+def _write_guarded_pairs(
+    end, below, previous_top, guards, second, second_guard, third, now, alone, oldest, written, room, output
+):
+    """As `_write_pairs`, where an instance that is older than the guard of the one above it ends the search."""
+    lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
+    match_end = output.match_end
+    passed = np.int64(0)
+    while second >= oldest and end[np.uint64(second)] >= second_guard:
+        passed += 1
+        lowest = np.int64(previous_top[np.uint64(second)])
+        guard = guards[np.uint64(second)]
+        while lowest >= oldest and end[np.uint64(lowest)] >= guard:
+            if written == room:
+                return np.int64(-1), passed
+            at = np.uint64(written)
+            lowest_slots[at] = lowest
+            second_slots[at] = second
+            third_slots[at] = third
+            match_end[at] = now
+            written += 1
+            lowest = np.int64(below[np.uint64(lowest)])
+        second = np.int64(-1) if alone else np.int64(below[np.uint64(second)])
+    return written, passed

@@ -1,0 +1,336 @@
+"""Arrays of the stack kernel: what a query is (tables), what came (instances), what is remembered (state), what is
+found (output). Nothing here needs numba.
+
+An *instance* is an event in one component that it may fill; an event that may fill two stands twice, side by side.
+Instances lie in stream order in buffers that the caller owns, and a *slot* is a place in them. Times are int64 ticks;
+the smallest int64 is no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.events import NO_LIMIT, NO_WINDOW, Link, Mark
+from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
+
+
+class Push(IntFlag):
+    """What is done early. The answers are the same with each of them off."""
+
+    WINDOW_INTO_SCAN = 1  # “Windows in SS”, SASE 4.3
+    WINDOW_INTO_CONSTRUCTION = 2  # “Windows in SC”, SASE 4.3
+    NEGATION = 4  # during construction; else on finished matches, by the index over negative instances (SASE 3.3)
+    ALL = 7
+
+
+class Counter(IntEnum):
+    """Places in `StackState.counters`."""
+
+    WAITING = 0  # matches that wait for a negated end
+    FREE = 1  # first free row of the waiting matches, -1 if none
+    HEAP = 2  # how many first instances have waiting matches
+    MOMENT = 3  # the tick of the latest matches
+    AT_MOMENT = 4  # how many there were at it
+    OLDEST = 5  # a slot before which everything has left the window; moves up now and then
+    DROPPED = 6  # matches dropped because of a limit
+    # What the work was, for the tables of SASE section 5; the answer does not depend on these.
+    INSTANCES = 7  # seen
+    PUSHED = 8  # put on a stack
+    CONSTRUCTIONS = 9  # searches started
+    EDGES = 10  # candidates looked at in these searches
+    SEQUENCES = 11  # complete sequences, before the tests that are made on complete ones
+    MATCHES = 12  # found, waiting ones included
+    STACKED = 13  # of the plain kernel: slots before this one are on their stacks
+
+
+class StackConjunct(NamedTuple):
+    """A conjunct between events. Not `early`: tested on complete matches only; a negative's tests go by Push."""
+
+    alternatives: tuple[Alternative, ...]
+    early: bool = True
+
+    @property
+    def components(self) -> frozenset[int]:
+        return frozenset().union(*(alternative.components for alternative in self.alternatives))
+
+
+class ByComponent(IntEnum):
+    """Columns of `StackTables.by_component`."""
+
+    POSITION = 0  # among the positive components; -1 if negative
+    BEFORE = 1  # the positive component before it; itself if there is none
+    GUARDED_BY = 2  # the last of the negative components directly before it; itself if there is none
+
+
+class ByStage(IntEnum):
+    """Columns of `StackTables.by_stage`. Ranges end where those of the next row begin."""
+
+    COMPONENT = 0  # at this position
+    TESTED = 1  # 1 if this stage has conjuncts or searched negatives
+    FIRST_CONJUNCT = 2
+    FIRST_GUARDED = 3  # in `checks`: negatives directly before this position that are checked by guard
+    FIRST_SEARCHED = 4  # in `checks`: negatives that are searched for at this stage
+
+
+class ByNegative(IntEnum):
+    """Columns of `StackTables.by_negative`."""
+
+    COMPONENT = 0
+    POSITION = 1  # how many positive components stand before it
+    EVERYWHERE = 2  # 1 if some of its instances may have EVERY_KEY
+    FIRST_CONJUNCT = 3  # those that name it; they end where the next row's begin
+
+
+class StackTables(NamedTuple):
+    """A query. Positions count positive components, `length` of them. Stages are the positions, from the last down to
+    the first as events are bound, and then stage `length`: the complete match."""
+
+    components: int
+    length: int
+    window: int  # in ticks, NO_WINDOW if there is none
+    scan_window: int  # the window as the scan applies it
+    construction_window: int  # the window as construction applies it
+    second_equivalence: int  # 1: instances have a second key (Multi-PAIS)
+    prune: int  # 1: keep the newest start that can be reached from each instance
+    max_matches_per_moment: int
+    max_waiting: int
+    drop: int  # 1: drop and count what passes a limit; 0: stop with a status
+    # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
+    # events are points.
+    plain: int
+    by_component: NDArray[np.int32]  # [component, ByComponent]
+    by_stage: NDArray[np.int32]  # [stage, ByStage], one row more than stages
+    by_negative: NDArray[np.int32]  # [negative, ByNegative], one row more than negatives
+    checks: NDArray[np.int32]  # negatives: guarded ones, searched ones, those behind the last positive
+    first_at_end: int  # where the last of these begin; if there are any, matches wait
+    predicates: Predicates
+
+
+def build_tables(
+    negated: Sequence[bool],
+    window: int | None = None,
+    conjuncts: Sequence[StackConjunct] = (),
+    *,
+    everywhere: Collection[int] = (),
+    push: Push = Push.ALL,
+    prune: bool = False,
+    second_equivalence: bool = False,
+    max_matches_per_moment: int = NO_LIMIT,
+    max_waiting: int = NO_LIMIT,
+    drop: bool = False,
+) -> StackTables:
+    """The tables of a query whose components are negative where `negated` says so.
+
+    Conjuncts that name one event only belong into the choice of instances, not here. `everywhere` are the negative
+    components some of whose instances have EVERY_KEY.
+
+    >>> tables = build_tables([False, True, False], window=10)
+    >>> tables.by_component[:, ByComponent.POSITION].tolist()
+    [0, -1, 1]
+    """
+    positives = [component for component, negative in enumerate(negated) if not negative]
+    negatives = [component for component, negative in enumerate(negated) if negative]
+    length = len(positives)
+    assert length > 0 and len(negated) <= 127
+    assert window is None or 0 < window < NO_WINDOW
+    assert window is not None or not (negated[0] or negated[-1]), "a negated start or end needs a window"
+    position_of = {component: position for position, component in enumerate(positives)}
+    # How many positives stand before a negative.
+    place = {component: sum(p < component for p in positives) for component in negatives}
+
+    stages: list[list[StackConjunct]] = [[] for _ in range(length + 1)]
+    naming: dict[int, list[StackConjunct]] = {component: [] for component in negatives}
+    for conjunct in conjuncts:
+        named = [component for component in conjunct.components if negated[component]]
+        if named:
+            assert len(named) == 1, "a conjunct names one negative component at most"
+            naming[named[0]].append(conjunct)
+        else:
+            lowest = min((position_of[component] for component in conjunct.components), default=length - 1)
+            stages[lowest if conjunct.early else length].append(conjunct)
+
+    guarded: list[list[int]] = [[] for _ in range(length)]
+    searched: list[list[int]] = [[] for _ in range(length + 1)]
+    for number, component in enumerate(negatives):
+        position = place[component]
+        if position == length:
+            continue
+        if not push & Push.NEGATION:
+            searched[length].append(number)
+        elif not naming[component] and not second_equivalence:
+            guarded[position].append(number)
+        else:
+            others = (position_of[c] for conjunct in naming[component] for c in conjunct.components if c != component)
+            searched[min((max(position - 1, 0), *others))].append(number)
+
+    # The last stage is also where a window that was not pushed, and the second key, are tested.
+    ticks = NO_WINDOW if window is None else window
+    first_searched = sum(map(len, guarded))
+    at_end = [number for number, component in enumerate(negatives) if place[component] == length]
+    by_stage = np.zeros((length + 2, len(ByStage)), np.int32)
+    by_stage[:length, ByStage.COMPONENT] = positives
+    by_stage[:-1, ByStage.TESTED] = [bool(stages[stage] or searched[stage]) for stage in range(length + 1)]
+    by_stage[:, ByStage.FIRST_CONJUNCT] = _bounds(stages)
+    by_stage[: length + 1, ByStage.FIRST_GUARDED] = _bounds(guarded)
+    by_stage[:, ByStage.FIRST_SEARCHED] = first_searched + _bounds(searched)
+    by_negative = np.zeros((len(negatives) + 1, len(ByNegative)), np.int32)
+    by_negative[:-1, ByNegative.COMPONENT] = negatives
+    by_negative[:-1, ByNegative.POSITION] = [place[component] for component in negatives]
+    by_negative[:-1, ByNegative.EVERYWHERE] = [component in everywhere for component in negatives]
+    by_negative[:, ByNegative.FIRST_CONJUNCT] = sum(map(len, stages)) + _bounds(list(naming.values()))
+    return StackTables(
+        components=len(negated),
+        length=length,
+        window=ticks,
+        scan_window=ticks if push & Push.WINDOW_INTO_SCAN else NO_WINDOW,
+        construction_window=ticks if push & Push.WINDOW_INTO_CONSTRUCTION else NO_WINDOW,
+        second_equivalence=int(second_equivalence),
+        prune=int(prune),
+        max_matches_per_moment=max_matches_per_moment,
+        max_waiting=max_waiting,
+        drop=int(drop),
+        plain=int(
+            length > 1
+            and not (conjuncts or prune or second_equivalence or drop or everywhere)
+            and all(position in range(1, length) for position in place.values())
+            and len(set(place.values())) == len(negatives)
+            and (not negatives or Push.NEGATION in push)
+            and (window is None or Push.WINDOW_INTO_SCAN | Push.WINDOW_INTO_CONSTRUCTION in push)
+        ),
+        by_component=np.array(
+            [
+                (
+                    position_of.get(c, -1),
+                    max((p for p in positives if p < c), default=c),
+                    c - 1 if c > 0 and negated[c - 1] and not negated[c] else c,
+                )
+                for c in range(len(negated))
+            ],
+            np.int32,
+        ),
+        by_stage=by_stage,
+        by_negative=by_negative,
+        checks=np.array([number for group in (*guarded, *searched, at_end) for number in group], np.int32),
+        first_at_end=first_searched + sum(map(len, searched)),
+        predicates=build_predicates(
+            [conjunct.alternatives for group in (*stages, *naming.values()) for conjunct in group]
+        ),
+    )
+
+
+def _bounds(groups: Sequence[Sequence[object]]) -> NDArray[np.int32]:
+    """Where each group starts when they stand one behind the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, groups)]).astype(np.int32)
+
+
+class StackState(NamedTuple):
+    """What is remembered between calls: plain arrays."""
+
+    head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
+    second_head: NDArray[np.int32]  # the same by the second key
+    links: NDArray[np.int32]  # [Link, slot]
+    marks: NDArray[np.int64]  # [Mark, slot]
+    # Waiting matches: rows in rings, one ring for each first instance, and a heap of first instances by start.
+    waiting_slots: NDArray[np.int32]  # [row, position]
+    waiting_next: NDArray[np.int32]  # in rows: the next of the ring, or the next free row
+    waiting_tail: NDArray[np.int32]  # per slot the newest row of its ring
+    waiting_heap: NDArray[np.int32]
+    counters: NDArray[np.int64]  # by Counter
+    # Scratch of one search; nothing in it outlives a call.
+    bound: NDArray[np.int32]  # per component
+    cursor: NDArray[np.int32]  # per position
+    barrier: NDArray[np.int64]  # per position
+    values: Values
+
+
+def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *, second_keys: int = 0) -> StackState:
+    """The state before the first instance."""
+    counters = np.zeros(len(Counter), np.int64)
+    counters[Counter.FREE] = -1
+    counters[Counter.MOMENT] = -(2**63)
+    empty = StackState(
+        head=np.empty(0, np.int32),
+        second_head=np.empty(0, np.int32),
+        links=np.empty((len(Link), 0), np.int32),
+        marks=np.empty((len(Mark), 0), np.int64),
+        waiting_slots=np.empty((0, tables.length), np.int32),
+        waiting_next=np.empty(0, np.int32),
+        waiting_tail=np.empty(0, np.int32),
+        waiting_heap=np.empty(0, np.int32),
+        counters=counters,
+        bound=np.full(tables.components, -1, np.int32),
+        cursor=np.full(tables.length, -1, np.int32),
+        barrier=np.zeros(tables.length, np.int64),
+        values=new_values(tables.predicates),
+    )
+    return reserve(tables, empty, slot_capacity, key_capacity, second_keys=second_keys)
+
+
+def reserve(
+    tables: StackTables, state: StackState, slot_capacity: int, key_capacity: int, *, second_keys: int = 0
+) -> StackState:
+    """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
+    marked = len(tables.by_negative) > 1 or tables.prune
+    return state._replace(
+        head=_enlarged(state.head, key_capacity * tables.components),
+        second_head=_enlarged(state.second_head, second_keys * tables.components),
+        links=_enlarged(state.links, slot_capacity),
+        marks=_enlarged(state.marks, slot_capacity if marked else 0),
+        waiting_tail=_enlarged(state.waiting_tail, slot_capacity if tables.first_at_end < tables.checks.size else 0),
+    )
+
+
+def reserve_waiting(state: StackState, rows: int) -> StackState:
+    """A state with room for so many waiting matches at least."""
+    old, length = state.waiting_slots.shape
+    if rows <= old:
+        return state
+    following = np.arange(1, rows + 1, dtype=np.int32)
+    following[:old] = state.waiting_next
+    following[-1] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = old
+    return state._replace(
+        waiting_slots=np.concatenate([state.waiting_slots, np.full((rows - old, length), -1, np.int32)]),
+        waiting_next=following,
+        waiting_heap=_enlarged(state.waiting_heap, rows),
+    )
+
+
+def _enlarged(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
+    """At least so long along the last axis; what is new is -1."""
+    if array.shape[-1] >= length:
+        return array
+    larger = np.full((*array.shape[:-1], length), -1, array.dtype)
+    larger[..., : array.shape[-1]] = array
+    return larger
+
+
+class StackOutput(NamedTuple):
+    """Matches, a column of slots for each positive component. Take what is there, set written[0] to 0, use it again."""
+
+    slots: NDArray[np.int32]  # [position, match]
+    match_end: NDArray[np.int64]
+    written: NDArray[np.int64]  # of length 1: how many there are
+
+
+def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
+    """Room for some matches; `scan` gives back a larger one when it needs to."""
+    return StackOutput(
+        np.empty((tables.length, capacity), np.int32), np.empty(capacity, np.int64), np.zeros(1, np.int64)
+    )
+
+
+def larger_output(output: StackOutput) -> StackOutput:
+    """Twice the room, with the matches that are there."""
+    count = int(output.written[0])
+    length, size = output.slots.shape
+    slots = np.empty((length, 2 * max(size, 512)), np.int32)
+    slots[:, :count] = output.slots[:, :count]
+    match_end = np.empty(slots.shape[1], np.int64)
+    match_end[:count] = output.match_end[:count]
+    return StackOutput(slots, match_end, output.written)

@@ -1,0 +1,78 @@
+"""Arrays that several engines share: events by slot, lists by time, and how a call ends."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Stands for “no window”.
+NO_WINDOW = 2**63 - 1
+# Stands for “no limit”.
+NO_LIMIT = 2**62
+# The key of negative instances that forbid in every partition. No other instance has it where there are partitions.
+EVERY_KEY = 0
+
+
+class Status(IntEnum):
+    """How a call ended."""
+
+    DONE = 0
+    OUTPUT_FULL = 1  # room for more matches is needed, then go on at `position`
+    WAITING_FULL = 2  # room for more waiting matches is needed, then go on at `position`
+    MATCH_LIMIT = 3  # the instance at `position` would pass max_matches_per_moment
+    WAITING_LIMIT = 4  # the instance at `position` would pass max_waiting
+
+
+class Instances(NamedTuple):
+    """Instances in stream order: by end, then start. `new_instances` shows the exact types."""
+
+    start: NDArray[np.int64]  # may be the same array as `end`
+    end: NDArray[np.int64]
+    key: NDArray[np.int32]  # dense code of the partition; 0 where there are none
+    second_key: NDArray[np.int32]  # of Multi-PAIS; else of length 0
+    component: NDArray[np.uint8]  # which component of SEQ it may fill, negatives counted
+    int_lanes: NDArray[np.int64]  # [lane, slot]
+    float_lanes: NDArray[np.float64]  # [lane, slot]
+    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    flagged: NDArray[np.uint8]  # per row of lane_flags: 1 if any live slot in it is not LaneFlag.VALUE
+
+
+def new_instances(
+    capacity: int, *, int_lanes: int = 0, float_lanes: int = 0, points: bool = True, second_key: bool = False
+) -> Instances:
+    """Empty buffers. With `points`, start and end are one array."""
+    end = np.zeros(capacity, np.int64)
+    return Instances(
+        start=end if points else np.zeros(capacity, np.int64),
+        end=end,
+        key=np.zeros(capacity, np.int32),
+        second_key=np.zeros(capacity if second_key else 0, np.int32),
+        component=np.zeros(capacity, np.uint8),
+        int_lanes=np.zeros((int_lanes, capacity), np.int64),
+        float_lanes=np.zeros((float_lanes, capacity), np.float64),
+        lane_flags=np.zeros((int_lanes + float_lanes, capacity), np.uint8),
+        flagged=np.zeros(int_lanes + float_lanes, np.uint8),
+    )
+
+
+class Link(IntEnum):
+    """Rows of `StackState.links`: slots, -1 is none."""
+
+    BELOW = 0  # the next older instance of the same stack
+    # Of positives: the newest one of the same stack with a smaller end, so that simultaneous ones are passed in a step.
+    # Of negatives: a jump pointer (Myers' skew-binary lists), so that a time is found in logarithmically many steps.
+    SKIP = 1
+    PREVIOUS_TOP = 2  # RIP in SASE 4.1
+    SECOND_BELOW = 3  # the next older instance of the same stack in the second PAIS
+    COMPLETING = 3  # of the plain kernel: a list of instances to search from
+
+
+class Mark(IntEnum):
+    """Rows of `StackState.marks`, which exist only for queries that need them."""
+
+    GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
+    HEIGHT = 1  # of negatives, in their stack
+    REACH = 2  # newest start of a match's first event, over this instance and those below it

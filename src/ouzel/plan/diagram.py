@@ -1,0 +1,180 @@
+"""The automaton of a query as a small graph, for pictures: states, edges and the predicates on them.
+
+The edges are those of NFA^b (SASE+ 3.1): begin binds an event, take adds one to a Kleene component, proceed leaves it,
+ignore lets an event pass. Negative components hang between the states whose events bound their interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ouzel.bind.model import (
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Component,
+    Conjunct,
+    Edge,
+    EventWindow,
+    Intrinsic,
+    TimeWindow,
+)
+from ouzel.engines.kleene.plan import RunPlan
+from ouzel.lang.syntax import Strategy
+from ouzel.plan.expressions import walk
+from ouzel.plan.model import Plan
+from ouzel.plan.render import render_conjunct
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    name: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """An edge from one state number to another. `kind` is begin, take, proceed, ignore or forbid."""
+
+    kind: str
+    source: int
+    target: int
+    label: str
+    predicates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    states: tuple[State, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def automaton(plan: Plan) -> Automaton:
+    """The automaton that a plan runs, with every predicate on the edge where it is tested."""
+    query = plan.query
+    states: list[State] = []
+    arrows: list[Arrow] = []
+    for component in query.positives:
+        number = len(states)
+        label = label_of(component)
+        if component.kleene:
+            states += [State(f"{component.variable}[1]"), State(f"{component.variable}[i]")]
+            arrows.append(Arrow("begin", number, number + 1, label, _tested(plan, component, Edge.BEGIN)))
+            take = _tested(plan, component, Edge.TAKE)
+            arrows.append(Arrow("take", number + 1, number + 1, label, take))
+            proceed = (*_tested(plan, component, Edge.PROCEED), *_peek(plan, component))
+            arrows.append(Arrow("proceed", number + 1, number + 2, "", proceed))
+        else:
+            states.append(State(component.variable))
+            arrows.append(Arrow("begin", number, number + 1, label, _tested(plan, component, Edge.BEGIN)))
+        if number > 0 or component.kleene:
+            waiting = number + 1 if component.kleene else number
+            if waiting > 0:
+                arrows.append(_ignore(plan, waiting))
+            if component.kleene and number > 0:
+                arrows.append(_ignore(plan, number))
+    states.append(State("F", final=True))
+    arrows += _negatives(plan)
+    return Automaton(tuple(states), tuple(arrows))
+
+
+def label_of(component: Component) -> str:
+    """A component as written in SEQ."""
+    if component.types is None:
+        types = ""
+    elif len(component.types) == 1:
+        types = component.types[0]
+    else:
+        types = f"ANY({', '.join(component.types)})"
+    if component.kleene:
+        return f"{types}+ {component.variable}[]".strip()
+    return types if types == component.variable else f"{types} {component.variable}".strip()
+
+
+def roles_of(plan: Plan, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
+    """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+    roles = plan.roles.get(component.position, ())
+    if isinstance(plan, RunPlan):
+        return list(roles), list(plan.later_roles.get(component.position, ()))
+    # Counters have one list for both; what [attr] tests ask of every event is written with Edge.BEGIN there.
+    first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
+    later = [c for c in roles if c.edge is Edge.TAKE or all(_has_no_index(part) for part in c.comparisons)]
+    return first, later
+
+
+def _has_no_index(comparison: Bound) -> bool:
+    return all(part.at is At.SINGLE for part in walk(comparison) if isinstance(part, Attribute | Intrinsic))
+
+
+def window_of(query: BoundQuery) -> str | None:
+    """The window in words."""
+    if isinstance(query.window, EventWindow):
+        return f"{query.window.count} events"
+    if isinstance(query.window, TimeWindow):
+        return query.window.written if not query.window.written.isdigit() else f"{query.window.written} ticks"
+    return None
+
+
+_IGNORED = {
+    Strategy.STRICT_CONTIGUITY: "nothing",
+    Strategy.PARTITION_CONTIGUITY: "other partitions",
+    Strategy.SKIP_TILL_NEXT_MATCH: "what does not match",
+    Strategy.SKIP_TILL_ANY_MATCH: "anything",
+}
+
+
+def _ignore(plan: Plan, state: int) -> Arrow:
+    strategy = plan.query.strategy
+    predicates = () if strategy is Strategy.STRICT_CONTIGUITY else _within(plan)
+    return Arrow("ignore", state, state, _IGNORED[strategy], predicates)
+
+
+def _within(plan: Plan) -> tuple[str, ...]:
+    """A run that an event finds outside its window ends, whatever the event is to it (SASE+ 3.2, step 5)."""
+    window = window_of(plan.query)
+    return (f"within {window}",) if isinstance(plan, RunPlan) and window is not None else ()
+
+
+def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
+    """The predicates on one edge: the roles' own, the key's, and those between events."""
+    texts: list[str] = []
+    conjuncts: list[Conjunct] = []
+    first = plan.positives[0].position
+    if edge is Edge.BEGIN:
+        conjuncts += roles_of(plan, component)[0]
+        texts += [f"[{part.label}]" for part in plan.key if component.position != first]
+    if edge is Edge.TAKE:
+        conjuncts += roles_of(plan, component)[1]
+        texts += [f"[{part.label}]" for part in plan.key]
+    if edge is Edge.TAKE or (edge is Edge.BEGIN and component.position != first):
+        texts += _within(plan)
+    conjuncts += [
+        c for c in (*plan.construction, *plan.selection) if c.tested_at == component.position and c.edge is edge
+    ]
+    shown = [render_conjunct(plan.query, c) for c in conjuncts]
+    return (*texts, *dict.fromkeys(text for text in shown if not _is_key_null_check(plan, text)))
+
+
+def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
+    """A run leaves a Kleene component only together with an event that begins the next one (SASE+ 3.2, step 6)."""
+    following = [c for c in plan.positives if c.position > component.position]
+    return (f"the event begins {following[0].variable}",) if isinstance(plan, RunPlan) and following else ()
+
+
+def _is_key_null_check(plan: Plan, text: str) -> bool:
+    """`x.id IS NOT NULL` goes without saying where [id] is a key."""
+    return any(text.endswith(f".{part.label} IS NOT NULL") for part in plan.key)
+
+
+def _negatives(plan: Plan) -> list[Arrow]:
+    arrows = []
+    bounds = [c.position for c in plan.positives]
+    for negative in plan.negatives:
+        before = sum(1 for position in bounds if position < negative.position)
+        conjuncts = (*plan.roles.get(negative.position, ()), *plan.forbidding.get(negative.position, ()))
+        texts = [render_conjunct(plan.query, c) for c in conjuncts]
+        keys = [f"[{part.label}]" for part in plan.key if negative.position in part.expressions]
+        shown = (*keys, *dict.fromkeys(text for text in texts if not _is_key_null_check(plan, text)))
+        arrows.append(Arrow("forbid", before, before, label_of(negative), shown))
+    return arrows

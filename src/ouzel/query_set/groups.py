@@ -1,0 +1,356 @@
+"""Queries of one shape: automata that differ in constants only, one row a query.
+
+A template with a table of parameters is one group from the start. Queries that are added one by one have their
+constants lifted out, and join the group whose shape they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.algebra.binding import bind
+from ouzel.algebra.model import PARAMETERS, BoundStream
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Type, parts
+from ouzel.bind.schema import type_of_arrow
+from ouzel.engines.automata.columns import PatternColumns
+from ouzel.engines.automata.constants import ConstantKey, Constants, ParameterFrame, PatternWriter, StoredConstants
+from ouzel.engines.automata.patterns import merged_stream
+from ouzel.engines.automata.plan import Form, PlannedBranch, PlannedConjunct, Planner
+from ouzel.errors import InputError
+from ouzel.runtime.codes import Coder
+
+Known = dict[ConstantKey, tuple[np.ndarray, np.ndarray]]
+# An expression, or a pattern query that stands for one.
+Origin: TypeAlias = AlgebraQuery | BoundQuery
+
+
+@dataclass
+class Group:
+    """Queries of one shape."""
+
+    name: str
+    stream: BoundStream
+    planned: tuple[PlannedBranch, ...]
+    parameters: tuple[Attribute, ...]  # those that programs read
+    known: Known
+    parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
+    table: pa.Table  # the parameters that results show
+    ids: np.ndarray
+    owners: np.ndarray | None
+    registered: np.ndarray  # the tick after which each query sees events
+    alive: np.ndarray
+    # What the shape was read from: the template, or the first query of it.
+    origin: Origin
+    # The columns of a template's parameters.
+    parameter_schema: pa.Schema | None = None
+
+    @property
+    def is_template(self) -> bool:
+        return self.parameter_schema is not None
+
+    def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
+        """The automata of some of the queries."""
+        writer = PatternWriter(planner.lanes, StoredConstants(self.known, self.parameter_columns, rows, len(self.ids)))
+        return [writer.pattern(branch, self.parameters) for branch in self.planned]
+
+    @property
+    def bytes(self) -> int:
+        arrays = [self.ids, self.registered, self.alive, *self.parameter_columns]
+        arrays += [] if self.owners is None else [self.owners]
+        arrays += [array for pair in self.known.values() for array in pair]
+        return sum(array.nbytes for array in arrays)
+
+
+class StoredGroup(NamedTuple):
+    """What of a group cannot be read from its origin again."""
+
+    known: Sequence[tuple[np.ndarray, np.ndarray]]
+    parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
+    table: pa.Table
+    ids: np.ndarray
+    owners: np.ndarray | None
+    registered: np.ndarray
+
+
+def is_indexable(streams: Sequence[BoundStream]) -> bool:
+    """Whether an expression is linear-plus over the input, so that it can be merged with others."""
+    sources = [s for b in streams[-1].branches for s in (b.start.source, *(h.operand.source for h in b.hops))]
+    return len(streams) == 1 and all(s.base is not None and s.base.start is None for s in sources)
+
+
+@dataclass
+class GroupMaker:
+    """Binds and plans expressions over one input, with lanes, programs and codes shared by all."""
+
+    catalog: Catalog
+    time: str
+    type: str | None
+    planner: Planner
+    texts: Coder
+    type_codes: Coder
+    shapes: dict[Hashable, Group] = field(default_factory=dict)
+
+    def template(
+        self,
+        name: str,
+        expression: Stream,
+        table: pa.Table,
+        ids: Sequence[Any],
+        owners: Sequence[Any] | None,
+        registered: int,
+    ) -> Group | None:
+        """All queries of a template; None where they cannot be merged with others."""
+        types = {column: type_of_arrow(table.schema.field(column).type) for column in table.column_names}
+        bound = bind(expression, self.catalog, name=name, time=self.time, type=self.type, parameter_types=types)
+        (*_, stream) = bound.streams
+        if not is_indexable(bound.streams):
+            return None
+        planned, parameters = self._planned(stream, types)
+        constants = Constants(ParameterFrame(table, len(ids)), self.texts, self.type_codes)
+        origin = AlgebraQuery(name, expression)
+        return self._group(origin, stream, planned, parameters, constants, table, ids, owners, registered)
+
+    def single(self, identity: Any, origin: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
+        """One query, put into the group of its shape, and whether that group is new; None where it cannot be merged
+        with others."""
+        read = self._shape(origin)
+        if read is None:
+            return None
+        stream, lifted, constants, shape = read
+        frame = ParameterFrame(pa.table({}), 1)
+        computed = Constants(frame, self.texts, self.type_codes)
+        values = {
+            (form, placeholder): computed.values(form, value) if form is not None else _pair(computed.truth(value))
+            for (form, placeholder), value in constants.items()
+        }
+        if shape in self.shapes:
+            _append(self.shapes[shape], identity, owner, registered, values)
+            return self.shapes[shape], False
+        group = Group(
+            str(identity),
+            stream,
+            lifted,
+            (),
+            values,
+            computed.parameters(()),
+            pa.table({}),
+            objects([identity]),
+            objects([owner]),
+            np.array([registered], np.int64),
+            np.ones(1, bool),
+            origin,
+        )
+        self.shapes[shape] = group
+        return group, True
+
+    def forget(self, group: Group) -> None:
+        """A group that was refused is not there for queries of its shape to join."""
+        self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
+
+    def _shape(
+        self, origin: Origin
+    ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
+        """A query with its constants lifted out, those, and what is equal for queries that differ in them only."""
+        if isinstance(origin, BoundQuery):
+            found = merged_stream(origin, self.time)
+            if found is None:
+                return None
+            stream = found
+        else:
+            bound = origin.bind(self.catalog, time=self.time, type=self.type)
+            (*_, stream) = bound.streams
+            if not is_indexable(bound.streams):
+                return None
+        planned, _ = self._planned(stream, {})
+        lifted, constants = _lifted(planned)
+        shape = (
+            tuple((branch.nodes, branch.edges) for branch in lifted),
+            tuple(tuple(branch.columns.items()) for branch in stream.branches),
+        )
+        return stream, lifted, constants, shape
+
+    def restored(self, origin: Origin, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
+        """A group that was stored, with the codes of texts and types as they were then."""
+        parameters: tuple[Attribute, ...] = ()
+        if parameter_schema is None:
+            read = self._shape(origin)
+            assert read is not None, "only what can be merged is stored as a group"
+            stream, planned, lifted, shape = read
+            keys = list(lifted)
+        else:
+            assert isinstance(origin, AlgebraQuery), "templates are expressions"
+            types = {column.name: type_of_arrow(column.type) for column in parameter_schema}
+            bound = bind(
+                origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types
+            )
+            stream, shape = bound.streams[-1], None
+            planned, parameters = self._planned(stream, types)
+            # Which constants there are does not depend on their values.
+            nothing = pa.table([pa.nulls(1, column.type) for column in parameter_schema], schema=parameter_schema)
+            constants = Constants(ParameterFrame(nothing, 1), self.texts, self.type_codes)
+            for branch in planned:
+                constants.ask(branch)
+            keys = list(constants.known)
+        known = dict(zip(keys, stored.known, strict=True))
+        group = Group(
+            origin.name,
+            stream,
+            planned,
+            parameters,
+            known,
+            stored.parameter_columns,
+            stored.table,
+            stored.ids,
+            stored.owners,
+            stored.registered,
+            np.ones(len(stored.ids), bool),
+            origin,
+            parameter_schema,
+        )
+        if shape is not None:
+            self.shapes[shape] = group
+        return group
+
+    def _planned(
+        self, stream: BoundStream, types: Mapping[str, Type]
+    ) -> tuple[tuple[PlannedBranch, ...], tuple[Attribute, ...]]:
+        self.planner.parameters = []
+        planned = tuple(self.planner.branch(branch) for branch in stream.branches)
+        parameters = tuple(Attribute(PARAMETERS, (n,), type=types[n]) for n in self.planner.parameters)
+        return planned, parameters
+
+    def _group(
+        self,
+        origin: AlgebraQuery,
+        stream: BoundStream,
+        planned: tuple[PlannedBranch, ...],
+        parameters: tuple[Attribute, ...],
+        constants: Constants,
+        table: pa.Table,
+        ids: Sequence[Any],
+        owners: Sequence[Any] | None,
+        registered: int,
+    ) -> Group:
+        for branch in planned:
+            constants.ask(branch)
+        shown = {
+            part.path[0]
+            for branch in stream.branches
+            for value in branch.columns.values()
+            for part in parts(value)
+            if isinstance(part, Attribute) and part.component == PARAMETERS
+        }
+        count = len(ids)
+        return Group(
+            origin.name,
+            stream,
+            planned,
+            parameters,
+            {key: _compact(pair) for key, pair in constants.known.items()},
+            constants.parameters(parameters),
+            table.select([column for column in table.column_names if column in shown]),
+            _identities(ids),
+            None if owners is None else objects(owners),
+            np.full(count, registered, np.int64),
+            np.ones(count, bool),
+            origin,
+            table.schema,
+        )
+
+
+def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Where nothing is null, one byte stands for the whole mask; where a constant is one for all, so does it."""
+    values, valid = pair
+    if len(valid) and valid.all():
+        valid = np.broadcast_to(np.ones(1, bool), valid.shape)
+    if len(values) > 1 and (values[:8] == values[0]).all() and (values == values[0]).all():
+        values = np.broadcast_to(values[:1].copy(), values.shape)
+    return values, valid
+
+
+def _pair(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return truth, truth
+
+
+def objects(values: Sequence[Any]) -> np.ndarray:
+    """Values of any kind as an array."""
+    found = np.empty(len(values), object)
+    found[:] = list(values)
+    return found
+
+
+def _identities(ids: Sequence[Any]) -> np.ndarray:
+    """Integers stay integers, which take eight bytes each."""
+    array = np.asarray(ids)
+    return array if array.dtype.kind in "iu" else objects(list(ids))
+
+
+def _append(group: Group, identity: Any, owner: Any, registered: int, values: Known) -> None:
+    for key, (more, valid) in values.items():
+        known, known_valid = group.known[key]
+        group.known[key] = (np.append(known, more), np.append(known_valid, valid))
+    group.ids = np.append(group.ids, objects([identity]))
+    assert group.owners is not None
+    group.owners = np.append(group.owners, objects([owner]))
+    group.registered = np.append(group.registered, np.int64(registered))
+    group.alive = np.append(group.alive, True)
+
+
+def _lifted(
+    planned: tuple[PlannedBranch, ...],
+) -> tuple[tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound]]:
+    """The automata with placeholders for their constants, and what those stand for."""
+    constants: dict[tuple[Form | None, Bound], Bound] = {}
+
+    def placeholder(form: Form | None, value: Bound) -> Bound:
+        if form is Form.TYPE:
+            constants[form, value] = value
+            return value
+        made = Attribute(PARAMETERS, (f"constant {len(constants)}",), type=value.type)
+        constants[form, made] = value
+        return made
+
+    def conjunct(one: PlannedConjunct) -> PlannedConjunct:
+        static = tuple(atom._replace(constant=placeholder(atom.lane.form, atom.constant)) for atom in one.static)
+        durations = tuple(bound._replace(constant=placeholder(Form.INT, bound.constant)) for bound in one.durations)
+        enabled = tuple(placeholder(None, condition) for condition in one.enabled)
+        return replace(one, static=static, durations=durations, enabled=enabled)
+
+    branches = []
+    for branch in planned:
+        nodes = tuple(
+            replace(node, conjuncts=tuple(map(conjunct, node.conjuncts)), conditions=()) for node in branch.nodes
+        )
+        edges = tuple(
+            replace(edge, conjuncts=tuple(map(conjunct, edge.conjuncts)), conditions=()) for edge in branch.edges
+        )
+        branches.append(PlannedBranch(branch.branch, nodes, edges))
+    return tuple(branches), constants
+
+
+def parameter_table(rows: Any, id_column: str) -> tuple[pa.Table, list[Any]]:
+    """A table of parameters without its column of ids, and the ids."""
+    from ouzel.runtime.inputs import as_table
+
+    table = as_table(rows)
+    if not table.num_columns and not table.num_rows:
+        return table, []  # a list of no rows
+    if id_column not in table.column_names:
+        raise InputError(
+            f"the table of queries has no column '{id_column}'; the columns are "
+            f"{', '.join(map(repr, table.column_names))}. Say which one holds the ids with id="
+        )
+    ids = table.column(id_column)
+    if ids.null_count:
+        raise InputError(f"the column '{id_column}' of the table of queries has a null; every query needs an id")
+    if pa.types.is_nested(ids.type):
+        raise InputError(f"the column '{id_column}' holds {ids.type}; the id of a query is a text or a number")
+    values: Any = ids.to_numpy() if pa.types.is_integer(ids.type) else ids.to_pylist()
+    return table.drop_columns([id_column]), values

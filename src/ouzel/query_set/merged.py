@@ -1,0 +1,256 @@
+"""The queries of a set that are merged: groups of one shape, segments of merged automata, and the events behind them.
+
+There is one large segment, and a small one for what was added since, which is merged into the large one when it has
+grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.algebra.model import BoundStream, Source
+from ouzel.bind.model import BoundQuery, Catalog, EventField
+from ouzel.engines.automata import advance as cayuga_lists
+from ouzel.engines.automata.machine import chosen_events, joined_events
+from ouzel.engines.automata.output import output_type_of
+from ouzel.engines.automata.patterns import merged_stream
+from ouzel.engines.automata.plan import Planner
+from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints
+from ouzel.engines.automata.tables import INT64_MAX, Time, new_events
+from ouzel.errors import QueryError
+from ouzel.query_set.answers import collect
+from ouzel.query_set.groups import Group, GroupMaker
+from ouzel.query_set.segments import Lineage, Members, Segment, with_lanes
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.output import output_schema
+from ouzel.runtime.rows import Payload
+from ouzel.runtime.session import EARLIEST, LATEST
+from ouzel.runtime.values import one_array
+
+# A delta larger than this, and than this share of the large segment, is merged into it.
+DELTA_MIN = 2048
+_DELTA_SHARE = 0.25
+_COMPACT_MIN = 4096
+
+
+class Merged:
+    """Merged queries over an input whose columns are known."""
+
+    def __init__(
+        self, layout: Layout, catalog: Catalog, limits: Limits, *, merge: bool, texts: Coder, type_codes: Coder
+    ) -> None:
+        self.groups: list[Group] = []
+        self.segments: list[Segment] = []
+        self.texts = texts
+        self.type_codes = type_codes
+        self.planner = Planner(catalog.time.type, indexed=True, many_types=layout.type is not None)
+        self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, texts, type_codes)
+        self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
+        self.payload = Payload()
+        # Up to this tick rows may be gone: queries that came later see later events only, however long they wait.
+        self.dead_until = EARLIEST
+        self.events = new_events(0, 0, 0)
+        self.rows = np.empty(0, np.int64)
+        self.next_row = 0
+        self._layout = layout
+        self._limits = limits
+        self._merge = merge
+        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that no segment has yet
+
+    # ── Queries ────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, group: Group, rows: np.ndarray, *, is_new: bool) -> None:
+        """Take in queries of a group, from the next batch on."""
+        if is_new:
+            self.groups.append(group)
+        number = next(number for number, one in enumerate(self.groups) if one is group)
+        self._fresh.setdefault(number, []).append(rows)
+
+    def pattern(self, id: Any, query: BoundQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
+        """A pattern query, put into the group of its shape, and whether that is new; None where it must run alone."""
+        stream = merged_stream(query, self._layout.time)
+        if stream is None or self.schema_of(stream) != output_schema(query, self._layout):
+            return None
+        try:
+            return self.maker.single(id, query, owner, registered)
+        except QueryError:
+            # Automata cannot compute what it asks of two events, as stacks can.
+            return None
+
+    def find(self, id: Any) -> tuple[Group, int] | None:
+        """Where a query of a template is. Its id is a text or a number."""
+        for group in self.groups:
+            if group.is_template and not isinstance(id, tuple):
+                rows = np.flatnonzero((group.ids == id) & group.alive)
+                if len(rows):
+                    return group, int(rows[0])
+        return None
+
+    def remove_of(self, owner: Any) -> Iterator[Any]:
+        """Remove the queries of an owner; gives their ids."""
+        for group in self.groups:
+            if group.owners is not None:
+                # One by one, since arrays compare with a list or tuple in another way.
+                mine = np.fromiter((one == owner for one in group.owners), bool, len(group.owners))
+                rows = np.flatnonzero(group.alive & mine)
+                group.alive[rows] = False
+                yield from group.ids[rows].tolist()
+
+    def __len__(self) -> int:
+        return sum(int(group.alive.sum()) for group in self.groups)
+
+    def is_bounded(self, group: Group) -> bool:
+        """Whether nothing that a group's queries wait for may come at any time."""
+        if not any(branch.hops for branch in group.stream.branches):
+            return True
+        rows = np.arange(min(len(group.ids), 64))
+        segment = Segment([(group, rows)], self.planner, self._limits, merge=False)
+        return not (segment.automata.life[1:] == INT64_MAX).any()
+
+    # ── Events ─────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
+        """Read events in order of time, and add what queries answer."""
+        if not self.segments:
+            return
+        numbers = np.arange(self.next_row, self.next_row + len(ticks))
+        self.next_row += len(ticks)
+        batch = Batch(table, ticks, ticks, ticks, fingerprints(numbers))
+        frame = RowFrame(batch, lambda name: name)
+        types = None
+        if self._layout.type is not None:
+            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
+        events = self.lane_maker.events(batch, None, frame, types)
+        base = self.payload.append(table, ticks)
+        first = len(self.rows)
+        self.events = joined_events([with_lanes(self.events, events), events]) if first else events
+        self.rows = np.concatenate([self.rows, np.arange(base, base + len(ticks))])
+        self.lane_maker.rank(self.events)
+        for segment in self.segments:
+            segment.machine.events = self.events
+            results = segment.machine.read(first, len(self.rows), "of the set")
+            if results.count[0]:
+                collect(self, segment, results, answers)
+
+    def stop(self) -> None:
+        """Run none of the queries any more; what is added later runs."""
+        self.segments = []
+        self.events = chosen_events(self.events, slice(0, 0))
+        self.rows = self.rows[:0]
+
+    def names(self) -> Iterator[Any]:
+        """What answers come by: the names of templates, and the ids of other queries."""
+        for group in self.groups:
+            yield from [group.name] if group.is_template else group.ids[group.alive].tolist()
+
+    def load_events(self, table: pa.Table, ticks: np.ndarray, times: np.ndarray) -> None:
+        """Take back rows behind instances, and make their lanes anew."""
+        batch = Batch(table, ticks, ticks, ticks, times[:, Time.PRINT :])
+        types = None
+        if self._layout.type is not None:
+            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
+        self.events = self.lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
+        self.events.times[:] = times
+        self.lane_maker.rank(self.events)
+        self.payload.append(table, ticks)
+        self.rows = np.arange(len(ticks))
+
+    def forget(self, until: int) -> None:
+        """Let events go that nothing can need after a tick."""
+        if not self.segments:
+            return
+        life = max(segment.life for segment in self.segments)
+        if life == INT64_MAX or until == LATEST:
+            return
+        self.dead_until = max(self.dead_until, until + 1 - life)
+        self.payload.forget(self.dead_until)
+        dead = int(np.searchsorted(self.events.end, self.dead_until, side="right"))
+        if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
+            for segment in self.segments:
+                cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)
+                state = segment.machine.state
+                np.maximum(state.slots - dead, 0, out=state.slots)
+            self.events = chosen_events(self.events, slice(dead, None))
+            self.rows = self.rows[dead:].copy()
+            for segment in self.segments:
+                segment.machine.events = self.events
+
+    # ── Whom results ask for their events ──────────────────────────────────────────────────────────
+
+    def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """A table that holds the rows of some events, and where in it they stand."""
+        table, _, rows = self.payload.fetch(self.rows[events])
+        return table, rows
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of that table that holds an attribute."""
+        return name
+
+    def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
+        """When events began or ended."""
+        found: np.ndarray = self.events.times[events, Time.START if field is EventField.START else Time.END]
+        return found
+
+    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+        """The type of an attribute, as the input has it."""
+        found = self._layout.schema.field(path[0]).type
+        for name in path[1:]:
+            found = found.field(name).type
+        return found
+
+    def schema_of(self, stream: BoundStream) -> pa.Schema:
+        """The columns of answers, after `query`."""
+        first, time = stream.branches[0], self.time_type
+        columns = [pa.field(n, output_type_of(first, n, self.column_type)) for n in stream.columns]
+        return pa.schema([pa.field("start", time), pa.field("end", time), *columns])
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of the column of times."""
+        return self._layout.schema.field(self._layout.time).type
+
+    # ── Segments ───────────────────────────────────────────────────────────────────────────────────
+
+    def bring_up_to_date(self) -> None:
+        """Put what was added into the delta, and the delta into the large segment where it has grown."""
+        self._shed()
+        if not self._fresh:
+            return
+        fresh = [(self.groups[number], np.concatenate(rows)) for number, rows in self._fresh.items()]
+        self._fresh = {}
+        large = self.segments[0].size if self.segments else 0
+        delta = self.segments[1].size if len(self.segments) > 1 else 0
+        grown = delta + sum(len(rows) for _, rows in fresh)
+        if not self.segments or grown > max(DELTA_MIN, _DELTA_SHARE * large):
+            self.segments = [self.rebuilt([segment.lineage() for segment in self.segments], fresh)]
+        else:
+            older = [segment.lineage() for segment in self.segments[1:]]
+            self.segments = [self.segments[0], self.rebuilt(older, fresh)]
+
+    def _shed(self) -> None:
+        """Build anew, without them, where most queries of a segment were removed."""
+        for number, segment in enumerate(self.segments):
+            alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
+            if segment.size > 64 and 2 * alive < segment.size:
+                self.segments[number] = self.rebuilt([segment.lineage()], [])
+
+    def rebuilt(self, older: Sequence[Lineage], fresh: Members) -> Segment:
+        """One segment of the living queries of others and of new ones, with all that waits."""
+        members: dict[int, tuple[Group, list[np.ndarray]]] = {}
+        for group, rows in [pair for segment in older for pair in segment.members] + fresh:
+            kept = rows[group.alive[rows]]
+            if len(kept):
+                members.setdefault(id(group), (group, []))[1].append(kept)
+        joined = [(group, np.concatenate(rows)) for group, rows in members.values()]
+        segment = Segment(joined, self.planner, self._limits, merge=self._merge)
+        segment.machine.events = with_lanes(self.events, self.planner.lanes)
+        self.events = segment.machine.events
+        segment.inherit(older)
+        return segment

@@ -1,0 +1,176 @@
+"""Segments of a set of queries: merged automata of some of them, with the instances that wait there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ouzel.engines.automata.build import build
+from ouzel.engines.automata.indexes import first_of, places_of
+from ouzel.engines.automata.machine import (
+    Machine,
+    instances_of,
+    longest_life,
+    put_instances,
+)
+from ouzel.engines.automata.plan import EventLanes, Planner
+from ouzel.engines.automata.tables import Events, Link, Results, new_events
+from ouzel.query_set.groups import Group
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.session import LATEST
+
+Members = list[tuple[Group, np.ndarray]]
+
+
+class Lineage(NamedTuple):
+    """What a segment leaves to the one that takes its place."""
+
+    members: Members
+    owners: list[tuple[int, int]]  # member and branch
+    node_of: list[np.ndarray]  # for each of these, [node of the branch, query]
+    node_count: int
+    since: np.ndarray
+    instances: Mapping[str, np.ndarray]
+
+
+class Segment:
+    """Merged automata of some queries, with their instances."""
+
+    def __init__(self, members: Members, planner: Planner, limits: Limits, *, merge: bool) -> None:
+        self.members = members
+        patterns, owners = [], []
+        for number, (group, rows) in enumerate(members):
+            for branch, pattern in enumerate(group.patterns(planner, rows)):
+                patterns.append(pattern)
+                owners.append((number, branch))
+        built = build(patterns, planner.programs, merge=merge)
+        self.automata = built.automata
+        self._node_of = built.node_of
+        self._owners = owners
+        hops = [len(b.hops) for g, _ in members for b in g.stream.branches]
+        registers = [len(b.register_types) for g, _ in members for b in g.stream.branches]
+        self.machine = Machine(
+            built.automata,
+            planner.lanes,
+            slots=max(hops, default=0) + 1,
+            registers=max(registers, default=0),
+            limits=limits,
+        )
+        self.life = longest_life(built.automata)
+        self._index_queries()
+        self.since = self._since()
+
+    @property
+    def size(self) -> int:
+        return sum(len(rows) for _, rows in self.members)
+
+    def _index_queries(self) -> None:
+        """Which queries a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
+        node = np.concatenate([one[-1] for one in self._node_of] or [np.empty(0, np.int32)])
+        first = first_of(node, self.automata.node_count)
+        place = places_of(node, first)
+        self._tags = np.empty((len(node), 3), np.int32)
+        begin = 0
+        for number, branch in self._owners:
+            rows = self.members[number][1]
+            mine = place[begin : begin + len(rows)]
+            begin += len(rows)
+            self._tags[mine, 0], self._tags[mine, 1], self._tags[mine, 2] = number, branch, rows
+        self._tag_first = first.astype(np.int64)
+
+    def _since(self) -> np.ndarray:
+        """By node, the tick after which its instances are complete: the earliest registration of its queries."""
+        registered = [group.registered[rows] for group, rows in self.members]
+        begun = {int(one) for ticks in registered if len(ticks) for one in (ticks.min(), ticks.max())}
+        if len(begun) == 1:
+            return np.full(self.automata.node_count, begun.pop(), np.int64)
+        since = np.full(self.automata.node_count, LATEST, np.int64)
+        for (number, _), node_of in zip(self._owners, self._node_of, strict=True):
+            ticks = registered[number]
+            if len(ticks) and (ticks == ticks[0]).all():
+                since[node_of] = np.minimum(since[node_of], ticks[0])
+            else:
+                np.minimum.at(since, node_of, ticks)
+        return since
+
+    def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
+        """Results once for each query that they answer: places of results, and [row, 3] of member, branch, row."""
+        count = int(results.count[0])
+        nodes = results.node[:count]
+        first, last = self._tag_first[nodes], self._tag_first[nodes + 1]
+        places = np.repeat(np.arange(count), last - first)
+        offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
+        return places, self._tags[np.repeat(first, last - first) + offsets]
+
+    def lineage(self) -> Lineage:
+        state = self.machine.state
+        instances = instances_of(state, np.flatnonzero(state.links[:, Link.NODE] >= 0))
+        return Lineage(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
+
+    def inherit(self, older: Sequence[Lineage]) -> None:
+        """Take over the instances of segments whose queries are here now."""
+        if not older:
+            return
+        parts: list[dict[str, np.ndarray]] = []
+        claimed = np.full(self.automata.node_count, -1, np.int64)
+        best = np.full(self.automata.node_count, LATEST, np.int64)
+        maps = [self._mapping(segment) for segment in older]
+        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
+            # Where two segments had equal nodes, the instances of the older one include those of the younger.
+            mine = np.flatnonzero(mapping >= 0)
+            target = mapping[mine]
+            better = (segment.since[mine] < best[target]) | (claimed[target] < 0)
+            claimed[target[better]] = number
+            best[target[better]] = segment.since[mine[better]]
+        for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
+            target = mapping[segment.instances["links"][:, Link.NODE]]
+            kept = (target >= 0) & (claimed[np.maximum(target, 0)] == number)
+            part = {name: array[kept] for name, array in segment.instances.items()}
+            part["links"][:, Link.NODE] = target[kept]
+            parts.append(part)
+        merged = {}
+        for name in parts[0] if parts else ():
+            width = max(part[name].shape[1] for part in parts)
+            merged[name] = np.concatenate([_widened(part[name], width) for part in parts])
+        if merged:
+            put_instances(self.machine, merged)
+        np.minimum(self.since, best, out=self.since)
+
+    def _mapping(self, older: Lineage) -> np.ndarray:
+        """The node here of every node there; -1 where none of its queries is here."""
+        mapping = np.full(older.node_count, -1, np.int64)
+        here = {id(group): number for number, (group, _) in enumerate(self.members)}
+        node_of = dict(zip(self._owners, self._node_of, strict=True))
+        for (number, branch), nodes in zip(older.owners, older.node_of, strict=True):
+            group, rows = older.members[number]
+            if id(group) not in here:
+                continue
+            mine = self.members[here[id(group)]][1]
+            place = np.full(len(group.ids), -1, np.int64)
+            place[mine] = np.arange(len(mine))
+            kept = place[rows] >= 0
+            mapping[nodes[:, kept]] = node_of[here[id(group)], branch][:, place[rows[kept]]]
+        mapping[0] = -1
+        return mapping
+
+
+def _widened(array: np.ndarray, width: int) -> np.ndarray:
+    wider = np.zeros((len(array), width), array.dtype)
+    wider[:, : array.shape[1]] = array
+    return wider
+
+
+def with_lanes(events: Events, like: Events | EventLanes) -> Events:
+    """Events with as many lanes as others have; lanes that they did not have are null."""
+    ints, floats = len(like.ints), len(like.floats)
+    if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
+        return events
+    wider = new_events(len(events.times), ints, floats)
+    wider.times[:] = events.times
+    wider.int_nulls[:], wider.float_nulls[:] = 1, 1
+    for name in ("ints", "floats", "int_nulls", "float_nulls"):
+        array = getattr(events, name)
+        getattr(wider, name)[: array.shape[0]] = array
+    return wider

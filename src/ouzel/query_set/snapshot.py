@@ -1,0 +1,344 @@
+"""A set of standing queries as bytes: the living queries, what waits in their automata, and the rows behind that.
+
+Lanes of events and automata are not stored but made anew, so that a snapshot holds nothing of removed queries, and a
+newer version may index differently.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import decode, encode
+from ouzel.bind.codec import decode as decode_bound
+from ouzel.bind.codec import encode as encode_bound
+from ouzel.bind.model import BoundQuery
+from ouzel.engines.automata.tables import INT64_MAX, Time
+from ouzel.errors import InputError, StateError
+from ouzel.query_set.groups import Group, Origin, StoredGroup, objects
+from ouzel.query_set.registry import rows_of, waiting_ids
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.problems import Problem
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.sealing import SNAPSHOT, decoding
+
+if TYPE_CHECKING:
+    from ouzel.query_set.api import QuerySet
+    from ouzel.query_set.merged import Merged
+    from ouzel.query_set.segments import Lineage
+
+KIND = "query set"
+
+# Instances are stored by these; their places in lists are made anew.
+_INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
+
+
+# ── Writing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def dump(held: QuerySet) -> bytes:
+    """The set as bytes."""
+    if held._layout is None:
+        raise InputError("there is nothing to snapshot before the first push(), unless the set was given schema=")
+    held._must_be_open()
+    merged, layout = held._merged, held._layout
+    assert merged is not None
+    merged.bring_up_to_date()
+    writer = Writer()
+    kept = {id(group): np.flatnonzero(group.alive) for group in merged.groups}
+    groups = [group for group in merged.groups if len(kept[id(group)])]
+    numbers = {id(group): n for n, group in enumerate(groups)}
+    lineages, events = _dump_instances(merged, layout, held._watermark, writer, numbers)
+    head = {
+        "kind": KIND,
+        "options": {**held._options, "order": list(held._options["order"])},
+        "limits": asdict(held._limits),
+        "bounded": held._bounded,
+        "merge": held._merge,
+        "schema": base64.b64encode(layout.schema.serialize().to_pybytes()).decode("ascii"),
+        "only_type": layout.only_type,
+        "watermark": held._watermark,
+        "newest": held._newest,
+        "delay_ticks": held._delay_ticks,
+        "next_row": merged.next_row,
+        "late": held.late,
+        "problem": None if held._problem is None else held._problem.plain(),
+        "owed": [[_plain(name), writer.add_table(table)] for name, table in held._calls.rows.items()],
+        "coders": [_dump_coder(coder, writer) for coder in (merged.texts, merged.type_codes)],
+        "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
+        "segments": lineages,
+        "events": events,
+        "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in held._pending],
+        "beside": held._beside.dump(writer, _plain),
+    }
+    return writer.finish(head)
+
+
+def _dump_coder(coder: Coder, writer: Writer) -> list[Any]:
+    is_text, arrays = coder.dump()
+    return [is_text, [writer.add_array(array) for array in arrays]]
+
+
+def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any]:
+    origin = group.origin
+    stored: dict[str, Any] = {"name": origin.name}
+    if isinstance(origin, BoundQuery):
+        stored["pattern"] = encode_bound(origin)
+    else:
+        # Dates and decimals have no place in JSON.
+        params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
+        stored |= {"expression": encode(origin.expression), "params": params}
+    integers = group.ids.dtype.kind in "iu"
+    schema = group.parameter_schema
+    return {
+        "origin": stored,
+        "parameter_schema": None if schema is None else writer.add_table(empty_table(schema)),
+        "known": [[writer.add_array(array[rows]) for array in pair] for pair in group.known.values()],
+        "parameter_columns": [
+            writer.add_array(array[rows] if array.shape[1] else array) for array in group.parameter_columns
+        ],
+        "table": writer.add_table(group.table.take(pa.array(rows)) if group.table.num_columns else group.table),
+        "ids": writer.add_array(group.ids[rows]) if integers else [_plain(one) for one in group.ids[rows]],
+        "owners": None if group.owners is None else [_plain(one) for one in group.owners[rows]],
+        "registered": writer.add_array(group.registered[rows]),
+    }
+
+
+def _dump_instances(
+    merged: Merged, layout: Layout, watermark: int, writer: Writer, numbers: Mapping[int, int]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """What waits in the automata, and the events that it refers to."""
+    dead_until = _dead_until(merged, watermark)
+    lineages = [_waiting(segment.lineage(), dead_until) for segment in merged.segments]
+    slots = np.concatenate([one.instances["slots"].ravel() for one in lineages] or [np.empty(0, np.int32)])
+    # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
+    used = np.unique(slots[(slots >= 0) & (slots < len(merged.rows))])
+    used = used[merged.events.end[used] > dead_until]
+    table, ticks, rows = merged.payload.fetch(merged.rows[used])
+    events = {
+        "table": writer.add_table(table.take(pa.array(rows)) if len(used) else empty_table(layout.schema)),
+        "ticks": writer.add_array(ticks[rows]),
+        "times": writer.add_array(merged.events.times[used]),
+    }
+    return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
+
+
+def _waiting(one: Lineage, dead_until: int) -> Lineage:
+    """Without instances that waited so long that nothing can come of them."""
+    kept = one.instances["times"][:, Time.START] > dead_until
+    return one._replace(instances={name: array[kept] for name, array in one.instances.items()})
+
+
+def _dead_until(merged: Merged, watermark: int) -> int:
+    """The tick up to which rows may have been let go."""
+    life = max((segment.life for segment in merged.segments), default=INT64_MAX)
+    return merged.dead_until if life == INT64_MAX else max(merged.dead_until, watermark + 1 - life)
+
+
+def _dump_lineage(one: Lineage, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
+    # Rows of living queries stand close together from now on.
+    place = {id(group): np.cumsum(group.alive) - 1 for group, _ in one.members}
+    members: list[list[int]] = []
+    new_number: dict[int, int] = {}
+    alive = [group.alive[rows] for group, rows in one.members]
+    for number, (group, rows) in enumerate(one.members):
+        if alive[number].any():
+            new_number[number] = len(members)
+            members.append([numbers[id(group)], writer.add_array(place[id(group)][rows[alive[number]]])])
+    instances = dict(one.instances)
+    slots = instances["slots"]
+    found = np.searchsorted(used, slots).clip(0, max(0, len(used) - 1))
+    instances["slots"] = (
+        np.where(used[found] == slots, found, 0).astype(np.int32) if len(used) else np.zeros_like(slots)
+    )
+    return {
+        "members": members,
+        "nodes": [
+            [new_number[number], branch, writer.add_array(nodes[:, alive[number]])]
+            for (number, branch), nodes in zip(one.owners, one.node_of, strict=True)
+            if number in new_number
+        ],
+        "node_count": one.node_count,
+        "since": writer.add_array(one.since),
+        "instances": [writer.add_array(instances[name]) for name in _INSTANCE_ARRAYS],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """An id or an owner, which JSON must be able to hold."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(
+        f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
+        "use such ones"
+    )
+
+
+def held_events(held: QuerySet) -> int:
+    """How many events are held in memory, over all queries."""
+    merged = 0 if held._merged is None else len(held._merged.rows)
+    return merged + sum(len(ticks) for _, ticks in held._pending) + held._beside.held_events
+
+
+# ── Reading ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load(blob: bytes) -> QuerySet:
+    """The set that `dump` stored; StateError where the bytes are something else."""
+    reader = Reader(blob)
+    if reader.head.get("kind") != KIND:
+        raise StateError("this snapshot is not one of a QuerySet; try Engine.restore")
+    with decoding(SNAPSHOT):
+        return _loaded(reader, reader.head)
+
+
+def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
+    from ouzel.query_set.api import QuerySet
+
+    held = QuerySet(
+        **head["options"],
+        max_delay=head["delay_ticks"],
+        limits=Limits(**head["limits"]),
+        bounded=head["bounded"],
+        merge=head["merge"],
+    )
+    texts, type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"])))
+    held._settle(schema, head["only_type"], (texts, type_codes))
+    merged = held._merged
+    assert merged is not None
+    held._watermark, held._newest = head["watermark"], head["newest"]
+    merged.next_row, held.late = head["next_row"], head["late"]
+    merged.groups = [_load_group(merged, reader, one) for one in head["groups"]]
+    for group in merged.groups:
+        if not group.is_template:
+            held._places |= {one: (group, row) for row, one in enumerate(group.ids.tolist())}
+    table, ticks, times = (head["events"][name] for name in ("table", "ticks", "times"))
+    if len(reader.array(ticks)):
+        merged.load_events(reader.table(table), reader.array(ticks), reader.array(times))
+    lineages = [_load_lineage(merged.groups, reader, one) for one in head["segments"]]
+    if merged.groups:
+        merged.segments = [merged.rebuilt(lineages, [])]
+    held._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
+    held._beside.load(reader, head["beside"])
+    if head.get("problem") is not None:
+        held._problem = Problem.from_plain(head["problem"])
+    if head.get("owed"):
+        held._calls.owe({name: reader.table(number) for name, number in head["owed"]})
+    held._warned = len(held._problems())
+    return held
+
+
+def _load_group(merged: Merged, reader: Reader, head: Mapping[str, Any]) -> Group:
+    schema, ids, owners = head["parameter_schema"], head["ids"], head["owners"]
+    ints, floats, nulls = reader.arrays(head["parameter_columns"])
+    stored = StoredGroup(
+        known=[(reader.array(values), reader.array(valid)) for values, valid in head["known"]],
+        parameter_columns=(ints, floats, nulls),
+        table=reader.table(head["table"]),
+        ids=objects(ids) if isinstance(ids, list) else reader.array(ids),
+        owners=None if owners is None else objects(owners),
+        registered=reader.array(head["registered"]),
+    )
+    origin = _load_origin(reader, head["origin"])
+    return merged.maker.restored(origin, None if schema is None else reader.table(schema).schema, stored)
+
+
+def _load_origin(reader: Reader, head: Mapping[str, Any]) -> Origin:
+    if "pattern" in head:
+        found = decode_bound(head["pattern"])
+        assert isinstance(found, BoundQuery)
+        return found
+    values = {} if head["params"] is None else reader.table(head["params"]).to_pylist()[0]
+    return AlgebraQuery(head["name"], decode(head["expression"]), values)
+
+
+def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Lineage:
+    from ouzel.query_set.segments import Lineage
+
+    return Lineage(
+        members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
+        owners=[(number, branch) for number, branch, _ in head["nodes"]],
+        node_of=[reader.array(nodes) for _, _, nodes in head["nodes"]],
+        node_count=head["node_count"],
+        since=reader.array(head["since"]),
+        instances=dict(zip(_INSTANCE_ARRAYS, reader.arrays(head["instances"]), strict=True)),
+    )
+
+
+# ── Spreading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def spread(held: QuerySet, schema: pa.Schema, slices: int, *, bounded: bool) -> list[QuerySet]:
+    """The queries of a set that has seen nothing yet, shared out over sets for an input whose columns are known."""
+    from ouzel.query_set.api import QuerySet
+
+    if held._layout is not None:
+        raise InputError(
+            "this set has been told its columns already, by schema= or by events; make a new one, which takes them "
+            "from the DataFrame"
+        )
+    made = []
+    only = next(iter(held._types_waiting()), None) if held._options["type"] is None else None
+    for number in range(slices):
+        part = QuerySet(**held._options, limits=held._limits, bounded=bounded, merge=held._merge)
+        part._waiting = [cut for one in held._waiting if (cut := _share_of(one, number, slices)) is not None]
+        part._settle(schema, only)
+        made.append(part)
+    return made
+
+
+def _share_of(waiting: tuple[Any, ...], number: int, slices: int) -> tuple[Any, ...] | None:
+    """What of a query, or of the queries of a template, falls to a slice."""
+    if slices == 1:
+        return waiting
+    if waiting[0] == "one":
+        return waiting if slice_of(waiting[1], slices) == number else None
+    rows = [row for row, one in enumerate(waiting[4]) if slice_of(one, slices) == number]
+    return rows_of(waiting, rows) if rows else None
+
+
+def ids_of(held: QuerySet) -> list[Any]:
+    """The ids of all queries of a set that has seen nothing yet."""
+    return [id for one in held._waiting for id in waiting_ids(one)]
+
+
+def digest(held: QuerySet) -> str:
+    """A mark of the queries of a set that has seen nothing yet, the same wherever they are written the same."""
+    from ouzel.query_set.api import _prepared
+
+    mark = sha256()
+    for one in held._waiting:
+        if one[0] == "one":
+            _, id, given, owner, params = one
+            prepared = _prepared(given, params)
+            text = encode(prepared.expression) if isinstance(prepared, AlgebraQuery) else prepared.text
+            mark.update(json.dumps([id, text, owner, sorted(params.items())], default=repr).encode())
+        else:
+            _, name, template, table, ids, owners = one
+            parts = [name, encode(template), table.to_pylist(), np.asarray(ids).tolist(), owners]
+            mark.update(json.dumps(parts, default=repr).encode())
+    return mark.hexdigest()[:32]
+
+
+def slice_of(id: Any, slices: int) -> int:
+    """The slice of a query, the same in every process and for ever.
+
+    >>> slice_of(7, 4) == slice_of("7", 4)
+    True
+    """
+    return zlib.crc32(str(id).encode("utf-8", "surrogatepass")) % slices

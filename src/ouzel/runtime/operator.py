@@ -1,0 +1,193 @@
+"""Which runner runs a plan. Every kernel has one; a session only knows what is said here.
+
+Runners are loaded when the first plan needs them: their kernels are most of what a fresh process would load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.incomplete.plan import IncompletePlan
+from ouzel.engines.kleene.plan import RunPlan
+from ouzel.plan.model import Plan, Statistics
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import Allowance, Limits
+from ouzel.runtime.snapshot import Reader, Writer
+
+
+class Runner(Protocol):
+    """One query running over one stream."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end, in ticks, of the rows that the last `advance` gave."""
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending or live."""
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the kernel counted."""
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order."""
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: give what that completes."""
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; gives what `load` needs to find it again."""
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take the place of the runner that `dump` stored."""
+
+
+class Silent:
+    """A query that nobody asks for any more, where runners are stored by name: it takes nothing in and tells nothing,
+    and what it held goes into snapshots as it was."""
+
+    next_deadline: int | None = None
+    held_events = 0
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.schema = runner.schema
+        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.statistics: dict[str, int] = {}
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take nothing in."""
+
+    def advance(self, until: int) -> pa.Table:
+        """Nothing."""
+        return empty_table(self.schema)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store what was held."""
+        return self._runner.dump(writer)
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take back what was held."""
+        self._runner.load(reader, head)
+
+
+class Stopped:
+    """In the place of a query that stopped because of an error: holds nothing, takes nothing in, gives nothing."""
+
+    next_deadline: int | None = None
+    held_events = 0
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.statistics: dict[str, int] = {}
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take nothing in."""
+
+    def advance(self, until: int) -> pa.Table:
+        """Nothing."""
+        return empty_table(self.schema)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store nothing."""
+        return {}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take nothing back."""
+
+
+def stopped(runner: Runner) -> Runner:
+    """A runner in the place of one whose state cannot be trusted any more. Queries that are counted together with
+    others have no state of their own: those only tell nothing from now on."""
+    from ouzel.engines.aggregate.shared import SharedRunner
+
+    if isinstance(runner, SharedRunner):
+        runner.silence()
+        return runner
+    return Stopped(runner.schema)
+
+
+def silenced(runner: Runner) -> Runner:
+    """A runner in the place of another that is to tell nothing; what is counted together goes on for the others."""
+    from ouzel.engines.aggregate.shared import SharedRunner
+
+    if isinstance(runner, SharedRunner):
+        runner.silence()
+        return runner
+    return runner if isinstance(runner, Silent) else Silent(runner)
+
+
+def runners_for(
+    plans: Mapping[str, Plan],
+    layouts: Mapping[str, Layout],
+    allowances: dict[str, Allowance],
+    statistics: Statistics,
+    rules_off: Collection[str],
+    *,
+    partial: bool = False,
+) -> dict[str, Runner]:
+    """The runners of some queries over one stream, before their first event. Aggregates may be counted together: they
+    then share an allowance, which takes the place of their own.
+
+    `partial`: only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
+    """
+    if partial:
+        from ouzel.engines.aggregate.operator import AggregateRunner
+
+        counted = {name: plan for name, plan in plans.items() if isinstance(plan, AggregatePlan)}
+        assert len(counted) == len(plans), "only counters tell changes"
+        return {
+            name: AggregateRunner(plan, layouts[name], allowances[name], partial=True) for name, plan in counted.items()
+        }
+    made: dict[str, Runner] = {}
+    if sum(isinstance(plan, AggregatePlan) for plan in plans.values()) > 1:
+        from ouzel.engines.aggregate.shared import shared_runners
+        from ouzel.engines.aggregate.sharing import plan_sharing
+
+        for shared in plan_sharing(plans, statistics, off=rules_off):
+            common = allowances[shared.names[0]]
+            allowances |= dict.fromkeys(shared.names, common)
+            made |= shared_runners(shared, layouts[shared.names[0]], common)
+    return {
+        name: made[name] if name in made else runner_for(plan, layouts[name], allowances[name])
+        for name, plan in plans.items()
+    }
+
+
+def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
+    """The runner of a plan, before its first event."""
+    if isinstance(plan, IncompletePlan):
+        from ouzel.engines.incomplete.operator import IncompleteRunner
+
+        return IncompleteRunner(plan, layout, limits)
+    if isinstance(plan, AggregatePlan):
+        if plan.way is None:
+            from ouzel.engines.aggregate.over_matches import MatchesRunner
+
+            return MatchesRunner(plan, layout, limits, runner_for)
+        from ouzel.engines.aggregate.operator import AggregateRunner
+
+        return AggregateRunner(plan, layout, limits)
+    if isinstance(plan, RunPlan):
+        from ouzel.engines.kleene.operator import RunsRunner
+
+        return RunsRunner(plan, layout, limits)
+    from ouzel.engines.sequence.operator import SequenceRunner
+
+    return SequenceRunner(plan, layout, limits)

@@ -1,0 +1,453 @@
+"""Transformation (SASE's TF operator): matches, as row numbers, into composite events, as an Arrow table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import (
+    Aggregation,
+    At,
+    Attribute,
+    Bound,
+    BoundQuery,
+    Component,
+    EventField,
+    Intrinsic,
+    Kind,
+    Length,
+    Type,
+    parts,
+)
+from ouzel.engines.aggregate.output import aggregate_schema
+from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
+from ouzel.plan.expressions import ranges_over_events
+from ouzel.runtime.arrays import arrow, numbers
+from ouzel.runtime.expressions import Frame, cast, evaluate
+from ouzel.runtime.frames import EventFrame, ticks_to_time
+from ouzel.runtime.layout import Layout, end_type
+from ouzel.runtime.stream_order import ranks
+from ouzel.runtime.values import EXACT, Column, engine_type, from_engine, is_computed, join, output_type, split
+
+
+def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
+    """The columns of the answer, known before any event is seen."""
+    if query.aggregates:
+        return aggregate_schema(query, layout, _attribute_type)
+    time = _time_type(layout)
+    fields = [pa.field("start", time), pa.field("end", end_type(layout, query))]
+    if query.returns is None:
+        fields += [pa.field(c.variable, _variable_type(query, layout, c)) for c in query.positives]
+    else:
+        for column in query.returns:
+            fields.append(pa.field(column.name, _column_type(query, layout, column.expression)))
+    if query.threshold is not None:
+        fields += [pa.field("missing", pa.list_(pa.string()))]
+        fields += [pa.field("score", pa.float64()), pa.field("probability", pa.float64())]
+    return pa.schema(fields)
+
+
+def _variable_type(query: BoundQuery, layout: Layout, component: Component) -> pa.DataType:
+    """A struct for a single event, a list of structs for a Kleene variable."""
+    one = pa.struct(_struct_fields(query, layout, component))
+    return pa.list_(one) if component.kleene else one
+
+
+def transform(
+    query: BoundQuery,
+    layout: Layout,
+    table: pa.Table,
+    ticks: np.ndarray,
+    rows: Sequence[np.ndarray],
+    starts: np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+) -> pa.Table:
+    """Composite events out of matches.
+
+    `rows` has an array for each positive component, which numbers rows of `table`; `starts` and
+    `ends` are the ticks between which each match lies, None where they are the times of its first and last event.
+    """
+    schema = output_schema(query, layout)
+    place = {c.position: i for i, c in enumerate(query.positives)}
+    alike = _alike(query, layout)
+    frame = EventFrame(query, layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=alike)
+    time = _time_type(layout)
+    first, last = query.positives[0].position, query.positives[-1].position
+    columns: list[pa.Array] = [
+        frame.time(first) if starts is None else ticks_to_time(starts, time),
+        frame.time(last) if ends is None else ticks_to_time(ends, schema.field("end").type),
+    ]
+    if query.returns is None:
+        columns += [struct_column(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
+    else:
+        columns += [returned(frame, column.expression, time) for column in query.returns]
+    return pa.table(columns, schema=schema)
+
+
+def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
+    """The columns of equivalence tests: fetched once for all events of a match, which saves much of a large answer."""
+    found = set()
+    for test in query.equivalences:
+        if len(test.path) > 1 or any(test.lacked_by.get(c.position) for c in query.positives):
+            continue
+        columns = {layout.column(t, test.path[0]) for c in query.positives for t in c.types or ("",)}
+        # Zeros of both signs are equal, and so are all NaN, but they are not alike.
+        if len(columns) == 1 and not pa.types.is_floating(layout.schema.field(*columns).type):
+            found |= columns
+    return frozenset(found)
+
+
+def _time_type(layout: Layout) -> pa.DataType:
+    return layout.schema.field(layout.time).type
+
+
+def _struct_fields(query: BoundQuery, layout: Layout, component: Component) -> list[pa.Field]:
+    return [
+        pa.field(attribute.path[0], _attribute_type(query, layout, attribute))
+        for attribute in _attributes(query, layout, component)
+    ]
+
+
+def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list[Attribute]:
+    """The attributes of a component's types, in column order; of ANY the union."""
+    catalog = query.catalog
+    owners: dict[str, list[str]] = {}
+    kinds: dict[str, Type] = {}
+    assert not catalog.open, "a query is bound to a schema before it runs"
+    if catalog.declared is None and catalog.common is not None:
+        return [Attribute(component.position, (name,), type=type_) for name, type_ in catalog.common.items()]
+    types = component.types or tuple(catalog.declared or ())
+    for event_type in types:
+        for name, type_ in (catalog.attributes(event_type) or {}).items():
+            owners.setdefault(name, []).append(event_type)
+            kinds.setdefault(name, type_)
+    return [
+        Attribute(
+            component.position,
+            (name,),
+            type=kinds[name],
+            present_in=None if len(having) == len(types) else frozenset(having),
+        )
+        for name, having in owners.items()
+    ]
+
+
+def _attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
+    component = query.components[attribute.component]
+    types = component.types or tuple(query.catalog.declared or ("",))
+    owner = next(t for t in types if attribute.present_in is None or t in attribute.present_in)
+    found = layout.schema.field(layout.column(owner, attribute.path[0])).type
+    for name in attribute.path[1:]:
+        found = found.field(name).type
+    return found
+
+
+def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.DataType:
+    if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
+        return pa.list_(_column_type(query, layout, replace(expression, at=At.SINGLE)))
+    if isinstance(expression, Attribute):
+        return _attribute_type(query, layout, expression)
+    if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
+        return _time_type(layout)
+    if ranges_over_events(expression):
+        return pa.list_(output_type(expression.type))
+    if isinstance(expression, Aggregation) and not is_computed(expression.type):
+        # The first or last of values that are only carried along.
+        assert isinstance(expression.operand, Attribute)
+        return _attribute_type(query, layout, expression.operand)
+    return output_type(expression.type)
+
+
+def struct_column(
+    query: BoundQuery, layout: Layout, frame: EventFrame, component: Component, type_: pa.StructType
+) -> pa.Array:
+    attributes = _attributes(query, layout, component)
+    children = []
+    for attribute, field in zip(attributes, type_, strict=True):
+        if attribute.path[0] == layout.type and component.types is not None and len(component.types) == 1:
+            # Every event of the component has the same type: no need to gather its name.
+            children.append(_constant_text(component.types[0], frame.rows, field.type))
+        else:
+            children.append(frame.raw(attribute))
+    return pa.StructArray.from_arrays(children, fields=list(type_))
+
+
+def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
+    """The same text so many times; Arrow's own `repeat` is several times slower."""
+    data = text.encode("utf-8")
+    if wanted != pa.string() or len(data) * count >= 2**31:
+        return pa.repeat(pa.scalar(text), count).cast(wanted)
+    offsets = np.arange(0, len(data) * (count + 1), max(len(data), 1), dtype=np.int32) if data else None
+    if offsets is None:
+        return pa.repeat(pa.scalar(text), count)
+    return pa.Array.from_buffers(wanted, count, [None, pa.py_buffer(offsets), pa.py_buffer(data * count)])
+
+
+class RawFrame(Frame, Protocol):
+    """A frame that also gives attributes as they came in."""
+
+    def raw(self, reference: Attribute) -> pa.Array: ...
+
+
+def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
+    """A column of RETURN, in the type that users see."""
+    if isinstance(expression, Attribute):
+        return frame.raw(expression)
+    value = evaluate(expression, frame)
+    if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
+        return ticks_to_time(numbers(value), time)
+    return from_engine(value, expression.type)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matches as rows of a table. `lengths[match, place]` says how many events each positive component has; `rows`
+    number their rows in `table`, match by match and place by place."""
+
+    table: pa.Table
+    ticks: np.ndarray
+    lengths: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def _side_by_side(self) -> np.ndarray | None:
+        """The rows as [match, place], if each place has one event."""
+        return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        """Where in `rows` the events of each place of each match begin, and where the last ones end."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
+
+    def offsets(self, place: int) -> np.ndarray:
+        """Where the events of a place begin, match by match, once they lie side by side."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:, place], dtype=np.int64)])
+
+    def all_rows(self, place: int) -> np.ndarray:
+        """The rows of all events of a place, match by match."""
+        if self.lengths.shape[1] == 1:
+            return self.rows
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
+        found: np.ndarray = of_place(self.rows, self.lengths, place)
+        return found
+
+    def first_rows(self, place: int) -> np.ndarray:
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
+        first: np.ndarray = self.rows[self._firsts[place :: self.lengths.shape[1]][: self.count]]
+        return first
+
+    def last_rows(self, place: int) -> np.ndarray:
+        if self._side_by_side is not None:
+            return np.ascontiguousarray(self._side_by_side[:, place])
+        last: np.ndarray = self.rows[self._firsts[place + 1 :: self.lengths.shape[1]][: self.count] - 1]
+        return last
+
+
+@dataclass(frozen=True)
+class MatchesByPlace:
+    """The same where the events of each place lie side by side already: (offsets, rows), match by match."""
+
+    table: pa.Table
+    ticks: np.ndarray
+    places: list[tuple[np.ndarray, np.ndarray]]
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def offsets(self, place: int) -> np.ndarray:
+        return self.places[place][0]
+
+    def all_rows(self, place: int) -> np.ndarray:
+        return self.places[place][1]
+
+    def first_rows(self, place: int) -> np.ndarray:
+        offsets, rows = self.places[place]
+        first: np.ndarray = rows if len(rows) == self.count else rows[offsets[:-1]]
+        return first
+
+    def last_rows(self, place: int) -> np.ndarray:
+        offsets, rows = self.places[place]
+        last: np.ndarray = rows if len(rows) == self.count else rows[offsets[1:] - 1]
+        return last
+
+
+class MatchFrame:
+    """Matches to evaluate over: one row a match."""
+
+    def __init__(self, query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> None:
+        self._query = query
+        self._layout = layout
+        self._matches = matches
+        self._place = {component.position: number for number, component in enumerate(query.positives)}
+        self._frames: dict[tuple[int, At], EventFrame] = {}
+        self.rows = matches.count
+
+    def events(self, component: int, at: At) -> EventFrame:
+        """The events of a component: the first or last of each match, or with EVERY all of them."""
+        if (component, at) not in self._frames:
+            place = self._place[component]
+            if at is At.EVERY:
+                rows = self._matches.all_rows(place)
+            elif at is At.LAST:
+                rows = self._matches.last_rows(place)
+            else:
+                rows = self._matches.first_rows(place)
+            self._frames[component, at] = EventFrame(
+                self._query, self._layout, self._matches.table, self._matches.ticks, lambda _: rows, len(rows)
+            )
+        return self._frames[component, at]
+
+    def offsets(self, component: int) -> np.ndarray:
+        return self._matches.offsets(self._place[component])
+
+    def raw(self, reference: Attribute) -> pa.Array:
+        return self.events(reference.component, reference.at).raw(reference)
+
+    def attribute(self, reference: Attribute) -> Column:
+        return self.events(reference.component, reference.at).attribute(reference)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return self.events(reference.component, reference.at).intrinsic(reference)
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        return self.events(reference.component, reference.at).lacks(reference)
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        """A length or an aggregate over all events of a component."""
+        offsets = self.offsets(expression.component)
+        if isinstance(expression, Length) or expression.operand is None:
+            return pa.array(np.diff(offsets))
+        frame = self.events(expression.component, At.EVERY)
+        values = evaluate(expression.operand, frame)
+        valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        return _folded(expression, values, valid, offsets)
+
+
+def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets: np.ndarray) -> Column:
+    function = expression.function
+    if function == "count":
+        return pa.array(count_valid(offsets, valid))
+    assert expression.operand is not None
+    kind = expression.operand.type
+    if function == "sum" and kind.kind is Kind.DECIMAL:
+        return _decimal_sum(expression, values, offsets)
+    if function in ("sum", "avg"):
+        if function == "sum" and kind.kind is Kind.INT:
+            sums, exists = sum_integers(offsets, *split(values, np.int64))
+            return join(sums, exists, pa.int64())
+        floats, valid = split(cast(values, kind, replace(kind, kind=Kind.FLOAT)), np.float64)
+        totals, exists = sum_floats(offsets, floats, valid)
+        if function == "avg":
+            totals = totals / np.maximum(count_valid(offsets, valid), 1)
+        return join(totals, exists, pa.float64())
+    if function in ("min", "max"):
+        order = ranks(values)
+        picked = pick(offsets, order if function == "min" else -order, valid, False)
+    else:
+        picked = pick(offsets, np.zeros(len(valid), np.int64), valid, function == "last")
+    return values.take(pa.array(picked, mask=picked < 0))
+
+
+def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -> Column:
+    """Exact decimals, null where a sum passes 18 digits on the way."""
+    limit = 10 ** (expression.type.precision - expression.type.scale)
+    sums = []
+    listed = values.to_pylist()
+    for first, last in pairwise(offsets):
+        total = None
+        for value in listed[first:last]:
+            if value is None:
+                continue
+            total = value if total is None else EXACT.add(total, value)
+            if total.copy_abs() >= limit:
+                total = None
+                break
+        sums.append(total)
+    return pa.array(sums, engine_type(expression.type))
+
+
+def transform_matches(query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> pa.Table:
+    """Composite events out of matches that may have Kleene variables."""
+    schema = output_schema(query, layout)
+    frame = MatchFrame(query, layout, matches)
+    time = schema.field("start").type
+    columns: list[pa.Array] = [
+        ticks_to_time(matches.starts, time),
+        ticks_to_time(matches.ends, schema.field("end").type),
+    ]
+    if query.returns is not None:
+        columns += [_returned(frame, column.expression, time) for column in query.returns]
+        return pa.table(columns, schema=schema)
+    for component in query.positives:
+        wanted = schema.field(component.variable).type
+        if component.kleene:
+            events = frame.events(component.position, At.EVERY)
+            structs = struct_column(query, layout, events, component, wanted.value_type)
+            columns.append(_lists(frame.offsets(component.position), structs, wanted))
+        else:
+            events = frame.events(component.position, At.SINGLE)
+            columns.append(struct_column(query, layout, events, component, wanted))
+    return pa.table(columns, schema=schema)
+
+
+def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Array:
+    if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
+        events = frame.events(expression.component, At.EVERY)
+        values = returned(events, expression, time)
+        return _lists(frame.offsets(expression.component), values, pa.list_(values.type))
+    if ranges_over_events(expression):
+        # An aggregate over matches may look at an expression of each event.
+        every = _EveryEvent(frame, expression)
+        values = from_engine(evaluate(expression, every), expression.type)
+        return _lists(every.offsets, values, pa.list_(values.type))
+    return returned(frame, expression, time)
+
+
+class _EveryEvent:
+    """All events of one component to evaluate over, a row each; what else a match has is repeated for each of them."""
+
+    def __init__(self, frame: MatchFrame, expression: Bound) -> None:
+        self._frame = frame
+        ranging = (
+            part for part in parts(expression) if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY
+        )
+        self.offsets = frame.offsets(next(ranging).component)
+        self._matches = np.repeat(np.arange(frame.rows), np.diff(self.offsets))
+        self.rows = len(self._matches)
+
+    def attribute(self, reference: Attribute) -> Column:
+        return self._in_rows(self._frame.attribute(reference), reference.at)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        return self._in_rows(self._frame.intrinsic(reference), reference.at)
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        absent = self._frame.lacks(reference)
+        return absent if absent is None or reference.at is At.EVERY else absent[self._matches]
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        return self._in_rows(self._frame.aggregate(expression), At.SINGLE)
+
+    def _in_rows(self, column: Column, at: At) -> Column:
+        return column if at is At.EVERY else column.take(arrow(self._matches))
+
+
+def _lists(offsets: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted)

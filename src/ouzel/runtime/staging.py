@@ -1,0 +1,263 @@
+"""Staging: rows of a batch become instances, small numbers that kernels read.
+
+A row plays a component if its type and every single-event predicate of the component say so; one instance is made for
+each component that it may play. Rows that play none go no further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute, Bound, Conjunct, Operation
+from ouzel.kernels.columns import coded_of, text_of
+from ouzel.kernels.events import EVERY_KEY, Instances
+from ouzel.kernels.order import expand, gather
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.text import classify, constants_of, select, select_coded
+from ouzel.plan.expressions import walk
+from ouzel.plan.lowering import Domain, Lanes, LaneSpec
+from ouzel.plan.model import KeyPart, KeyWay, Plan
+from ouzel.runtime.arrays import numbers
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import any_holds, evaluate, holds
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.values import Column, one_array, split, unscaled
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instances and, for each, the number of the row behind it."""
+
+    rows: np.ndarray
+    instances: Instances
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+class Stager:
+    """Turns batches of one stream into instances of one query. Keeps the codes of keys and texts between batches."""
+
+    def __init__(self, plan: Plan, lanes: Lanes, layout: Layout) -> None:
+        self._query = plan.query
+        self._layout = layout
+        self._lanes = lanes
+        self._plan = plan
+        types = dict.fromkeys(t for c in plan.query.components for t in c.types or ())
+        self._constants = constants_of(list(types))
+        numbers = {name: number for number, name in enumerate(types)}
+        self._roles_by_code = np.zeros(len(types) + 1, np.uint64)
+        for component in plan.query.components:
+            bit = np.uint64(1 << component.position)
+            if component.types is None:
+                self._roles_by_code |= bit
+            for name in component.types or ():
+                self._roles_by_code[numbers[name]] |= bit
+        hashed = plan.key if plan.key_way is not KeyWay.DYNAMIC else plan.key[:1]
+        self._first_key = hashed[:1] if plan.key_way is KeyWay.MULTI_PAIS else hashed
+        self._second_key = hashed[1:] if plan.key_way is KeyWay.MULTI_PAIS else ()
+        # The key 0 is EVERY_KEY, so codes of values count from 1.
+        self.keys = Coder(first_code=EVERY_KEY + 1)
+        self.second_keys = Coder(first_code=EVERY_KEY + 1)
+        self.texts = Coder()
+
+    @property
+    def coders(self) -> tuple[Coder, Coder, Coder]:
+        """All that is remembered between batches, for a snapshot."""
+        return self.keys, self.second_keys, self.texts
+
+    def load_coders(self, stored: list[tuple[list[bool], list[np.ndarray]]]) -> None:
+        """Take back what a snapshot remembered."""
+        first, second, texts = stored
+        self.keys = Coder.load(EVERY_KEY + 1, *first)
+        self.second_keys = Coder.load(EVERY_KEY + 1, *second)
+        self.texts = Coder.load(0, *texts)
+
+    def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block]:
+        """The rows that matter, by place in the table, and their instances, numbered by place among these rows."""
+        rows, roles = self._relevant(table)
+        frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
+        roles = self._test_roles(frame, roles, table)
+        if not roles.all():
+            kept = roles != 0
+            rows, roles = rows[kept], roles[kept]
+            remaining = rows
+            frame = EventFrame(self._query, self._layout, table, ticks, lambda component: remaining, len(rows))
+        places, signed = expand(roles)
+        as_they_are = len(places) == len(rows)
+        component = signed.view(np.uint8)
+        key = self._key(frame, self._first_key, self.keys, places, component)
+        second = self._key(frame, self._second_key, self.second_keys, places, component)
+        if (key.size and key.min() < 0) or (second.size and second.min() < 0):
+            # A null in a written equality: the event can neither match nor forbid.
+            kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
+            # As many instances as rows may then be others than one of each row.
+            as_they_are = False
+            places, component, key = places[kept], component[kept], key[kept]
+            second = second[kept] if self._second_key else second
+        instance_rows = rows if as_they_are else rows[places]
+        end = gather(ticks, instance_rows)
+        start = end
+        if self._layout.start is not None:
+            start = gather(numbers(one_array(table.column(self._layout.start))), instance_rows)
+        ints, floats, flags = self._lane_values(frame, places, component)
+        instances = Instances(
+            start=start,
+            end=end,
+            key=key,
+            second_key=second,
+            component=component,
+            int_lanes=ints,
+            float_lanes=floats,
+            lane_flags=flags,
+            flagged=np.asarray(flags.any(axis=1), np.uint8),
+        )
+        return rows, Block(places, instances)
+
+    def _relevant(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Rows whose type some component names, and the components as bits."""
+        layout = self._layout
+        if layout.type is None:
+            code = classify(text_of(pa.array([layout.only_type or ""], pa.large_string())), self._constants)[0]
+            bits = self._roles_by_code[code]
+            count = table.num_rows if bits else 0
+            return np.arange(count, dtype=np.int32), np.full(count, bits, np.uint64)
+        column = one_array(table.column(layout.type))
+        if pa.types.is_dictionary(column.type):
+            values = pc.cast(column.dictionary, pa.large_string())
+            codes = classify(text_of(values), self._constants)
+            rows, codes = select_coded(coded_of(column), codes, self._roles_by_code)
+        else:
+            if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+                column = pc.cast(column, pa.large_string())
+            rows, codes = select(text_of(column), self._constants, self._roles_by_code)
+        return rows, self._roles_by_code[codes]
+
+    def _test_roles(self, frame: EventFrame, roles: np.ndarray, table: pa.Table) -> np.ndarray:
+        decided: dict[tuple[Bound, ...], np.ndarray] = {}
+        for position, conjuncts in self._plan.roles.items():
+            bit = np.uint64(1 << position)
+            for conjunct in conjuncts:
+                if self._holds_anyway(conjunct, table):
+                    continue
+                if conjunct.comparisons not in decided:
+                    decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
+                roles = np.where(decided[conjunct.comparisons], roles, roles & ~bit)
+        return roles
+
+    def _holds_anyway(self, conjunct: Conjunct, table: pa.Table) -> bool:
+        """`x.id IS NOT NULL` over a column that has no nulls: the commonest test of all."""
+        (first, *more) = conjunct.comparisons
+        if more or not isinstance(first, Operation) or first.operator != "not":
+            return False
+        inner = first.operands[0]
+        if not isinstance(inner, Operation) or inner.operator != "is_null":
+            return False
+        attribute = inner.operands[0]
+        if not isinstance(attribute, Attribute) or len(attribute.path) != 1:
+            return False
+        types = self._query.components[attribute.component].types or ("",)
+        columns = {self._layout.column(t, attribute.path[0]) for t in types}
+        return all(name in table.column_names and table.column(name).null_count == 0 for name in columns)
+
+    def _key(
+        self,
+        frame: EventFrame,
+        parts: tuple[KeyPart, ...],
+        coder: Coder,
+        places: np.ndarray,
+        component: np.ndarray,
+    ) -> np.ndarray:
+        """The partition of every instance; -1 where a value is null, EVERY_KEY for negatives that no part covers."""
+        if not parts:
+            return np.zeros(len(places) if coder is self.keys else 0, np.int32)
+        everywhere = [c.position for c in self._plan.negatives if any(c.position not in p.expressions for p in parts)]
+        if all(self._is_one_column(part) for part in parts):
+            codes = coder.encode([self._key_column(frame, part) for part in parts])
+            key = codes if len(places) == len(codes) else codes[places]
+        else:
+            key = np.full(len(places), -1, np.int32)
+            for position in range(len(self._query.components)):
+                chosen = np.flatnonzero(component == position)
+                if len(chosen) and position not in everywhere:
+                    rows = places[chosen].astype(np.int32)
+                    key[chosen] = coder.encode([evaluate(part.expressions[position], frame) for part in parts], rows)
+        for position in everywhere:
+            key[component == position] = EVERY_KEY
+        return key
+
+    def _is_one_column(self, part: KeyPart) -> bool:
+        """Every component is partitioned by one and the same column of the input."""
+        columns = set()
+        for position, expression in part.expressions.items():
+            if not isinstance(expression, Attribute) or expression.present_in is not None:
+                return False
+            for event_type in self._query.components[position].types or ("",):
+                columns.add((self._layout.column(event_type, expression.path[0]), expression.path[1:]))
+        return len(columns) == 1
+
+    def _key_column(self, frame: EventFrame, part: KeyPart) -> pa.Array:
+        """The one attribute by which all components are partitioned, as it came in."""
+        expression = next(iter(part.expressions.values()))
+        assert isinstance(expression, Attribute)
+        return frame.raw(expression)
+
+    def _lane_values(
+        self, frame: EventFrame, places: np.ndarray, component: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = len(places)
+        int_count, float_count = self._lanes.int_count, self._lanes.float_count
+        ints = np.zeros((int_count, count), np.int64)
+        floats = np.zeros((float_count, count), np.float64)
+        flags = np.zeros((int_count + float_count, count), np.uint8)
+        for lanes, values, first in ((self._lanes.ints, ints, 0), (self._lanes.floats, floats, int_count)):
+            for position, specs in lanes.items():
+                chosen = np.flatnonzero(component == position)
+                local = places[chosen]
+                for number, spec in enumerate(specs):
+                    lane, flag = self._lane(frame, spec)
+                    values[number, chosen] = lane[local]
+                    if flag is not None:
+                        flags[first + number, chosen] = flag[local]
+        return ints, floats, flags
+
+    def _lane(self, frame: EventFrame, spec: LaneSpec) -> tuple[np.ndarray, np.ndarray | None]:
+        if spec.domain is Domain.TRUTH:
+            return holds(spec.expression, frame).astype(np.int64), None
+        column = evaluate(spec.expression, frame)
+        flags: np.ndarray | None = None
+        if spec.domain in (Domain.CODE, Domain.RANK):
+            values = self.texts.encode([column]).astype(np.int64)
+            valid = values >= 0
+        elif spec.domain is Domain.FLOAT:
+            values, valid = split(column, np.float64)
+        else:
+            values, valid = _as_integers(column)
+        if not valid.all():
+            flags = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL).astype(np.uint8)
+        if spec.absent_is_null:
+            return values, flags
+        for part in walk(spec.expression):
+            absent = frame.lacks(part) if isinstance(part, Attribute) else None
+            if absent is not None and absent.any():
+                flags = np.zeros(frame.rows, np.uint8) if flags is None else flags
+                flags[absent] = LaneFlag.ABSENT
+        return values, flags
+
+
+def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Integers, booleans, dates, ticks, and decimals as their unscaled digits."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return unscaled(column)
+    if pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.int64())
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    return split(column, np.int64)

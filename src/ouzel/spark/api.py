@@ -1,0 +1,178 @@
+"""`match`: queries over DataFrames, batch or streaming. Only Spark's public DataFrame interface is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ouzel.errors import InputError
+from ouzel.plan.explain import explanation, render_explanation
+from ouzel.prepared import Query, as_queries
+from ouzel.runtime.empty_answers import EmptyAnswers
+from ouzel.runtime.engine import Queries
+from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
+from ouzel.spark.input import bind_events, watermarked
+from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.schema import quoted
+from ouzel.spark.streaming import can_spread_totals, check_stream_names, match_stream
+from ouzel.spark.tasks import PROBLEM_COLUMN
+from ouzel.spark.worker import LATE_COLUMN
+
+
+def match(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Queries,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    max_delay: int | str | timedelta | None = None,
+    buckets: int | None = None,
+    late: bool = False,
+    slices: SliceHint = None,
+    memory_limit: int | None = None,
+    on_error: str = "fail",
+    **options: Any,
+) -> Any:
+    """The matches of a query in a DataFrame, as a DataFrame; streaming where the events are.
+
+    `events` is one DataFrame whose column `type` names the type of each event, or a DataFrame for each event type.
+    Several queries over a batch give a DataFrame each, by name, out of one shuffle for each distinct key; over a stream
+    they give one DataFrame with a column `query` and a struct column for each query.
+
+    A stream needs a watermark: call `withWatermark` on the time column before, or say here by how much events may be
+    late with `max_delay` ("5 min", a timedelta, or ticks). `buckets` is the number of parts that its state is kept in,
+    that of shuffle partitions unless given; it must stay the same over the life of a checkpoint. What comes at or
+    before the watermark is late: counted, never matched. With `late=True` it comes out too, in rows of its own: a
+    struct column `late` has the event, and the columns of matches are null; of several queries the column `query` says
+    for which one it was late.
+
+    A batch is spread by the attributes of its equivalence tests. Where there are none, time is cut into slices of ten
+    windows. `slices` gives their length ("1 hour", or ticks) and cuts queries with a key too, which helps where one key
+    has most of the events; "auto" counts the events of keys first, and False never cuts. `memory_limit` is a number of
+    bytes for each task: Spark then sorts the events, on disk where it must, and they are read in pieces.
+
+    The error of a query, such as a limit that it passes, fails the whole batch or stream. With `on_error="report"` the
+    query only stops, in the part of the events where the error happened. A row says so: a text column `problem` has the
+    reason, and the columns of matches are null. The other queries run on.
+
+    >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours"
+    >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
+    """
+    named = as_queries(query)
+    several = not isinstance(query, Query | str)
+    if on_error not in ("fail", "report"):
+        raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
+    reports = on_error == "report"
+    bound = bind_events(events, named, time=time, type=type, order=order, time_unit=time_unit, **options)
+    if bound.frame.isStreaming:
+        if slices is not None or memory_limit is not None:
+            raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
+        sources = list(events.values()) if isinstance(events, Mapping) else [events]
+        shares = plan_shares(
+            bound.program, bound.clock, spread_totals=can_spread_totals(bound.frame, buckets), reports=reports
+        )
+        check_stream_names(bound, shares)
+        frame, watermark = watermarked(bound, sources, max_delay)
+        taken = set(named) if several else set(next(iter(shares[0].outputs.values())).names)
+        beside = ["query"] if several else []
+        if late:
+            _check_own("late=True", LATE_COLUMN, taken, beside)
+        if reports:
+            _check_own("on_error='report'", PROBLEM_COLUMN, taken, beside)
+        return match_stream(replace(bound, frame=frame), shares, several, watermark, buckets=buckets, late=late)
+    if late:
+        raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
+    if max_delay is not None:
+        raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
+    if bound.program.limits.drops:
+        raise InputError(
+            "when_passed='drop' is for streams, which count what they drop: ouzel.spark.Listener and ouzel.spark.state "
+            "show it; a batch stops where a limit is passed"
+        )
+    placements = plan_placements(bound, slices, reports=reports)
+    if reports:
+        for placement in placements:
+            for schema in placement.part.outputs.values():
+                _check_own("on_error='report'", PROBLEM_COLUMN, schema.names)
+    if several:
+        return match_several(bound, placements, list(named), memory_limit)
+    return match_one(bound, placements, memory_limit)
+
+
+def _check_own(option: str, column: str, taken: Collection[str], beside: Sequence[str] = ()) -> None:
+    """Refuse a result whose own columns have names that queries gave to something else."""
+    for name in (column, *beside):
+        if name in taken:
+            raise InputError(
+                f"{option} adds a column '{column}', and '{name}' is the name of something else; rename that"
+            )
+
+
+def matching(query: Queries, **options: Any) -> Callable[[DataFrame], DataFrame]:
+    """`match` for use in a chain: `df.transform(matching(query, time="ts"))`."""
+
+    def transform(events: DataFrame) -> DataFrame:
+        result = match(events, query, **options)
+        if not isinstance(result, DataFrame):
+            raise InputError(
+                "df.transform needs one DataFrame and several queries give one each; use ouzel.spark.match(df, queries)"
+            )
+        return result
+
+    return transform
+
+
+def explain(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Queries,
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    slices: SliceHint = None,
+    **options: Any,
+) -> str:
+    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are spread.
+
+    >>> print(explain(readings, theft))                                                       # doctest: +SKIP
+    """
+    bound = bind_events(events, as_queries(query), time=time, type=type, **options)
+    placements = plan_placements(bound, slices)
+    told = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
+    told.append("on Spark")
+    told += [f"  {', '.join(placement.part.share.queries)}: {placement.describe()}" for placement in placements]
+    return "\n".join(told) + "\n"
+
+
+def why_empty(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Query | str | Mapping[str, Query | str],
+    *,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    **options: Any,
+) -> dict[str, str]:
+    """What is plainly in the way of queries that found nothing in a bounded DataFrame, by the name of the query: types
+    that no event has, events without a type, a window without a unit. Reads the type column once.
+
+    >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
+    {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}
+    """
+    queries = as_queries(query)
+    bound = bind_events(events, queries, time=time, type=type, order=order, time_unit=time_unit, **options)
+    if bound.frame.isStreaming:
+        raise InputError("a stream has no end at which its answer would be empty; ask of a batch of the same events")
+    column = bound.program.layout.type
+    kind = F.lit("") if column is None else F.col(quoted(column)).cast("string")
+    counts = {row[0]: row[1] for row in bound.frame.groupBy(kind.alias("type")).count().collect()}
+    watch = EmptyAnswers(bound.program)
+    watch.saw(counts, events=sum(counts.values()), without_type=counts.get(None, 0))
+    return {name: reason for name in queries for reason in watch.reasons([name])}

@@ -1,0 +1,206 @@
+"""The events of a job as one wide DataFrame, bound to its queries, with the watermark that a stream of them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ouzel.bind.diagnostics import nearest
+from ouzel.errors import InputError
+from ouzel.prepared import Query
+from ouzel.runtime.engine import duration_ticks
+from ouzel.runtime.layout import Layout
+from ouzel.runtime.limits import limits_of
+from ouzel.runtime.program import Program, make_program
+from ouzel.spark.schema import arrow_schema, quoted, spark_type
+from ouzel.spark.tasks import NANOSECONDS_PER_MILLISECOND, Clock
+
+# Spark marks the column of a watermark with this.
+WATERMARK_METADATA = "spark.watermarkDelayMs"
+WATERMARK_COLUMN = "ouzel watermark"
+
+# Spark's watermark starts in 1970 and cannot be earlier. Bare numbers may well be 0 or negative, so they are read as
+# milliseconds from a moment that leaves room before it, and after it for numbers up to 9 * 10^15.
+NUMBERS_ORIGIN_MS = 1 << 42
+
+# What may be said about the binding beside `time` and `type`; the rest is between `match` and its plan.
+OPTIONS = frozenset({"order", "time_unit", "limits", "rules_off", "statistics", "model"})
+OPTIONS_OF_MATCH = frozenset({"time", "type", "max_delay", "buckets", "late", "slices", "memory_limit"})
+
+
+@dataclass(frozen=True)
+class Events:
+    """A wide DataFrame and the program of the queries over it."""
+
+    frame: DataFrame
+    program: Program
+
+    @property
+    def layout(self) -> Layout:
+        return self.program.layout
+
+    @property
+    def clock(self) -> Clock:
+        """How ticks stand to Spark's watermark; bare numbers are taken for milliseconds."""
+        tick_ns = self.program.catalog.time.tick_ns
+        return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
+
+
+def bind_events(
+    events: DataFrame | Mapping[str, DataFrame],
+    queries: dict[str, Query],
+    *,
+    time: str,
+    type: str | None,
+    **options: Any,
+) -> Events:
+    """Bind queries to a DataFrame, or to one for each event type."""
+    unknown = min(options.keys() - OPTIONS, default=None)
+    if unknown in OPTIONS_OF_MATCH:
+        raise InputError(f"'{unknown}' is an option of ouzel.spark.match only; leave it out here")
+    if unknown is not None:
+        hint = nearest(unknown, OPTIONS | OPTIONS_OF_MATCH) or "help(ouzel.spark.match) tells them all"
+        raise InputError(f"there is no option '{unknown}'; {hint}")
+    options |= {"time": time, "type": type, "limits": limits_of(options.pop("limits", None))}
+    if not isinstance(events, Mapping):
+        frame = _with_readable_time(events, time)
+        program = make_program(queries, arrow_schema(frame.schema), streaming=frame.isStreaming, **options)
+        return Events(frame, program)
+    frames = {name: _with_readable_time(frame, time) for name, frame in events.items()}
+    streaming = {frame.isStreaming for frame in frames.values()}
+    if len(streaming) != 1:
+        raise InputError(
+            "some of the DataFrames are streams and some are not; make them all alike"
+            if streaming
+            else "there is no DataFrame to search; give one for each event type"
+        )
+    schemas = {name: arrow_schema(frame.schema) for name, frame in frames.items()}
+    program = make_program(queries, schemas, streaming=streaming.pop(), **options)
+    return Events(_widen(frames, program.layout), program)
+
+
+def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
+    """Dates are midnights, as in the embedded engine."""
+    if not isinstance(frame, DataFrame):
+        raise InputError(
+            f"the events are of type {type(frame).__name__} and must be a Spark DataFrame; make one with spark.read or "
+            "spark.createDataFrame, or ask ouzel.match, which takes files and tables"
+        )
+    if time not in frame.columns:
+        return frame  # the layout says what is wrong
+    kind = frame.schema[time].dataType
+    if isinstance(kind, T.DateType):
+        return frame.withColumn(time, F.col(quoted(time)).cast("timestamp_ntz"))
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.IntegralType):
+        return frame
+    raise InputError(
+        f"the time column '{time}' is of type {kind.simpleString()}; it must be a timestamp, a date or an integer: "
+        f"convert it first, for example df.withColumn('{time}', to_timestamp('{time}'))"
+    )
+
+
+def _widen(frames: Mapping[str, DataFrame], layout: Layout) -> DataFrame:
+    """Several DataFrames, by event type, side by side in one."""
+    united: DataFrame | None = None
+    for event_type, frame in frames.items():
+        source = {layout.column(event_type, name): name for name in frame.columns}
+        columns = []
+        for field in layout.schema:
+            if field.name == layout.type:
+                column = F.lit(event_type)
+            elif field.name in source:
+                column = F.col(quoted(source[field.name]))
+            else:
+                column = F.lit(None).cast(spark_type(field.type))
+            columns.append(column.alias(field.name))
+        part = frame.select(*columns)
+        united = part if united is None else united.unionByName(part)
+    assert united is not None
+    return united
+
+
+# ── Watermarks ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The column that moves time, and by how much it is held back, for each input."""
+
+    column: str
+    delays_ms: tuple[int, ...]
+
+
+def watermarked(
+    events: Events, sources: Collection[DataFrame], max_delay: int | str | timedelta | None
+) -> tuple[DataFrame, Watermark]:
+    """The events with a watermark."""
+    time = events.layout.time
+    for source in sources:
+        kind = source.schema[time].dataType
+        if isinstance(kind, T.TimestampNTZType | T.DateType):
+            raise InputError(
+                f"the time column '{time}' of a stream is of type {kind.simpleString()}, and Spark's watermarks go by "
+                f"timestamps with a zone only: convert it first, for example df.withColumn('{time}', "
+                f"col('{time}').cast('timestamp')), which reads it in the zone of the session"
+            )
+    marked = [WATERMARK_METADATA in (source.schema[time].metadata or {}) for source in sources]
+    if max_delay is None:
+        if not all(marked):
+            raise InputError(
+                "a stream needs to know how late its events may be: say so with max_delay=, for example '5 min', or "
+                f"call df.withWatermark('{time}', '5 minutes') before"
+            )
+        delays_ms = [int(source.schema[time].metadata[WATERMARK_METADATA]) for source in sources]
+        return events.frame, Watermark(time, tuple(delays_ms))
+    if any(marked):
+        raise InputError(f"the column '{time}' has a watermark already, so leave max_delay= out")
+    clock = events.clock
+    delay_ticks = duration_ticks(max_delay, events.program.catalog, "max_delay")
+    delay_ms = -(-delay_ticks * clock.tick_ns // NANOSECONDS_PER_MILLISECOND)
+    # An event that is late by just max_delay still counts; Spark's watermark would pass it, so it follows 1 ms behind.
+    threshold = f"{delay_ms + 1} milliseconds"
+    delays_ms = [delay_ms + 1]
+    if pa.types.is_timestamp(events.layout.schema.field(time).type):
+        return events.frame.withWatermark(quoted(time), threshold), Watermark(time, tuple(delays_ms))
+    counted = events.frame.withColumn(WATERMARK_COLUMN, _on_sparks_clock(F.col(quoted(time)), clock))
+    return counted.withWatermark(quoted(WATERMARK_COLUMN), threshold), Watermark(WATERMARK_COLUMN, tuple(delays_ms))
+
+
+def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
+    """Integer ticks as a timestamp; too large ones are an error of Spark's, not a wrong time."""
+    ticks = ticks.cast("long")
+    if clock.tick_ns >= NANOSECONDS_PER_MILLISECOND:
+        return F.timestamp_millis(ticks * F.lit(clock.tick_ns // NANOSECONDS_PER_MILLISECOND) + F.lit(clock.origin_ms))
+    per_microsecond = 1_000 // clock.tick_ns
+    # Exact: 64-bit ticks do not fit a double.
+    whole = (ticks - F.pmod(ticks, F.lit(per_microsecond))).cast("decimal(20,0)") / F.lit(per_microsecond)
+    return F.timestamp_micros(whole.cast("long") if per_microsecond > 1 else ticks)
+
+
+def key_column(path: Sequence[str]) -> Column:
+    """A column, or a field inside one."""
+    return F.col(".".join(map(quoted, path)))
+
+
+def check_names(frame: DataFrame, columns: Sequence[str], own: Collection[str] = ()) -> None:
+    """Spark, unless told otherwise, takes names that differ in case for one; some names are Ouzel's own."""
+    present = frame.columns
+    for name in own:
+        if name in present:
+            raise InputError(f"a column is called '{name}', which Ouzel needs for itself; rename it")
+    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    for column in columns:
+        other = next((name for name in present if name != column and name.lower() == column.lower()), None)
+        if other is not None:
+            raise InputError(
+                f"Spark cannot tell the columns '{column}' and '{other}' apart; rename one of them, or set "
+                "spark.sql.caseSensitive to true"
+            )

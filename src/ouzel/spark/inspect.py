@@ -1,0 +1,201 @@
+"""`state`: what a stream holds open, read from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from ouzel.bind.model import Kind, Type
+from ouzel.errors import InputError
+from ouzel.runtime.program import load
+from ouzel.runtime.session import Session
+from ouzel.sealing import SET_TERMS, is_sealed_as
+from ouzel.spark.bucket import CONTROL, report
+from ouzel.spark.compatibility import Terms
+from ouzel.spark.launch import session
+from ouzel.spark.schema import spark_schema
+from ouzel.spark.state_store import Head, restore
+from ouzel.spark.streaming import bucket_names
+from ouzel.spark.tasks import on_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFrame:
+    """What a stream holds open, as a DataFrame: for each query and key the events, the oldest of them, and the bytes.
+
+    `checkpoint` is the location that the stream was started with; it is read as of its last micro-batch, whether the
+    stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
+    keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
+    stored; and for the bucket that the key lives in `bucket`, `bucket_runs` (runs and matches that wait for their end),
+    `bucket_matches`, `bucket_late` and `bucket_dropped` (counted since the stream began). The matches of a total over
+    all keys are made behind the buckets and not told here.
+
+    >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
+    """
+    spark = spark or session()
+
+    def variable(name: str) -> DataFrame:
+        reader = spark.read.format("statestore").option("path", str(checkpoint)).option("operatorId", step)
+        return reader.option("stateVarName", name).load()
+
+    try:
+        step = _step_of_buckets(spark, checkpoint)
+        terms = variable("terms").select("key.query", F.col("value.saved").alias("terms"))
+        first = terms.where(F.col("query") == CONTROL).head()
+    except PySparkException as failure:
+        raise InputError(
+            f"'{checkpoint}' is not the checkpoint of a stream of matches that has run: {_first_line(failure)}"
+        ) from None
+    if first is None:
+        raise InputError(f"'{checkpoint}' is a checkpoint in which no micro-batch has ended yet")
+    if is_sealed_as(SET_TERMS, bytes(first["terms"])):
+        raise InputError(
+            f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not told by key; "
+            "ouzel.spark.Listener tells what it holds"
+        )
+    layout = load(Terms.load(bytes(first["terms"])).programs[0]).layout
+    schema = state_schema(layout.schema.field(layout.time).type)
+    heads = variable("head").select("key.query", F.col("value.saved").alias("head"))
+    piece = F.struct(F.col("user_map_key.number").alias("number"), F.col("user_map_value.saved").alias("saved"))
+    pieces = variable("pieces").groupBy(F.col("key.query").alias("query")).agg(F.collect_list(piece).alias("pieces"))
+    stored = heads.where(F.col("query") != CONTROL).join(terms, "query").join(pieces, "query", "left")
+    return stored.select("query", "head", "terms", "pieces").mapInArrow(
+        on_workers("describe_buckets", schema.serialize().to_pybytes()), spark_schema(schema)
+    )
+
+
+def state_schema(time: pa.DataType) -> pa.Schema:
+    """The columns of `state` where time is of a type."""
+    return pa.schema(
+        {
+            "query": pa.string(),
+            "key": pa.string(),
+            "open_events": pa.int64(),
+            "oldest": time,
+            "state_bytes": pa.int64(),
+            "bucket": pa.int32(),
+            "bucket_runs": pa.int64(),
+            "bucket_matches": pa.int64(),
+            "bucket_late": pa.int64(),
+            "bucket_dropped": pa.int64(),
+        }
+    )
+
+
+def _step_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
+    """The number of the stateful step that keeps events; what adds up totals over all keys stands behind it."""
+    steps = spark.read.format("state-metadata").load(str(checkpoint))
+    keeping = steps.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
+    found = keeping.agg(F.max("operatorId")).first()
+    return 0 if found is None or found[0] is None else int(found[0])
+
+
+def _first_line(failure: PySparkException) -> str:
+    return str(failure).strip().splitlines()[0]
+
+
+@dataclass
+class StoredBucket:
+    """A bucket that was read from a checkpoint; see `ouzel.spark.state_store.Store`."""
+
+    values: dict[str, bytes]
+    pieces: dict[int, bytes] = field(default_factory=dict)
+
+    def get(self, name: str) -> bytes | None:
+        return self.values.get(name)
+
+    def put(self, name: str, value: bytes) -> None:
+        self.values[name] = value
+
+    def get_piece(self, number: int) -> bytes | None:
+        return self.pieces.get(number)
+
+    def put_piece(self, number: int, value: bytes) -> None:
+        self.pieces[number] = value
+
+    def remove_piece(self, number: int) -> None:
+        self.pieces.pop(number, None)
+
+
+def describe(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of (name of the bucket, head, terms, pieces) as rows of what is open."""
+    target = pa.ipc.read_schema(pa.py_buffer(schema))
+    for batch in batches:
+        for row in batch.to_pylist():
+            pieces = {piece["number"]: piece["saved"] for piece in row["pieces"] or ()}
+            stored = StoredBucket({"head": row["head"], "terms": row["terms"]}, pieces)
+            found = describe_bucket(row["query"], stored)
+            columns = [_column([one[name.name] for one in found], name.type) for name in target]
+            yield pa.record_batch(columns, schema=target)
+
+
+def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
+    """What one bucket holds, for each query and key."""
+    head = Head.load(stored.values["head"])
+    terms = Terms.load(stored.values["terms"])
+    place = bucket_names(terms.buckets * len(terms.programs)).index(name)
+    session = restore(head, stored, load(terms.programs[place // terms.buckets]))
+    rows = []
+    for query, told in report(name, head, session)["queries"].items():
+        bucket = {
+            "query": query,
+            "bucket": name,
+            "bucket_runs": told["open_runs"],
+            "bucket_matches": told["matches"],
+            "bucket_late": told["late"],
+            "bucket_dropped": told["dropped"],
+        }
+        # A row also where nothing is open, for what the bucket has counted.
+        for key, events, oldest in _keys(session, query, told["open_events"]) or [(None, 0, None)]:
+            share = told["state_bytes"] * events // max(1, told["open_events"])
+            rows.append({**bucket, "key": key, "open_events": events, "oldest": oldest, "state_bytes": share})
+    return rows
+
+
+def _keys(session: Session, query: str, open_events: int) -> list[tuple[str | None, int, int | None]]:
+    found = session.open_by_key(query)
+    if found is None:
+        return [(None, open_events, None)]
+    parts = session.program.plans()[query].key
+    return [
+        (_rendered([_value(value, part.type) for value, part in zip(values, parts, strict=False)]), events, oldest)
+        for values, events, oldest in found
+    ]
+
+
+def _rendered(values: list[Any]) -> str | None:
+    if not values:
+        return None
+    return str(values[0]) if len(values) == 1 else json.dumps(values, default=str)
+
+
+def _value(stored: int | str, kind: Type) -> Any:
+    """A value of a key as people know it."""
+    if not isinstance(stored, int):
+        return stored
+    if kind.kind is Kind.FLOAT:
+        return float(np.array([stored], np.int64).view(np.float64)[0])
+    if kind.kind is Kind.BOOL:
+        return bool(stored)
+    if kind.kind is Kind.DECIMAL:
+        return stored / 10**kind.scale
+    if kind.kind is Kind.TIMESTAMP:
+        return pa.scalar(stored, pa.timestamp(kind.unit or "us", kind.zone))
+    if kind.kind is Kind.DATE:
+        return pa.scalar(stored, pa.int32()).cast(pa.date32())
+    return stored
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    # Ticks are the numbers behind timestamps.
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)

@@ -1,0 +1,211 @@
+"""Time cut into slices, for queries that no key spreads and for keys that are too hot.
+
+A match that starts at t depends on nothing outside (t - window, t + window). So an event is sent to the slice of its
+own time and to the neighbours whose matches it may be part of, or forbid, and a match counts where it starts. At ten
+windows a slice, about one event in ten travels twice. An aggregate at t looks back one window from there, and its row
+counts where t is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import TimeWindow
+from ouzel.errors import InputError
+from ouzel.lang.syntax import OutputForm
+from ouzel.plan.model import Plan
+from ouzel.runtime.composition import is_composed
+from ouzel.runtime.values import one_array
+from ouzel.spark.payloads import from_payload, gather, packets
+from ouzel.spark.pushdown import INT_MAX
+from ouzel.spark.tasks import Share
+
+# A column of our own, with a name that no query can speak of.
+PART_COLUMN = "ouzel part"
+
+# Larger ones are humongous to Java, which then collects its garbage for each of them.
+PACKET_BYTES = 512 * 1024
+
+# Texts are sent as numbers where a first look finds one of them so often.
+REPEATED_MIN = 8
+FIRST_LOOK_ROWS = 4_096
+
+INTEGERS = (pa.int8(), pa.int16(), pa.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Time cut into slices of `ticks`, at which `parts` take turns: slice k is the matter of part k mod parts.
+
+    A part has every event that a match starting in one of its slices can depend on, so those matches are right; others
+    that it finds may be wrong, and belong to another part. Rows of aggregates have no start; they go by their end.
+    """
+
+    ticks: int
+    parts: int
+    # What a slice tells may depend on events up to so many ticks after its own, and before them.
+    ahead_ticks: int = 0
+    behind_ticks: int = 0
+    by_end: bool = False
+
+    def owned(self, matches: pa.Table, part: int) -> pa.Table:
+        """The matches that start, or rows that end, in a slice of the part.
+
+        >>> Slices(10, 2).owned(pa.table({"start": [-1, 5, 12, 25]}), part=0)["start"].to_pylist()
+        [5, 25]
+        """
+        times = matches.column("end" if self.by_end else "start")
+        return matches.filter(pa.array(as_ticks(times) // self.ticks % self.parts == part))
+
+    def needed(self, times: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, and the part that needs each: its own, and the neighbour whose matches it may be in or forbid.
+
+        >>> rows, parts = Slices(10, 2, ahead_ticks=3).needed(pa.chunked_array([[9, 12, 15]]))
+        >>> rows.tolist(), parts.tolist()
+        ([0, 1, 2, 1], [0, 1, 1, 0])
+        """
+        slices, in_slice = np.divmod(as_ticks(times), self.ticks)
+        own = slices % self.parts
+        all_rows = np.arange(len(own))
+        if self.parts == 1:
+            return all_rows, own
+        for_earlier = np.flatnonzero(in_slice < self.ahead_ticks)
+        for_later = np.flatnonzero(in_slice >= self.ticks - self.behind_ticks)
+        rows = np.concatenate((all_rows, for_earlier, for_later))
+        parts = np.concatenate((own, (own[for_earlier] - 1) % self.parts, (own[for_later] + 1) % self.parts))
+        return rows, parts
+
+
+def spread(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task as packets for the parts that need them, under the numbers of the parts."""
+    for table in gather(batches):
+        events = share.events(table).combine_chunks()
+        rows, parts = slices.needed(events[share.time])
+        yield _packets(narrowed(events), rows, parts, slices.parts)
+
+
+def gathered(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of the packets that came to a task, each with its part."""
+    for batch in batches:
+        for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            rows = share.events(from_payload(payload.as_buffer()))
+            yield from rows.append_column(PART_COLUMN, pa.repeat(pa.scalar(part, pa.int32()), len(rows))).to_batches()
+
+
+def mark(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task as they are, each once for each part that needs it, with the part in a last column."""
+    for batch in batches:
+        events = share.events(pa.Table.from_batches([batch]))
+        rows, parts = slices.needed(events[share.time])
+        yield from events.take(rows).append_column(PART_COLUMN, pa.array(parts, pa.int32())).to_batches()
+
+
+def _packets(events: pa.Table, rows: np.ndarray, parts: np.ndarray, count: int) -> pa.RecordBatch:
+    # numpy sorts short integers by radix, several times faster than wider ones.
+    short = parts.astype(np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.int64)
+    order = np.argsort(short, kind="stable")
+    dealt = events.take(pa.array(rows[order]))
+    rows_max = max(1, PACKET_BYTES * dealt.num_rows // max(1, dealt.nbytes))
+    pieces, numbers = [], []
+    end = 0
+    for part, size in enumerate(np.bincount(parts).tolist()):
+        first, end = end, end + size
+        for row in range(first, end, rows_max):
+            pieces.append(dealt.slice(row, min(rows_max, end - row)))
+            numbers.append(part)
+    return packets(numbers, pieces)
+
+
+def narrowed(events: pa.Table) -> pa.Table:
+    """The same rows in fewer bytes: short integers, and texts that repeat as numbers. A cast undoes it.
+
+    >>> narrowed(pa.table({"x": [1, 300]})).schema.field("x").type
+    DataType(int16)
+    """
+    columns = [_narrowed(column) for column in events.columns]
+    return pa.table(columns, names=events.column_names)
+
+
+def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_integer(column.type):
+        bounds = pc.min_max(column)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        for kind in INTEGERS if low is not None else ():
+            beyond = 1 << (kind.bit_width - 1)
+            if kind.bit_width < column.type.bit_width and -beyond <= low and high < beyond:
+                return column.cast(kind)
+    elif pa.types.is_string(column.type):
+        look = column.slice(0, FIRST_LOOK_ROWS)
+        if len(look) >= REPEATED_MIN * len(look.unique()):
+            numbered = column.dictionary_encode()
+            sizes = [len(chunk.dictionary) for chunk in numbered.chunks]
+            for kind in INTEGERS[:2]:
+                if max(sizes, default=0) <= 1 << (kind.bit_width - 1):
+                    return numbered.cast(pa.dictionary(kind, column.type))
+    return column
+
+
+def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Times as Spark hands them over, microseconds or whole numbers. A null is 0 here: whoever reads the events tells
+    of it."""
+    whole = one_array(times)
+    ticks = whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
+    return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
+
+
+WINDOWS_PER_SLICE = 10
+
+
+def cannot_be_cut(plan: Plan) -> str | None:
+    """Why the matches of a query are not a matter of the events around their start; None where they are."""
+    query = plan.query
+    if is_composed(query):
+        return "it reads what other queries find"
+    if query.threshold is not None:
+        return "what is missing before a match starts counts in its score"
+    if query.output.form not in (OutputForm.ALL, OutputForm.FIRST):
+        return f"OUTPUT {query.output.form.value.replace('_', ' ')} decides by what was found before"
+    if not isinstance(query.window, TimeWindow) or query.window.ticks is None:
+        return "only a window in time, WITHIN, says how far a match may reach"
+    return None
+
+
+def is_about_single_events(plan: Plan) -> bool:
+    """Whether every match is one event, whatever the others are."""
+    query = plan.query
+    if len(query.components) > 1 or query.components[0].kleene or is_composed(query):
+        return False
+    return not query.aggregates and query.threshold is None and query.output.form is OutputForm.ALL
+
+
+def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None) -> Slices:
+    """How queries that can all be cut are cut into slices, of ten windows unless told otherwise."""
+    windows = [plan.window_ticks for plan in plans if plan.window_ticks is not None]
+    assert len(windows) == len(plans), "what has no window cannot be cut"
+    reaches = [_reach(plan, window) for plan, window in zip(plans, windows, strict=True)]
+    ahead_ticks, behind_ticks = (max(ticks) for ticks in zip(*reaches, strict=True))
+    # No event may reach over a whole slice.
+    shortest = max(1, ahead_ticks + behind_ticks)
+    if length_ticks is not None and length_ticks < shortest:
+        raise InputError(
+            f"slices of {length_ticks:,} ticks are shorter than the {shortest:,} that a match may reach; "
+            f"{WINDOWS_PER_SLICE} windows, {WINDOWS_PER_SLICE * max(windows):,} ticks, are a good length"
+        )
+    length = length_ticks or min(INT_MAX, max(shortest, WINDOWS_PER_SLICE * max(windows)))
+    # A round of all parts fits 64 bits.
+    parts = max(1, min(partitions, INT_MAX // length))
+    return Slices(length, parts, ahead_ticks, behind_ticks, by_end=bool(plans[0].query.aggregates))
+
+
+def _reach(plan: Plan, window: int) -> tuple[int, int]:
+    """How far ahead and behind of itself what a slice tells may depend on events."""
+    negated = plan.query.components[0].negated
+    if plan.query.aggregates:
+        # What leaves at a moment stood one tick before; what a negated start forbids lies up to a window before that.
+        return 0, 2 * window if negated else window
+    return window - 1, window - 1 if negated else 0
