@@ -93,7 +93,7 @@ def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
         (lambda held: held.add("two", S.select("prise > 2")), "did you mean 'price'"),
         (lambda held: held.add("two", S.next(S)), "upper bound on DUR"),
         (lambda held: held.add_template("t", S, [{"name": 1}]), "no column 'id'"),
-        (lambda held: held.add_template("t", S, [{"id": 1}, {"id": 1}]), "stands twice"),
+        (lambda held: held.add_template("t", S, [{"id": 1}, {"id": 1}]), "duplicate id"),
         (lambda held: held.add_template("t", S.select("price > :low"), [{"id": 1, "lov": 3}]), "did you mean 'lov'"),
         (lambda held: held.add_table([{"id": 1, "query": "PATTERN SEQ("}]), "query '1'"),
         (lambda held: held.add("two", "PATTERN S+ a[] WITHIN 5 RETURN P(a.LEN AS query)"), "query 'two' gives another"),
@@ -215,7 +215,7 @@ def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
 def test_what_runs_beside_automata_is_told() -> None:
     held = ouzel.QuerySet()
     held.add("lasting", stream("Stock", start="since"))
-    assert held.explain() == "1 query, waiting for the columns of the first batch"
+    assert held.explain() == "1 query, not bound to columns before the first batch"
     held.push([{"type": "Stock", "ts": 2, "since": 1}])
     assert "1 of them are expressions over other expressions, or over events that last" in held.explain()
 

@@ -23,7 +23,7 @@ from ouzel.errors import InputError, OuzelError
 from ouzel.query_set.api import QuerySet
 from ouzel.query_set.groups import Group
 from ouzel.query_set.snapshot import digest, ids_of, spread
-from ouzel.query_set.unmerged import Standing
+from ouzel.query_set.unmerged import Registration
 from ouzel.spark.input import Events, Watermark, bind_events, check_names, key_column, watermarked
 from ouzel.spark.partitioning import keys_of
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
@@ -46,7 +46,7 @@ def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
     return found
 
 
-def key_of(part: Group | Standing) -> frozenset[str] | None:
+def key_of(part: Group | Registration) -> frozenset[str] | None:
     """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
     if isinstance(part, Group):
         return _key_of_stream(part.stream)
