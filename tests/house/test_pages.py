@@ -21,6 +21,7 @@ PAGES = sorted(
 )
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CITATION = re.compile(r'docs/semantics\.md, ("[^"\n]+"(?:(?:, | and )"[^"\n]+")*)')
 # In code marks: `src/ouzel/lang/`, `tests/golden/*.case`, `Makefile`; not `a/b` in a formula.
 TOP_LEVEL = {path.name for path in ROOT.iterdir()} | {"src", "tests", "docs", "benchmarks"}
 
@@ -77,6 +78,19 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not there.exists() or (anchor and anchor not in anchors(there)):
             missing.append(target)
     assert missing == []
+
+
+def test_every_cited_heading_of_the_semantics_exists() -> None:
+    """Code and tests cite `docs/semantics.md, "Windows" and "Output"`."""
+    cited: dict[str, str] = {}
+    for folder in ("src", "tests", "benchmarks", "docs"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".md", ".case"}:
+                for names in CITATION.findall(path.read_text(encoding="utf-8")):
+                    cited |= dict.fromkeys(re.findall(r'"([^"]+)"', names), page_name(path))
+    known = set(re.findall(r"^## (.+)$", prose(ROOT / "docs" / "semantics.md"), re.MULTILINE))
+    assert {name: where for name, where in cited.items() if name not in known} == {}
+    assert {"Windows", "Output"} <= set(cited)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -168,3 +182,10 @@ def test_every_query_shown_is_well_formed(page: Path) -> None:
             ouzel.query(block.text)
         elif block.words[:1] == ("script",):
             ouzel.queries(block.text)
+
+
+def test_queries_in_the_tables_of_papers_are_well_formed() -> None:
+    spans = re.findall(r"`((?:PATTERN|EVENT|SEQUENCE) [^`\n]+)`", prose(ROOT / "docs" / "papers.md"))
+    for text in spans:
+        ouzel.query(text)
+    assert len(spans) > 40

@@ -89,7 +89,7 @@ def test_a_negative_that_is_never_lost_counts_for_nothing() -> None:
 
 
 def simulated(components: list[LossyComponent], count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The generative model of semantics 6, as it is written: times, what happened, what was observed."""
+    """The model of docs/semantics.md, "Probabilities", as written: times, what happened, what was observed."""
     rng = np.random.default_rng(seed)
     length = len(components)
     times = np.zeros((length, count))

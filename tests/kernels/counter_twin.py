@@ -84,7 +84,7 @@ def _forbids(query: Query, instances: CounterInstances, match: Match, slot: int)
 
 
 def rows(query: Query, instances: CounterInstances, used: int, key_group: list[int]) -> list[Row]:
-    """What must be reported: semantics 3, with one row for every change where EMIT ON CHANGE is asked for."""
+    """What must be reported: docs/semantics.md, "Aggregates", and with EMIT ON CHANGE a row for every change."""
     found = list(dict.fromkeys(matches(query, instances, used)))
     groups: dict[int, list[Match]] = {}
     for match in found:

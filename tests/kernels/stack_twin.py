@@ -1,4 +1,4 @@
-"""Sequences once more, straight from semantics 2: every choice of instances, then every condition, one by one."""
+"""Sequences from docs/semantics.md, "Event selection": every choice of instances, then every condition in turn."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class At(Enum):
 class Attribute(Bound):
     """An attribute of a bound event. `present_in`: the types of its component that have it; None means all of them.
 
-    Where the event's type lacks the attribute, the comparison around it is true (semantics 1).
+    If the event's type lacks the attribute, the comparison around it is true (docs/semantics.md, "Absent attributes").
     """
 
     component: int
