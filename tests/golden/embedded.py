@@ -11,9 +11,11 @@ import pyarrow as pa
 
 import ouzel
 from ouzel.bind.model import Catalog
+from ouzel.engines.aggregate.sharing import plan_sharing
 from ouzel.lang import syntax
-from ouzel.plan.rules import RULES
+from ouzel.plan.rules import RULES, SHARE_COUNTERS
 from ouzel.plan.support import missing_support
+from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
 from tests.golden.format import Case
 
@@ -113,10 +115,41 @@ class OneByOne(Embedded):
             found.setdefault(name, []).append(table)
 
 
+class WithoutRule(Embedded):
+    """`ouzel.match` without one rule of the planner, for the cases on which the rule acts."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"embedded, without {rule}", [rule])
+        self.rule = rule
+
+    def gap(self, case: Case) -> str | None:
+        reason = super().gap(case)
+        if reason is None and self.rule not in rules_that_act(case):
+            return "the rule changes no plan of these cases"
+        return reason
+
+
+@cache
+def program_of(case: Case) -> Program:
+    schemas = {name: table.schema for name, table in case.inputs.items()}
+    return make_program(prepared(case), schemas.get(None, schemas), **options(case))
+
+
+@cache
+def rules_that_act(case: Case) -> frozenset[str]:
+    """The rules without which a query of the case has another plan, or is counted alone."""
+    program = program_of(case)
+    plans = program.plans()
+    names = [rule.name for rule in RULES]
+    found = {name for name in names if replace(program, rules_off=(name,)).plans() != plans}
+    return frozenset(found | ({SHARE_COUNTERS} if plan_sharing(plans) else set()))
+
+
 def embedded_ways() -> tuple[Embedded, ...]:
     return (
         Embedded(),
         Embedded("embedded, rules off", [rule.name for rule in RULES]),
+        *(WithoutRule(rule.name) for rule in RULES),
         OneByOne("engine, one by one"),
         OneByOne("engine, restored", restored=True),
     )

@@ -105,7 +105,7 @@ def make_program(
     for query in bound:
         require_runnable(query)
         if streaming:
-            require_streamable(query)
+            require_streamable(query, rules_off)
         check_model(query, model)
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)

@@ -75,18 +75,18 @@ def algebra_explanation(query: BoundAlgebra) -> Explanation:
         else "not linear-plus: split into linear-plus parts that read each other's results (resubscription)"
     )
     normal = normal_form(query.expression, query.catalog)
-    same = "" if normal != query.expression else "; it is written so already"
-    notes = [("normal form", f"of unary operators σ, ρ, α, π (Theorem 3), and only σ costs anything{same}")]
-    if not same:
-        notes.append(("rewritten", repr(normal)))
+    shown = ["only σ costs anything; σ, ρ, α and π have a normal form (Theorem 3)"]
+    shown.append("written so already" if normal == query.expression else f"rewritten: {normal!r}")
+    lines.append(OperatorLine("unary operators", tuple(shown)))
     if any(len(stream.branches) > 1 for stream in query.streams):
-        notes.append(("union", "one automaton for each side; results with the same sources and values are one"))
+        text = "one automaton for each side; results with the same sources and values are one"
+        lines.append(OperatorLine("union", (text,)))
     return Explanation(
         name=query.name,
         text=query.text,
         automaton=Automaton(tuple(states), tuple(arrows)),
         operators=tuple(lines),
-        notes=tuple(notes),
+        notes=(),
         kernel="automata",
         because=because,
     )
