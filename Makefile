@@ -79,7 +79,7 @@ format: $(READY)  ## put the code into its standard form
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
 
-golden: $(READY)  ## fill in the answers of golden cases; refuses what the oracle disputes
+golden: $(READY)  ## fill in the answers and plans of golden cases; refuses what the oracle disputes
 	$(PY) -m tests.golden.fill $(ARGS)
 
 docs: $(READY)  ## build the documentation into build/site, without the network

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.bind.model import (
     BOOL,
@@ -75,6 +76,8 @@ class MeasureSpec:
 @dataclass(frozen=True, slots=True)
 class AggregatePlan(Plan):
     """A plan whose answer is aggregates. `way` is None where matches are built, by the plan `inner`."""
+
+    engine: ClassVar[str] = "aggregate"
 
     way: Way | None = None
     reason: str = ""

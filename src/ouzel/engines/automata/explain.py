@@ -47,7 +47,7 @@ class _Query:
 
 
 def explain_algebra(queries: Mapping[str, Any], form: str, catalog: Catalog) -> str:
-    """An expression in one of the forms text, json, mermaid or svg."""
+    """An expression in one of the forms text, json or svg."""
     (query,) = queries.values()
     assert isinstance(query, AlgebraQuery)
     return render_explanation(algebra_explanation(query.bind(catalog)), form)
@@ -83,6 +83,7 @@ def algebra_explanation(query: BoundAlgebra) -> Explanation:
         lines.append(OperatorLine("union", (text,)))
     return Explanation(
         name=query.name,
+        engine="automata",
         text=query.text,
         automaton=Automaton(tuple(states), tuple(arrows)),
         operators=tuple(lines),

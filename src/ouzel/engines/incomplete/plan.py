@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
@@ -36,6 +37,8 @@ Defaults = Mapping[Attribute | Intrinsic, Bound]
 @dataclass(frozen=True, slots=True)
 class IncompletePlan(Plan):
     """A plan for the arrival kernel. `selection` and `forbidding` are the conjuncts as written, still to be tested."""
+
+    engine: ClassVar[str] = "incomplete"
 
     model: LossModel | None = None
     # [attr] tests that make no key, as equalities between bound events; they need no defaults.

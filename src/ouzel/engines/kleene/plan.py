@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.bind.model import (
     Aggregation,
@@ -48,6 +49,8 @@ class RunKernel(Enum):
 @dataclass(frozen=True, slots=True)
 class RunPlan(Plan):
     """A plan for the run kernel. `roles` are what begins a component, or forbids as a negative one."""
+
+    engine: ClassVar[str] = "kleene"
 
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
