@@ -22,7 +22,7 @@ from ouzel.engines.aggregate.sharing_cost import cost
 from ouzel.engines.aggregate.tree_tables import SegmentPart, build_shared_tables
 from ouzel.errors import LimitError
 from ouzel.lang import parse
-from ouzel.plan import make_plan
+from ouzel.plan.choose import make_plan
 from ouzel.plan.model import Statistics
 from tests.embedded.agreement import counted
 from tests.oracle import oracle
