@@ -39,7 +39,7 @@ SPARK := $(PY) -m pytest
 # On a new machine half of the time goes into compiling kernels, which these tests need most of. They come first, and
 # the rest runs while Spark waits for itself, which it does for much of its time: then Spark's own tests run in two halves.
 COMPILING := $(addprefix tests/,aggregate algebra embedded incomplete kernels kleene queryset)
-SPARK_LATER := tests/cli tests/house $(addprefix tests/spark/test_,connect.py launch.py query_set_pages.py \
+SPARK_LATER := tests/cli tests/repository $(addprefix tests/spark/test_,connect.py launch.py query_set_pages.py \
 	query_sets.py stream_faults.py stream_pages.py stream_random.py totals_stream.py)
 
 test: $(READY)  ## everything that must hold, Spark included
@@ -72,7 +72,7 @@ check: $(READY)  ## style, types, the directions of imports, and that the docume
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PY) -m pytest -q tests/house/test_imports.py
+	$(PY) -m pytest -q tests/repository/test_imports.py
 	$(MKDOCS)
 
 format: $(READY)  ## put the code into its standard form
@@ -97,7 +97,7 @@ wheel: $(READY)  ## build the wheel, install it into an empty environment, run a
 	$(PY) -m build --wheel --outdir dist .
 	$(WHEEL_PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
-	cd build/wheel-check && bin/python -I ../../tests/house/wheel_check.py
+	cd build/wheel-check && bin/python -I ../../tests/repository/wheel_check.py
 
 clean:  ## remove what was built, but not .venv
 	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -10,8 +10,8 @@ import ouzel
 from ouzel.algebra import Stream, normal_form, step, stream
 from ouzel.algebra.streams import UNARY, Extend, Fold, Project, Rename, Select, inputs_of
 from ouzel.runtime.layout import catalog_of, layout_of_table
-from tests.algebra.agreement import counted, expected, run
-from tests.algebra.random_expressions import SCHEMA, random_case
+from tests.agreement_algebra import counted, expected, run
+from tests.generate.expressions import SCHEMA, random_case
 
 CATALOG = catalog_of(layout_of_table(SCHEMA, time="time", type="type"))
 ORDER = (Select, Rename, Extend, Project)

@@ -18,8 +18,8 @@ from ouzel.bind import bind, catalog_for, shapes
 from ouzel.bind.model import Catalog
 from ouzel.lang import parse
 from ouzel.prepared import Query
-from tests.aggregate.random_aggregates import random_aggregate
-from tests.oracle.random_cases import random_case
+from tests.generate.aggregates import random_aggregate
+from tests.generate.patterns import random_case
 
 CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500"))
 TYPES = {name: {"id": "long", "x": "long", "y": "long", "n": "long", "f": "double", "s": "string"} for name in "ABCD"}

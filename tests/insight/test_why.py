@@ -11,13 +11,13 @@ import pytest
 
 import ouzel
 from ouzel.lang import parse
-from tests.embedded.agreement import COLUMNS, query_of, table_of
+from tests.agreement import COLUMNS, query_of, table_of
+from tests.generate.patterns import RandomCase, random_case
 from tests.oracle.conditions import Conditions
 from tests.oracle.events import EventTypes, in_stream_order
 from tests.oracle.expressions import Settings
 from tests.oracle.negation import stands
 from tests.oracle.oracle import passes_some_component, used
-from tests.oracle.random_cases import RandomCase, random_case
 from tests.oracle.selection import Run, Selection
 
 CASES = min(int(os.environ.get("OUZEL_RANDOM_CASES", "150")), 5_000)

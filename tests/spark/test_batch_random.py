@@ -18,9 +18,9 @@ import ouzel
 import ouzel.spark
 from ouzel.errors import LimitError
 from ouzel.spark.schema import spark_schema
-from tests.aggregate.random_aggregates import random_aggregate
-from tests.embedded.agreement import COLUMNS, SCHEMA, counted, query_of
-from tests.oracle.random_cases import TYPES, VALUES, RandomCase, random_case
+from tests.agreement import COLUMNS, SCHEMA, counted, query_of
+from tests.generate.aggregates import random_aggregate
+from tests.generate.patterns import TYPES, VALUES, RandomCase, random_case
 from tests.spark.together import collect_together
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.program import make_program
 from ouzel.spark.pushdown import passes, ticks, wanted
 from ouzel.spark.schema import spark_schema
-from tests.oracle.random_cases import random_case
+from tests.generate.patterns import random_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +191,7 @@ def test_what_spark_cannot_say_is_left_to_the_workers(spark: SparkSession) -> No
 
 def test_random_queries_keep_the_events_that_matter(spark: SparkSession) -> None:
     """The engine's answer over what Spark's filter keeps is its answer over everything."""
-    from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
+    from tests.agreement import COLUMNS, counted, query_of, table_of
 
     rng = random.Random(23)
     filtered = 0

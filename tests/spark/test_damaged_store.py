@@ -30,7 +30,7 @@ from ouzel.spark.query_set_worker import SetJob
 from ouzel.spark.state_store import Head, Keeper, Movement
 from ouzel.spark.streaming_totals import Standing, add_up
 from ouzel.spark.tasks import Clock, Share, TotalsJob
-from tests.embedded.damage import PAIRS, QUERIES, SEVERAL, damaged, events, query_set
+from tests.runtime.damage import PAIRS, QUERIES, SEVERAL, damaged, events, query_set
 from tests.spark.test_steps import MemoryStore
 
 STATES = int(os.environ.get("OUZEL_DAMAGED_STATES", "4000")) // 4

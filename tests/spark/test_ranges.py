@@ -21,8 +21,8 @@ from ouzel.spark.ranges import Edges, Ranges, joined, ranged, reach_in_events, w
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.tasks import Clock
 from ouzel.spark.worker import BatchJob, answers
-from tests.embedded.agreement import COLUMNS, SCHEMA, counted, query_of, table_of
-from tests.oracle.random_cases import random_case
+from tests.agreement import COLUMNS, SCHEMA, counted, query_of, table_of
+from tests.generate.patterns import random_case
 from tests.spark.test_batch_odd import setting
 from tests.spark.together import collect_together
 

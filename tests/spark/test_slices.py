@@ -21,8 +21,8 @@ from ouzel.spark.schema import spark_schema
 from ouzel.spark.tasks import Clock
 from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
 from ouzel.spark.worker import BatchJob, match_partition
-from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
-from tests.oracle.random_cases import RandomCase, random_case
+from tests.agreement import COLUMNS, counted, query_of, table_of
+from tests.generate.patterns import RandomCase, random_case
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
