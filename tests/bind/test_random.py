@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from decimal import Decimal
@@ -31,9 +30,10 @@ from ouzel.bind.model import (
 from ouzel.bind.normal_form import with_not_pushed_in
 from ouzel.errors import QueryError
 from ouzel.lang import parse
+from tests.agreement import case_count
 from tests.bind.shop import BARE_TICKS, OPEN, SHOP, TYPES
 
-QUERIES = int(os.environ.get("OUZEL_RANDOM_CASES", "1000"))
+QUERIES = case_count(1_000)
 ONE_TABLE = catalog_for(
     schema={
         "n": "int",

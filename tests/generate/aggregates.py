@@ -8,28 +8,13 @@ from __future__ import annotations
 import random
 import re
 
-from tests.generate.patterns import TYPES, VALUES, RandomCase
-from tests.oracle.events import Event
+from tests.generate.cases import RandomCase
+from tests.generate.events import NUMBERS, TYPES, Component, random_components, random_events
 
-NUMBERS = ("x", "y", "f")
 SHAPES = (
     *("..", "..", "...", "...", ".", "....", ".-.", ".-.", "..-.", "-..", "-.-.", "..-"),
     *("+.", ".+", ".+.", "+-.", "+"),
 )
-
-
-class _Component:
-    def __init__(self, rng: random.Random, name: str, kind: str) -> None:
-        self.name = name
-        self.kleene = kind == "+"
-        self.negated = kind == "-"
-        self.types = tuple(sorted(rng.sample(TYPES, 2))) if rng.random() < 0.2 else (rng.choice("AAABBBCCD"),)
-
-    @property
-    def text(self) -> str:
-        types = self.types[0] if len(self.types) == 1 else f"ANY({', '.join(self.types)})"
-        written = f"{types}+ {self.name}[]" if self.kleene else f"{types} {self.name}"
-        return f"!({written})" if self.negated else written
 
 
 def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCase:
@@ -40,7 +25,7 @@ def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCas
     True
     """
     shape = rng.choice(SHAPES)
-    components = [_Component(rng, "abcd"[place], kind) for place, kind in enumerate(shape)]
+    components = random_components(rng, shape, any_share=0.2)
     positives = [c for c in components if not c.negated]
     conjuncts = []
     if rng.random() < 0.4:
@@ -68,10 +53,10 @@ def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCas
     text = "\n".join(clauses)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
     few = rng.randint(5, 10 if "+" in shape else 18)
-    return RandomCase(text, _events(rng, events or few, named), None)
+    return RandomCase(text, random_events(rng, events or few, named, others=0.1, exact_sums=True), None)
 
 
-def _between(rng: random.Random, components: list[_Component]) -> list[str]:
+def _between(rng: random.Random, components: list[Component]) -> list[str]:
     """A predicate between two events, neighbours or not, perhaps on a negative one."""
     plain = [c for c in components if not c.kleene]
     if len(plain) < 2:
@@ -83,7 +68,7 @@ def _between(rng: random.Random, components: list[_Component]) -> list[str]:
     return [f"{left.name}.{rng.choice('xy')} {comparison} {right.name}.{rng.choice('xy')}"]
 
 
-def _group_by(rng: random.Random, positives: list[_Component]) -> list[str]:
+def _group_by(rng: random.Random, positives: list[Component]) -> list[str]:
     roll = rng.random()
     if roll < 0.4:
         return []
@@ -102,7 +87,7 @@ def _group_by(rng: random.Random, positives: list[_Component]) -> list[str]:
     return [f"{own} AS own", f"{other.name}.x + 1 AS other"]
 
 
-def _argument(rng: random.Random, positives: list[_Component], numbers: tuple[str, ...] = NUMBERS) -> str:
+def _argument(rng: random.Random, positives: list[Component], numbers: tuple[str, ...] = NUMBERS) -> str:
     component = rng.choice(positives)
     index = rng.choice(("", "", "[1]", "[LEN]")) if component.kleene else ""
     attribute = rng.choice(numbers)
@@ -113,7 +98,7 @@ def _argument(rng: random.Random, positives: list[_Component], numbers: tuple[st
     return rng.choice((f"{plain} * 2", f"-{plain}", f"{plain} + {first}.x"))
 
 
-def _aggregates(rng: random.Random, positives: list[_Component]) -> list[str]:
+def _aggregates(rng: random.Random, positives: list[Component]) -> list[str]:
     columns = []
     for number in range(rng.choice((1, 1, 2, 3))):
         function = rng.choice(("COUNT", "COUNT", "COUNT", "SUM", "SUM", "AVG", "MIN", "MAX", "COUNT OF"))
@@ -129,7 +114,7 @@ def _aggregates(rng: random.Random, positives: list[_Component]) -> list[str]:
     return columns
 
 
-def _having(rng: random.Random, positives: list[_Component]) -> str:
+def _having(rng: random.Random, positives: list[Component]) -> str:
     return rng.choice(
         (
             "COUNT > 1",
@@ -139,22 +124,3 @@ def _having(rng: random.Random, positives: list[_Component]) -> str:
             f"AVG({_argument(rng, positives, ('x',))}) > 0.5 AND COUNT >= 1",
         )
     )
-
-
-def _events(rng: random.Random, count: int, named: list[str]) -> list[Event]:
-    events, time = [], rng.randint(0, 5)
-    nulls = rng.random() < 0.4
-    odd = rng.random() < 0.3
-    for number in range(count):
-        time += rng.choice((0, 1, 1, 1, 2, 3))
-        name = rng.choice(named if rng.random() < 0.9 else TYPES)
-        row = {"type": name, "time": time, "n": number}
-        for attribute, values in VALUES.items():
-            chosen = rng.choice(values if nulls else values[:-1])
-            if attribute == "f" and not odd and chosen is not None and chosen != chosen:
-                chosen = 2.5
-            row[attribute] = chosen
-        events.append(Event(name, time, time, row))
-    if rng.random() < 0.5:
-        rng.shuffle(events)
-    return events

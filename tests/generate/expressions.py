@@ -4,41 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
 
 from ouzel.algebra import Stream, step, stream
+from tests.generate.cases import ALGEBRA_SCHEMA as SCHEMA
+from tests.generate.cases import AlgebraCase
+from tests.generate.events import COMPARISONS, random_events
 
-SCHEMA = pa.schema(
-    {
-        "type": pa.string(),
-        "time": pa.int64(),
-        "begin": pa.int64(),
-        "id": pa.int64(),
-        "x": pa.int64(),
-        "f": pa.float64(),
-        "s": pa.string(),
-    }
-)
 KINDS = {"id": "int", "x": "int", "f": "float", "s": "text"}
-VALUES: dict[str, tuple[Any, ...]] = {
-    "id": (1, 1, 1, 2, 2, 2, None),
-    "x": (0, 1, 1, 1, 2, 2, 3, None),
-    "f": (0.0, -0.0, 1.0, 1.0, 1.5, 1.5, float("nan"), None),
-    "s": ("u", "u", "u", "v", "v", "uv", None),
-}
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
-
-
-@dataclass(frozen=True)
-class RandomCase:
-    expression: Stream
-    rows: list[dict[str, Any]]
-
-    @property
-    def table(self) -> pa.Table:
-        return pa.Table.from_pylist(self.rows, SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -49,18 +21,15 @@ class _Typed:
     kinds: dict[str, str]
 
 
-def random_case(rng: random.Random, *, bounded: bool = False) -> RandomCase:
+def random_expression(rng: random.Random, *, bounded: bool = False) -> AlgebraCase:
     """`bounded`: every next and fold has an upper bound on DUR, as streams need it."""
     made = _expression(rng, rng.choice([1, 1, 2, 2, 2, 3]), bounded)
+    events = random_events(rng, rng.randint(6, 16), "AAAB", attributes=KINDS, others=0, steps=(0, 0, 1, 1, 2))
     rows = []
-    time = 0
-    for _ in range(rng.randint(6, 16)):
-        time += rng.choice([0, 0, 1, 1, 2])
-        row: dict[str, Any] = {"type": rng.choice("AAAB"), "time": time, "begin": time - rng.choice([0, 0, 1, 2])}
-        row.update({name: rng.choice(values) for name, values in VALUES.items()})
-        rows.append(row)
-    rng.shuffle(rows)
-    return RandomCase(made.stream, rows)
+    for event in events:
+        row = {**event.attributes, "begin": event.start - rng.choice([0, 0, 1, 2])}
+        rows.append({name: row[name] for name in SCHEMA.names})
+    return AlgebraCase(made.stream, rows)
 
 
 def _base(rng: random.Random) -> _Typed:

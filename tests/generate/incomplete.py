@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, LossModel, Uniform
+from tests.generate.cases import IncompleteCase
+from tests.generate.events import COMPARISONS, random_events
 from tests.oracle.events import Event
 
 READERS = ("shelf", "counter", "exit")
-VALUES: dict[str, tuple[Any, ...]] = {
-    "id": (1, 1, 1, 2, None),
-    "x": (0, 1, 1, 2, None),
-    "s": ("u", "u", "v", None),
-}
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
 
-class IncompleteCase(NamedTuple):
-    text: str
-    events: list[Event]
-    model: LossModel
-
-
-def random_case(rng: random.Random) -> IncompleteCase:
+def random_incomplete(rng: random.Random) -> IncompleteCase:
     """The same generator state gives the same case.
 
-    >>> random_case(random.Random(1)) == random_case(random.Random(1))
+    >>> random_incomplete(random.Random(1)) == random_incomplete(random.Random(1))
     True
     """
     while True:
@@ -164,14 +154,6 @@ def _gap(rng: random.Random, stepwise: bool) -> Gap:
 
 
 def _events(rng: random.Random) -> list[Event]:
-    events, time = [], rng.randint(0, 5)
-    nulls = rng.random() < 0.4
-    for number in range(rng.randint(4, 10)):
-        time += rng.choice((0, 1, 1, 2, 3))
-        reader = rng.choice(READERS)
-        row: dict[str, Any] = {"type": reader, "reader": reader, "time": time, "n": number}
-        row |= {name: rng.choice(values if nulls else values[:-1]) for name, values in VALUES.items()}
-        events.append(Event(reader, time, time, row))
-    if rng.random() < 0.5:
-        rng.shuffle(events)
-    return events
+    """Readings, with the reader also as an attribute for components without an event type."""
+    made = random_events(rng, rng.randint(4, 10), READERS, attributes=("id", "x", "s"), others=0)
+    return [replace(event, attributes={**event.attributes, "reader": event.type}) for event in made]

@@ -1,4 +1,4 @@
-"""Random queries with random events, small enough for the oracle and dense enough to match often.
+"""Random sequences and Kleene queries with their events, small enough for the oracle and dense enough to match often.
 
 The profile "sase" has sequences under the default strategy: ANY, negations anywhere, equivalence tests, comparisons
 between events, OR and NOT, nulls, absent attributes, simultaneous events, window edges. The profile "kleene" has
@@ -9,57 +9,33 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-from tests.oracle.events import Event
+from tests.generate.cases import RandomCase
+from tests.generate.events import (
+    COMPARISONS,
+    NUMBERS,
+    TYPES,
+    VALUES,
+    Component,
+    Types,
+    random_components,
+    random_events,
+    random_types,
+)
 
-TYPES = ("A", "B", "C", "D")
-VALUES: Mapping[str, tuple[Any, ...]] = {
-    "id": (1, 1, 1, 2, 2, None),
-    "x": (0, 1, 1, 2, 3, None),
-    "y": (-1, 0, 1, 1, 2, None),
-    "f": (0.0, -0.0, 1.0, 1.5, float("nan"), None),
-    "s": ("u", "u", "v", "uv", "é", None),
-}
-NUMBERS = ("x", "y", "f")
 FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST", "SKIP TO LAST", "COMPRESSED")
 STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match")
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
 
-class RandomCase(NamedTuple):
-    """`types` are the declared attributes of each event type, or None. The column `n` numbers the events."""
-
-    text: str
-    events: list[Event]
-    types: dict[str, list[str]] | None
-
-
-@dataclass(frozen=True)
-class _Component:
-    name: str
-    types: tuple[str, ...]
-    attributes: tuple[str, ...]  # those that at least one of its types has
-    shared: frozenset[str]  # those that all of its types have
-    kleene: bool
-    negated: bool
-
-    def text(self) -> str:
-        types = self.types[0] if len(self.types) == 1 else f"ANY({', '.join(self.types)})"
-        written = f"{types}+ {self.name}[]" if self.kleene else f"{types} {self.name}"
-        return f"!({written})" if self.negated else written
-
-
-def random_case(rng: random.Random, profile: str, *, depth: int = 0) -> RandomCase:
+def random_pattern(rng: random.Random, profile: str, *, depth: int = 0) -> RandomCase:
     """A case of the profile "sase" or "kleene"; the same generator state gives the same case. With a `depth`, every
     condition has AND, OR and NOT nested up to it.
 
-    >>> random_case(random.Random(1), "sase") == random_case(random.Random(1), "sase")
+    >>> random_pattern(random.Random(1), "sase") == random_pattern(random.Random(1), "sase")
     True
     """
-    types = _random_types(rng) if rng.random() < 0.4 else None
+    types = random_types(rng) if rng.random() < 0.4 else None
     if profile == "sase":
         text = _sase_query(rng, types, depth)
         count = rng.randint(5, 16)
@@ -69,44 +45,19 @@ def random_case(rng: random.Random, profile: str, *, depth: int = 0) -> RandomCa
         # Under any-match a Kleene component chooses any subset.
         count = rng.randint(4, 9) if "skip_till_any_match" in text else rng.randint(5, 16)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
-    return RandomCase(text, _random_events(rng, count, named, types), types)
-
-
-# ── Events ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _random_types(rng: random.Random) -> dict[str, list[str]]:
-    return {name: ["n", *(a for a in VALUES if rng.random() < 0.8)] for name in TYPES}
-
-
-def _random_events(rng: random.Random, count: int, named: list[str], types: dict[str, list[str]] | None) -> list[Event]:
-    """Mostly events of the types that the query names."""
-    events, time = [], rng.randint(0, 5)
-    nulls = rng.random() < 0.4
-    for number in range(count):
-        time += rng.choice((0, 1, 1, 1, 2, 3))
-        name = rng.choice(named if rng.random() < 0.85 else TYPES)
-        row: dict[str, Any] = {"type": name, "time": time, "n": number}
-        for attribute, values in VALUES.items():
-            choices = values if nulls else values[:-1]
-            row[attribute] = rng.choice(choices) if types is None or attribute in types[name] else None
-        events.append(Event(name, time, time, row))
-    if rng.random() < 0.5:
-        # "Arrival is never used."
-        rng.shuffle(events)
-    return events
+    return RandomCase(text, random_events(rng, count, named, types), types)
 
 
 # ── Queries ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sase_query(rng: random.Random, types: dict[str, list[str]] | None, depth: int) -> str:
+def _sase_query(rng: random.Random, types: Types | None, depth: int) -> str:
     while True:
         kinds = [rng.random() < 0.3 for _ in range(rng.randint(1, 4))]
         if not all(kinds):
             break
-    components = [_component(rng, types, "abcd"[n], False, negated) for n, negated in enumerate(kinds)]
-    clauses = [f"PATTERN SEQ({', '.join(c.text() for c in components)})"]
+    components = random_components(rng, ["-" if negated else "." for negated in kinds], types)
+    clauses = [f"PATTERN SEQ({', '.join(c.text for c in components)})"]
     conjuncts = [_equivalence(rng, components)] if rng.random() < 0.5 else []
     conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)) or bool(depth))]
     conjuncts = [conjunct for conjunct in conjuncts if conjunct]
@@ -119,11 +70,11 @@ def _sase_query(rng: random.Random, types: dict[str, list[str]] | None, depth: i
     return "\n".join(clauses)
 
 
-def _kleene_query(rng: random.Random, types: dict[str, list[str]] | None, depth: int) -> str:
+def _kleene_query(rng: random.Random, types: Types | None, depth: int) -> str:
     shape = rng.choice(("+", "+", "+.", "+.", ".+", ".+.", "++", "+-.", ".+-.", "-+.", "+.-", "..", ".-."))
-    components = [_component(rng, types, "abcd"[n], kind == "+", kind == "-") for n, kind in enumerate(shape)]
+    components = random_components(rng, shape, types)
     positives = [c for c in components if not c.negated]
-    clauses = [f"PATTERN SEQ({', '.join(c.text() for c in components)})"]
+    clauses = [f"PATTERN SEQ({', '.join(c.text for c in components)})"]
 
     strategy = rng.choice(STRATEGIES)
     form = rng.choice(FORMS) if rng.random() < 0.45 else None
@@ -150,17 +101,7 @@ def _kleene_query(rng: random.Random, types: dict[str, list[str]] | None, depth:
     return "\n".join(clauses)
 
 
-def _component(
-    rng: random.Random, types: dict[str, list[str]] | None, name: str, kleene: bool, negated: bool
-) -> _Component:
-    # Early types are likelier, so that a stream of few types still matches.
-    names = tuple(sorted(rng.sample(TYPES, 2))) if rng.random() < 0.25 else (rng.choice("AAABBBCCD"),)
-    having = [set(VALUES) if types is None else set(types[t]) for t in names]
-    attributes = tuple(a for a in VALUES if any(a in own for own in having))
-    return _Component(name, names, attributes, frozenset(set.intersection(*having)), kleene, negated)
-
-
-def _returns(rng: random.Random, components: list[_Component]) -> str:
+def _returns(rng: random.Random, components: list[Component]) -> str:
     columns = []
     for component in components:
         if component.negated:
@@ -179,7 +120,7 @@ def _returns(rng: random.Random, components: list[_Component]) -> str:
 # ── Conditions ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _equivalence(rng: random.Random, components: list[_Component], keys: tuple[str, ...] = ("id", "id", "s")) -> str:
+def _equivalence(rng: random.Random, components: list[Component], keys: tuple[str, ...] = ("id", "id", "s")) -> str:
     usable = [key for key in keys if any(key in c.attributes for c in components if not c.negated)]
     if not usable:
         return ""
@@ -188,7 +129,7 @@ def _equivalence(rng: random.Random, components: list[_Component], keys: tuple[s
     return f"[{key} = {value}]" if rng.random() < 0.15 else f"[{key}]"
 
 
-def _condition(rng: random.Random, components: list[_Component], depth: int) -> str:
+def _condition(rng: random.Random, components: list[Component], depth: int) -> str:
     """A conjunct, perhaps with OR and NOT inside, over at most one negative component and at most one Kleene one."""
     positives = [c for c in components if not c.negated and not c.kleene]
     kleene = [c for c in components if c.kleene]
@@ -227,11 +168,11 @@ def _nested(rng: random.Random, comparison: Callable[[], str], depth: int) -> st
     return f"{rng.choice(('', '', 'NOT '))}({operator.join(operands)})"
 
 
-def _comparison(rng: random.Random, chosen: list[_Component], index: str) -> str:
-    def event(component: _Component) -> str:
+def _comparison(rng: random.Random, chosen: list[Component], index: str) -> str:
+    def event(component: Component) -> str:
         return component.name + (index if component.kleene else "")
 
-    def number(component: _Component) -> str | None:
+    def number(component: Component) -> str | None:
         attributes = [a for a in NUMBERS if a in component.attributes]
         if not attributes:
             return None

@@ -9,7 +9,8 @@ import pytest
 from ouzel.bind.binder import bind
 from ouzel.bind.model import FLOAT, INT, STRING, Catalog, TimeDomain
 from ouzel.lang import parse
-from tests.generate.patterns import RandomCase, random_case
+from tests.generate import random_case
+from tests.generate.cases import RandomCase
 from tests.oracle.oracle import answer
 
 CASES = 300

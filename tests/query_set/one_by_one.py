@@ -13,8 +13,10 @@ import pyarrow as pa
 import ouzel
 from ouzel.algebra import Stream
 from ouzel.algebra.streams import UNARY, Fold, Next
-from tests.agreement_algebra import counted, run
-from tests.generate.expressions import SCHEMA, random_case
+from tests.agreement import answered
+from tests.generate import random_case
+from tests.generate.cases import ALGEBRA_SCHEMA as SCHEMA
+from tests.generate.cases import counted
 
 NEVER = 2**63 - 1
 _BOUND = re.compile(r"\(DUR <= \d+\)")
@@ -33,7 +35,7 @@ def random_rows(rng: random.Random, count: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
         last = rows[-1]["time"] + rng.choice([0, 1]) if rows else 0
-        case = random_case(rng)
+        case = random_case(rng, "algebra")
         rows += sorted(
             ({**row, "time": row["time"] + last, "begin": row["begin"] + last} for row in case.rows),
             key=lambda r: r["time"],
@@ -78,7 +80,7 @@ def compare(rng: random.Random, queries: int, events: int, *, restored: float = 
             elif texts and choice < 0.4:
                 expression = with_other_bound(rng, rng.choice(texts), bounded=bounded)
             else:
-                expression = random_case(rng, bounded=bounded).expression
+                expression = random_case(rng, "algebra", bounded=bounded).expression
             texts.append(expression)
             number = len(standing)
             standing[number] = Standing(expression, since)
@@ -109,7 +111,7 @@ def compare(rng: random.Random, queries: int, events: int, *, restored: float = 
     keep(held.finish())
     for number, one in standing.items():
         seen = table.filter(pa.compute.greater(table["time"], one.since)) if one.since > -(2**63) else table
-        alone = [row for row in run(one.expression, seen).to_pylist() if row["end"] <= one.until]
+        alone = [row for row in answered(one.expression, seen) if row["end"] <= one.until]
         assert counted(answers.get(number, ())) == counted(alone), f"query {number}: {one}"
     return len(standing), sum(len(rows) for rows in answers.values())
 

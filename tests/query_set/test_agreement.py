@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -12,10 +11,11 @@ import pytest
 import ouzel
 from ouzel.algebra import stream
 from ouzel.query_set import merged as queryset_merged
-from tests.agreement_algebra import counted
+from tests.agreement import case_count
+from tests.generate.cases import counted
 from tests.query_set.one_by_one import compare
 
-SETS = max(6, int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 80)
+SETS = max(6, case_count(500) // 80)
 
 
 @pytest.mark.parametrize("merge", [True, False])

@@ -15,7 +15,7 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.engines.automata import build as cayuga_build
 from ouzel.engines.automata.columns import apart, mixed
 from ouzel.query_set import merged as queryset_merged
-from tests.agreement_algebra import counted
+from tests.generate.cases import counted
 from tests.query_set.one_by_one import compare
 
 A, B = stream("A"), stream("B")

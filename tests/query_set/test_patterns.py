@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import re
 from typing import Any
@@ -13,11 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 import ouzel
-from tests.agreement import COLUMNS, SCHEMA, counted, table_of
-from tests.generate.aggregates import random_aggregate
-from tests.generate.patterns import random_case
+from tests.agreement import case_count
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, SCHEMA, counted
 
-SETS = max(4, int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 80)
+SETS = max(4, case_count(500) // 80)
 FOREVER = 2**63 - 1
 
 
@@ -40,7 +39,7 @@ def random_text(rng: random.Random, known: list[str]) -> str:
         return widened(rng, rng.choice(known))
     kind = rng.choice(["pairs", "pairs", "sase", "kleene", "aggregate"])
     if kind == "aggregate":
-        return random_aggregate(rng).text
+        return random_case(rng, "aggregate").text
     if kind != "pairs":
         return random_case(rng, kind).text
     where = [
@@ -63,7 +62,7 @@ def random_events(rng: random.Random, count: int) -> pa.Table:
     parts: list[pa.Table] = []
     last = 0
     while sum(part.num_rows for part in parts) < count:
-        part = table_of(random_case(rng, "sase")).sort_by("time")
+        part = random_case(rng, "sase").table.sort_by("time")
         part = part.set_column(1, "time", pc.add(part["time"], last))
         last = pc.max(part["time"]).as_py() + rng.choice([0, 1])
         parts.append(part)

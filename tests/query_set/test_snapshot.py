@@ -12,7 +12,7 @@ import pytest
 import ouzel
 from ouzel.algebra import step, stream
 from ouzel.query_set import merged as queryset_merged
-from tests.agreement_algebra import counted
+from tests.generate.cases import counted
 from tests.query_set.one_by_one import compare
 from tests.query_set.test_agreement import TEMPLATE, random_parameters, random_quotes
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pyarrow as pa
 import pytest
 
 import ouzel
-from tests.agreement import expected, matched, random_rules, streamed
-from tests.generate.patterns import random_case
+from tests.agreement import agree, case_count, ways_of
+from tests.generate import random_case
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "300"))
+CASES = case_count(300)
 PARTS = 10
 
 
@@ -23,13 +22,7 @@ def test_random_nested_conditions(part: int, profile: str) -> None:
     for number in range(part, CASES, PARTS):
         rng = random.Random(f"nested {profile} {number}")
         case = random_case(rng, profile, depth=rng.choice((1, 2, 2)))
-        want = expected(case)
-        matching += bool(want)
-        assert matched(case) == want, f"case {number}, whole:\n{case.text}"
-        off = random_rules(rng)
-        assert matched(case, rules_off=off) == want, f"case {number}, without {off}:\n{case.text}"
-        if "WITHIN" in case.text:
-            assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"
+        matching += agree(case, ways_of(case), rng, number)
     assert CASES < 300 or matching > 0.1 * CASES / PARTS, "too few cases match for their agreement to mean much"
 
 

@@ -17,8 +17,8 @@ import pytest
 
 import ouzel
 from ouzel.errors import InputError, LimitError, QueryError
-from tests.generate.aggregates import random_aggregate
-from tests.generate.patterns import RandomCase, random_case
+from tests.generate import random_case
+from tests.generate.cases import RandomCase
 from tests.oracle import oracle
 from tests.oracle.events import Event
 from tests.runtime.dressing import ENCODINGS, VALUES, array_of
@@ -107,7 +107,7 @@ def answered(case: RandomCase, table: pa.Table, encodings: dict[str, Any], cuts:
 def check(seed: int) -> None:
     rng = random.Random(seed)
     profile = rng.choice(("sase", "kleene", "aggregate"))
-    case = random_aggregate(rng) if profile == "aggregate" else random_case(rng, profile)
+    case = random_case(rng, profile)
     table, encodings = dressed_case(rng, case)
     if not table.num_rows:
         return

@@ -27,7 +27,7 @@ from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.program import make_program
 from ouzel.spark.pushdown import passes, ticks, wanted
 from ouzel.spark.schema import spark_schema
-from tests.generate.patterns import random_case
+from tests.generate import random_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +191,7 @@ def test_what_spark_cannot_say_is_left_to_the_workers(spark: SparkSession) -> No
 
 def test_random_queries_keep_the_events_that_matter(spark: SparkSession) -> None:
     """The engine's answer over what Spark's filter keeps is its answer over everything."""
-    from tests.agreement import COLUMNS, counted, query_of, table_of
+    from tests.generate.cases import COLUMNS, counted
 
     rng = random.Random(23)
     filtered = 0
@@ -199,7 +199,7 @@ def test_random_queries_keep_the_events_that_matter(spark: SparkSession) -> None
         case = random_case(rng, rng.choice(["sase", "kleene"]))
         if "COMPRESSED" in case.text:
             continue
-        events, query = table_of(case), query_of(case)
+        events, query = case.table, case.query
         program = make_program(as_queries(query), events.schema, **COLUMNS)
         rows = spark.createDataFrame(events, spark_schema(events.schema)).coalesce(1)
         for condition in wanted(list(program.plans().values()), program.layout, "time"):

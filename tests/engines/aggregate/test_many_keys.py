@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from tests.agreement import counted
+from tests.generate.cases import counted
 
 
 def random_events(rng: random.Random, keys: int) -> pa.Table:

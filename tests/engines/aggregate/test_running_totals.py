@@ -15,9 +15,8 @@ from ouzel.spark.bucket import StreamJob, step_bucket
 from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.streaming_totals import add_up
 from ouzel.spark.tasks import Clock, TotalsJob
-from tests.agreement import COLUMNS, counted, query_of, table_of
-from tests.generate.aggregates import random_aggregate
-from tests.generate.patterns import RandomCase
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.spark.test_steps import MemoryStore
 
 # Ticks are Spark's milliseconds here, far enough from its 1970 for every time of the cases.
@@ -52,8 +51,8 @@ class BucketsOfAStream:
 
 
 def totals_of_stream(case: RandomCase, rng: random.Random) -> tuple[Counter[str], int] | None:
-    table = table_of(case)
-    program = make_program(as_queries(query_of(case)), table.schema, **COLUMNS)
+    table = case.table
+    program = make_program(as_queries(case.query), table.schema, **COLUMNS)
     (part,) = plan_shares(program, CLOCK, spread_totals=True)
     if part.totals is None:
         return None
@@ -97,12 +96,12 @@ def test_totals_of_streams_are_those_of_one_pass() -> None:
     spread = told = in_several = 0
     for number in range(160):
         rng = random.Random(f"running totals {number}")
-        case = random_aggregate(rng, events=60)
+        case = random_case(rng, "aggregate", events=60)
         found = totals_of_stream(case, rng)
         if found is None:
             continue
         spread += 1
-        want = counted(ouzel.match(table_of(case), query_of(case), **COLUMNS).to_pylist())
+        want = counted(ouzel.match(case.table, case.query, **COLUMNS).to_pylist())
         told += bool(want)
         in_several += found[1] > 2
         assert found[0] == want, f"case {number}:\n{case.text}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter
@@ -24,11 +23,12 @@ from ouzel.errors import LimitError
 from ouzel.lang import parse
 from ouzel.plan.choose import make_plan
 from ouzel.plan.model import Statistics
-from tests.agreement import counted
+from tests.agreement import case_count
+from tests.generate.cases import counted
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 5
+CASES = case_count(500) // 5
 PARTS = 10
 TYPES = "ABCDEF"
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.int64(), "y": pa.int64()})

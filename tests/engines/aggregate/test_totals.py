@@ -16,15 +16,14 @@ from ouzel.spark.tasks import Clock, TotalsJob
 from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
 from ouzel.spark.totals import added_up, packed_changes
 from ouzel.spark.worker import BatchJob, answers
-from tests.agreement import COLUMNS, counted, query_of, table_of
-from tests.generate.aggregates import random_aggregate
-from tests.generate.patterns import RandomCase
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, RandomCase, counted
 
 
 def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
     """The answer by parts of the keys, as Spark's tasks would make it; None where the query is not spread so."""
-    table = table_of(case)
-    program = make_program(as_queries(query_of(case)), table.schema, **COLUMNS)
+    table = case.table
+    program = make_program(as_queries(case.query), table.schema, **COLUMNS)
     (part,) = plan_shares(program, Clock(1), spread_totals=True)
     if part.totals is None:
         return None
@@ -55,12 +54,12 @@ def test_totals_are_those_of_one_pass() -> None:
     apart = told = 0
     for number in range(400):
         rng = random.Random(f"totals {number}")
-        case = random_aggregate(rng)
+        case = random_case(rng, "aggregate")
         found = totals_apart(case, rng)
         if found is None:
             continue
         apart += 1
-        want = counted(ouzel.match(table_of(case), query_of(case), **COLUMNS).to_pylist())
+        want = counted(ouzel.match(case.table, case.query, **COLUMNS).to_pylist())
         told += bool(want)
         assert found == want, f"case {number}:\n{case.text}"
     assert apart > 60 and told > 30
@@ -70,9 +69,9 @@ def test_aggregates_are_cut_into_slices() -> None:
     cut_cases = 0
     for number in range(300):
         rng = random.Random(f"slices {number}")
-        case = random_aggregate(rng)
-        table = table_of(case)
-        program = make_program(as_queries(query_of(case)), table.schema, **COLUMNS)
+        case = random_case(rng, "aggregate")
+        table = case.table
+        program = make_program(as_queries(case.query), table.schema, **COLUMNS)
         (plan,) = program.plans().values()
         if plan.window_ticks is None:
             continue
@@ -86,6 +85,6 @@ def test_aggregates_are_cut_into_slices() -> None:
             for _, told in answers(part.share, BatchJob(slices), own.to_batches()):
                 found += told.to_pylist()
         cut_cases += 1
-        want = counted(ouzel.match(table, query_of(case), **COLUMNS).to_pylist())
+        want = counted(ouzel.match(table, case.query, **COLUMNS).to_pylist())
         assert counted(found) == want, f"case {number}:\n{case.text}"
     assert cut_cases > 200

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import ouzel
-from tests.agreement_algebra import counted, expected, matched, run, streamed
-from tests.generate.expressions import random_case
+from tests.agreement import agree, answered, case_count, streamed, whole
+from tests.generate import random_case
+from tests.generate.cases import AlgebraCase, counted
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500"))
+CASES = case_count(500)
 
 
 @pytest.mark.parametrize("block", range(5))
 def test_random_expressions_agree_with_the_oracle(block: int) -> None:
     fruitful = 0
     for number in range(CASES // 5):
-        case = random_case(random.Random(f"algebra {block} {number}"))
-        wanted = expected(case.expression, case.rows)
-        assert counted(run(case.expression, case.table).to_pylist()) == wanted, f"{block} {number}: {case.expression}"
-        fruitful += bool(wanted)
+        case = random_case(random.Random(f"algebra {block} {number}"), "algebra")
+        fruitful += agree(case, [whole], random.Random(number), f"{block} {number}")
     # Cases without results prove little.
     assert fruitful >= CASES // 5 // 4
 
@@ -32,10 +29,8 @@ def test_random_expressions_agree_with_the_oracle(block: int) -> None:
 def test_streams_in_any_batches_and_restored_agree_with_the_oracle() -> None:
     for number in range(CASES // 10):
         rng = random.Random(f"streamed algebra {number}")
-        case = random_case(rng, bounded=True)
-        wanted = expected(case.expression, case.rows)
-        assert streamed(case.expression, case.table, rng) == wanted, f"{number}: {case.expression}"
-        assert matched(case.expression, case.table) == wanted, f"{number}: {case.expression}"
+        case = random_case(rng, "algebra", bounded=True)
+        agree(case, [streamed, whole], rng, number)
 
 
 def test_a_query_of_patterns_and_one_of_the_algebra_run_side_by_side() -> None:
@@ -66,9 +61,9 @@ def steps(count: int) -> list[dict[str, Any]]:
 def test_a_fold_over_point_and_lasting_events_of_the_same_rows(count: int) -> None:
     """Every round has two ways: 524,250 chains of 18 rows, which are 153 results."""
     folded = POINTS.fold(POINTS.union(LASTING))
-    found = run(folded, pa.Table.from_pylist(steps(count)))
-    assert found.num_rows == count * (count - 1) // 2
-    assert counted(found.to_pylist()) == expected(folded, steps(count))
+    found = answered(folded, steps(count))
+    assert len(found) == count * (count - 1) // 2
+    assert counted(found) == AlgebraCase(folded, steps(count)).expected()
 
 
 @pytest.mark.parametrize(
@@ -83,8 +78,8 @@ def test_a_fold_over_point_and_lasting_events_of_the_same_rows(count: int) -> No
     ids=repr,
 )
 def test_folds_over_unions(expression: ouzel.algebra.Stream) -> None:
-    wanted = expected(expression, steps(7))
-    assert wanted and counted(run(expression, pa.Table.from_pylist(steps(7))).to_pylist()) == wanted
+    wanted = AlgebraCase(expression, steps(7)).expected()
+    assert wanted and counted(answered(expression, steps(7))) == wanted
     assert streamed_whole(expression, steps(7)) == wanted
 
 
@@ -102,6 +97,6 @@ def streamed_whole(expression: ouzel.algebra.Stream, rows: list[dict[str, Any]])
 
 def test_results_of_a_resubscribed_union_that_differ_in_what_is_projected_away_only() -> None:
     pair = POINTS.next(POINTS.union(POINTS.extend(x="2 * x"))).extend(x="0")
-    wanted = expected(pair, steps(5))
+    wanted = AlgebraCase(pair, steps(5)).expected()
     assert sum(wanted.values()) == 4
-    assert counted(run(pair, pa.Table.from_pylist(steps(5))).to_pylist()) == wanted
+    assert counted(answered(pair, steps(5))) == wanted

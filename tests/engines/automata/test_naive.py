@@ -11,7 +11,7 @@ import pytest
 import ouzel
 from ouzel.engines.automata import advance as cayuga
 from ouzel.engines.automata import naive as cayuga_naive
-from tests.agreement_algebra import counted
+from tests.generate.cases import counted
 from tests.query_set.test_agreement import TEMPLATE, random_parameters, random_quotes
 
 

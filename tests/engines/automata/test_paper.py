@@ -8,8 +8,8 @@ import pytest
 
 import ouzel
 from ouzel.algebra import Stream
-from tests.agreement_algebra import counted
 from tests.engines.automata import paper
+from tests.generate.cases import counted
 from tests.oracle.algebra import World, answer
 
 

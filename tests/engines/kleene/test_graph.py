@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from math import comb
@@ -15,13 +14,13 @@ from ouzel.engines.kleene import operator as runs
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
-from tests.agreement import COLUMNS, counted, expected, matched, random_rules, streamed
+from tests.agreement import case_count, matched, random_rules, streamed
 from tests.engines.kleene.test_agreement import listed, listed_by_oracle
-from tests.generate.patterns import RandomCase
+from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500"))
+CASES = case_count(500)
 PARTS = 10
 LENGTHS = (
     "{v}.LEN = 2",
@@ -93,7 +92,7 @@ def test_random_graph_queries(part: int, monkeypatch: pytest.MonkeyPatch) -> Non
     for number in range(part, CASES, PARTS):
         rng = random.Random(f"graph {number}")
         case = random_graph_case(rng)
-        want = expected(case)
+        want = case.expected()
         matching += bool(want)
         assert matched(case) == want, f"case {number}, whole:\n{case.text}"
         off = random_rules(rng)

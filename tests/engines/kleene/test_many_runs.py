@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 
 import ouzel
 from ouzel.engines.kleene import operator as runs
-from tests.agreement import expected, matched, random_rules, streamed
-from tests.generate.patterns import VALUES, RandomCase, random_case
+from tests.agreement import case_count, matched, random_rules, streamed
+from tests.generate import random_case
+from tests.generate.cases import RandomCase
+from tests.generate.events import VALUES
 from tests.oracle.events import Event
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500")) // 5
+CASES = case_count(500) // 5
 
 WRITTEN = (
     "PATTERN SEQ(A a, B b, C c) WHERE {s}(a, b, c) {{ a.id = b.id AND a.id = c.id }}",
@@ -50,7 +51,7 @@ def _events(rng: random.Random) -> list[Event]:
 
 
 def _agrees(case: RandomCase, rng: random.Random) -> bool:
-    want = expected(case)
+    want = case.expected()
     assert matched(case) == want, case.text
     off = random_rules(rng)
     assert matched(case, rules_off=off) == want, f"without {off}: {case.text}"
@@ -77,7 +78,7 @@ def test_runs_found_by_value_equal_the_oracle(monkeypatch: pytest.MonkeyPatch) -
     for number in range(CASES):
         rng = random.Random(f"indexed {number}")
         case = random_case(rng, "kleene")
-        want = expected(case)
+        want = case.expected()
         assert matched(case) == want, f"case {number}:\n{case.text}"
         if "WITHIN" in case.text:
             assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"

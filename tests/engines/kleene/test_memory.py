@@ -10,8 +10,8 @@ import pytest
 
 import ouzel
 from ouzel.engines.kleene import operator as runs
-from tests.agreement import expected, streamed
-from tests.generate.patterns import random_case
+from tests.agreement import streamed
+from tests.generate import random_case
 
 WINDOW = 600
 QUERIES = {
@@ -67,6 +67,6 @@ def test_letting_go_at_every_step_changes_no_answer(monkeypatch: pytest.MonkeyPa
         rng = random.Random(f"silent {number}")
         case = random_case(rng, "kleene")
         if "EVENTS" in case.text:
-            assert streamed(case, rng) == expected(case), f"case {number}:\n{case.text}"
+            assert streamed(case, rng) == case.expected(), f"case {number}:\n{case.text}"
             compared += 1
     assert compared > 40

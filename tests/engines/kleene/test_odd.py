@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ouzel
-from tests.agreement import COLUMNS, counted, expected, matched, query_of, streamed, table_of
-from tests.generate.patterns import RandomCase
+from tests.agreement import matched, streamed
+from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
@@ -102,7 +102,7 @@ def test_all_odd_cases(part: int) -> None:
 
 def check_odd(cases: list[tuple[str, RandomCase]]) -> None:
     for name, case in cases:
-        want = expected(case)
+        want = case.expected()
         assert matched(case) == want, name
         if case.events:
             assert streamed(case, random.Random(name)) == want, f"streamed: {name}"
@@ -114,16 +114,16 @@ def test_compressed_rows_from_a_file_list_first_and_sampled_matches(tmp_path: Pa
     for name, case in CASES[::37]:
         if "COMPRESSED" not in case.text or not case.events:
             continue
-        pq.write_table(ouzel.match(table_of(case), query_of(case), **COLUMNS), tmp_path / "rows.parquet")
+        pq.write_table(ouzel.match(case.table, case.query, **COLUMNS), tmp_path / "rows.parquet")
         rows = pq.read_table(tmp_path / "rows.parquet")
         (results,) = oracle.answer(case.text, case.events).values()
         every = counted(m.row for r in results if isinstance(r, oracle.CompressedMatches) for m in r.matches)
-        whole = ouzel.expand(rows, query_of(case), **COLUMNS)
+        whole = ouzel.expand(rows, case.query, **COLUMNS)
         assert counted(whole.to_pylist()) == every, name
         total = sum(every.values())
-        first = ouzel.expand(rows, query_of(case), first=2, **COLUMNS)
+        first = ouzel.expand(rows, case.query, first=2, **COLUMNS)
         assert repr(first.to_pylist()) == repr(whole.slice(0, 2).to_pylist()), name
-        sampled = counted(ouzel.expand(rows, query_of(case), sample=3, seed=1, **COLUMNS).to_pylist())
+        sampled = counted(ouzel.expand(rows, case.query, sample=3, seed=1, **COLUMNS).to_pylist())
         assert sampled <= every and sum(sampled.values()) == min(3, total), name
         listed += total
     assert listed > 20

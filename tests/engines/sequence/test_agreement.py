@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -10,11 +9,12 @@ import pytest
 from ouzel.engines.sequence import tables as stack_tables
 from ouzel.plan.model import KeyWay
 from ouzel.plan.rules import RULES
-from tests.agreement import expected, matched, matched_by_key_way, random_rules, streamed
-from tests.generate.patterns import RandomCase, random_case
+from tests.agreement import agree, case_count, matched, matched_by_key_way, ways_of
+from tests.generate import random_case
+from tests.generate.cases import RandomCase
 from tests.oracle.events import Event
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "1000"))
+CASES = case_count(1000)
 PARTS = 20
 
 
@@ -24,13 +24,7 @@ def test_random_sequences(part: int) -> None:
     for number in range(part, CASES, PARTS):
         rng = random.Random(f"sequence {number}")
         case = random_case(rng, "sase")
-        want = expected(case)
-        matching += bool(want)
-        assert matched(case) == want, f"case {number}, whole:\n{case.text}"
-        off = random_rules(rng)
-        assert matched(case, rules_off=off) == want, f"case {number}, without {off}:\n{case.text}"
-        if "WITHIN" in case.text:
-            assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"
+        matching += agree(case, ways_of(case), rng, number)
     assert CASES < 500 or matching > 0.1 * CASES / PARTS, "too few cases match for their agreement to mean much"
 
 
@@ -38,7 +32,7 @@ def test_random_sequences(part: int) -> None:
 def test_each_rule_off(rule: str) -> None:
     for number in range(40):
         case = random_case(random.Random(f"rule {number}"), "sase")
-        assert matched(case, rules_off=[rule]) == expected(case), f"case {number}:\n{case.text}"
+        assert matched(case, rules_off=[rule]) == case.expected(), f"case {number}:\n{case.text}"
 
 
 TWO_TESTS = (
@@ -56,7 +50,7 @@ def test_each_way_of_a_second_equivalence(way: KeyWay, text: str) -> None:
     matching = 0
     for number in range(30):
         case = RandomCase(text, dense_events(random.Random(f"way {number}"), 24), None)
-        want = expected(case)
+        want = case.expected()
         matching += bool(want)
         assert matched_by_key_way(case, way) == want, f"case {number}"
     assert matching >= 3
@@ -82,4 +76,4 @@ def test_a_broken_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ouzel.engines.sequence.operator.build_tables", wrong)
     cases = [random_case(random.Random(f"broken {number}"), "sase") for number in range(60)]
-    assert any(matched(case) != expected(case) for case in cases)
+    assert any(matched(case) != case.expected() for case in cases)
