@@ -19,6 +19,8 @@ from tests.golden.fill import Disputed, fill_file, filled
 from tests.golden.format import FOLDER, Block, Case, CaseError, read_all, read_file, read_text
 from tests.golden.ways import Oracle, Way, all_ways
 
+pytestmark = pytest.mark.quick
+
 CASES = read_all()
 WAYS = all_ways()
 EXPLAINED_MIN = 60

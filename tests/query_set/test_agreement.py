@@ -15,6 +15,8 @@ from tests.agreement import case_count
 from tests.generate.cases import counted
 from tests.query_set.one_by_one import compare
 
+pytestmark = pytest.mark.quick
+
 SETS = max(6, case_count(500) // 80)
 
 

@@ -11,6 +11,8 @@ import ouzel
 from tests.agreement import agree, case_count, ways_of
 from tests.generate import random_case
 
+pytestmark = pytest.mark.quick
+
 CASES = case_count(300)
 PARTS = 10
 

@@ -22,6 +22,8 @@ from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.sealing import PROGRAM, SNAPSHOT, Format, seal, unseal
 from tests.runtime.damage import MAKERS, damaged, events, snapshot_of
 
+pytestmark = pytest.mark.compiled
+
 STATES = int(os.environ.get("OUZEL_DAMAGED_STATES", "4000"))
 
 

@@ -24,6 +24,8 @@ from tests.oracle.events import Event
 from tests.runtime.dressing import ENCODINGS, VALUES, array_of
 from tests.runtime.test_input_types import counted, for_oracle
 
+pytestmark = pytest.mark.compiled
+
 INPUTS = int(os.environ.get("OUZEL_DRESSED_INPUTS", "200"))
 PARTS = 20
 

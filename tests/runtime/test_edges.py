@@ -15,6 +15,8 @@ from ouzel.plan.rules import RULES
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
+pytestmark = pytest.mark.compiled
+
 INT64_MAX = 2**63 - 1
 TEXTS = [
     {"type": "A", "ts": 1, "id": "x", "note": {"by": "me"}},

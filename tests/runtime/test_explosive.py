@@ -10,6 +10,8 @@ import pytest
 
 from tests.runtime.explosive import EXPLOSIVE
 
+pytestmark = pytest.mark.compiled
+
 BYTES_EACH = 512
 BYTES_MORE = 64_000_000
 # A limit may allow the answers of these, since runs are merged or nothing is built. All others pass it.

@@ -13,6 +13,8 @@ import ouzel
 from tests.runtime.explosive import resident_bytes
 from tests.runtime.held import held_bytes
 
+pytestmark = pytest.mark.compiled
+
 PUSH = 1_000
 MODEL = ouzel.LossModel(0.1, gaps={"b": ouzel.loss.Exponential(10)})
 LACKING = "a type that lacks the key"

@@ -17,6 +17,8 @@ from tests.oracle import oracle
 from tests.oracle.events import Event
 from tests.runtime.dressing import ENCODINGS, VALUES, array_of, plain
 
+pytestmark = pytest.mark.compiled
+
 # Simultaneous events stand in the order of x, and one of each type has none. The number of a value in VALUES, or None.
 TYPES = ["A", "A", "B", "A", "B", "B", "A", "B", "B", "A", "B"]
 TIMES = [1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7]

@@ -18,6 +18,8 @@ import ouzel
 from ouzel.kernels import pauses
 from ouzel.runtime import calls
 
+pytestmark = pytest.mark.compiled
+
 QUERIES = {
     "stacks": "PATTERN SEQ(A a, B b, C c) WHERE [k] WITHIN 30 RETURN R(a.n AS a, b.n AS b, c.n AS c)",
     "negated end": "PATTERN SEQ(A a, B b, !(C c)) WHERE [k] WITHIN 6 RETURN R(a.n AS a, b.n AS b)",

@@ -11,6 +11,8 @@ import pytest
 
 import ouzel
 
+pytestmark = pytest.mark.compiled
+
 QUERIES = {
     "stacks": "PATTERN SEQ(A a, B b) WHERE [k] WITHIN 50 RETURN Pair(a.n AS a, b.n AS b)",
     "runs": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { [k] } WITHIN 50 RETURN Run(b.n AS b)",

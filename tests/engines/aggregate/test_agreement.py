@@ -17,6 +17,8 @@ from tests.agreement import agree, case_count, matched, rules_off, streamed, who
 from tests.generate import random_case
 from tests.generate.cases import SCHEMA, RandomCase
 
+pytestmark = pytest.mark.quick
+
 CASES = case_count(500)
 PARTS = 50
 COUNTING = [rule.name for rule in RULES if rule.name.startswith("count_")]

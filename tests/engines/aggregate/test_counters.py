@@ -24,6 +24,8 @@ from ouzel.engines.aggregate.tables import (
 )
 from tests.engines.aggregate.counter_twin import Query, Row, random_counter_instances, random_query, reported, rows
 
+pytestmark = pytest.mark.compiled
+
 # Without compilation everything is some fifty times slower.
 CASES = 60 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 400
 LATEST = 2**63 - 1

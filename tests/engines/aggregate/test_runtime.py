@@ -73,6 +73,7 @@ def test_a_stream_without_a_window_refuses_what_would_keep_every_event() -> None
     assert ouzel.match(events(("A", 1, 0), ("B", 2, 1)), text).num_rows == 1
 
 
+@pytest.mark.compiled  # thousands of events
 def test_keys_that_are_gone_are_forgotten() -> None:
     """State follows the window, however many keys a stream has had, and whatever counts them."""
     for text in (
@@ -125,6 +126,7 @@ def test_floats_keep_their_order_as_integers() -> None:
     assert len({int(key) for key in ordered(np.array([0.0, -0.0]))}) == 1
 
 
+@pytest.mark.compiled  # thousands of events
 @pytest.mark.parametrize(
     "text",
     [
@@ -149,6 +151,7 @@ def test_groups_that_are_gone_are_forgotten(text: str) -> None:
     assert max(sizes[-5:]) <= 2 * max(sizes[8:16]), sizes
 
 
+@pytest.mark.compiled  # thousands of events
 @pytest.mark.parametrize("condition", ["", "WHERE a.ts < b.ts"])
 def test_groups_are_forgotten_in_a_silence(condition: str) -> None:
     engine = ouzel.Engine(f"PATTERN SEQ(A a, B b) {condition} GROUP BY a.x AGG COUNT WITHIN 20000")

@@ -12,6 +12,8 @@ from tests.agreement import agree, case_count, matched, ways_of
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, IncompleteCase
 
+pytestmark = pytest.mark.quick
+
 # Every case is scored by quadrature, so there are fewer than of sequences: 333 by default, over 6,000 in the long run.
 CASES = case_count(1000) // 3
 PARTS = 12

@@ -13,6 +13,8 @@ from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.oracle import oracle
 
+pytestmark = pytest.mark.quick
+
 CASES = case_count(500)
 PARTS = 25
 

@@ -13,6 +13,8 @@ from ouzel.engines.kleene import operator as runs
 from tests.agreement import streamed
 from tests.generate import random_case
 
+pytestmark = pytest.mark.compiled
+
 WINDOW = 600
 QUERIES = {
     "runs": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match { [k] AND a[i].x > a[i-1].x } WITHIN 600",

@@ -26,6 +26,8 @@ from ouzel.engines.kleene.tables import (
 from ouzel.engines.kleene.tables import new_events as empty_events
 from ouzel.kernels.predicate_tables import Atom, Comparison, Lane
 
+pytestmark = pytest.mark.compiled
+
 # Without compilation every case takes seconds.
 CASES = 6 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 FIRST, CURRENT, PREVIOUS, B = range(4)

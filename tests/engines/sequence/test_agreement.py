@@ -14,6 +14,8 @@ from tests.generate import random_case
 from tests.generate.cases import RandomCase
 from tests.oracle.events import Event
 
+pytestmark = pytest.mark.quick
+
 CASES = case_count(1000)
 PARTS = 20
 

@@ -20,6 +20,8 @@ from tests.engines.sequence.stack_cases import (
 )
 from tests.engines.sequence.stack_twin import Query, every_match
 
+pytestmark = pytest.mark.compiled
+
 # Without compilation everything is some fifty times slower.
 CASES = 150 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 4000
 

@@ -13,6 +13,8 @@ from ouzel.kernels.events import Status, new_instances
 from tests.engines.sequence.stack_cases import LATEST, random_instances, random_query, run, taken
 from tests.engines.sequence.stack_twin import every_match
 
+pytestmark = pytest.mark.compiled
+
 
 def dense(events: int, components: int) -> tuple:  # type: ignore[type-arg]
     """Every event may fill every component, one event a tick."""

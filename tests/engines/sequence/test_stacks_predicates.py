@@ -27,6 +27,8 @@ from ouzel.kernels.predicate_tables import (
 from ouzel.kernels.predicates import holds
 from tests.engines.sequence.predicate_twin import conjunct_holds
 
+pytestmark = pytest.mark.compiled
+
 CASES = 1_500 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 20_000
 
 INTS = [0, 1, -1, 2, 3, -7, 10, 2**31, -(2**31), 2**62, -(2**62), 3_037_000_500, -3_037_000_500, 2**63 - 1, -(2**63)]
