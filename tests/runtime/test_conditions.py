@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -99,3 +100,17 @@ def test_hundreds_of_alternatives_of_a_negative_and_of_a_kleene_component(table:
     last = max(row["time"] for row in events if row["type"] == "B" and row["x"] == 0)
     assert {start for start, _, _ in found} == {time for time in taken if time < last}
     assert all(length == sum(start <= time < end for time in taken) for start, length, end in found)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal64(12, 3)])
+@pytest.mark.parametrize("negated", ["", "NOT "])
+def test_in_is_one_comparison_for_every_type(kind: pa.DataType, negated: str) -> None:
+    # Items of many digits are compared one by one. They still decide together whether the negative event forbids.
+    rows = [("C", 1, 3, 1), ("B", 2, 1, 0), ("C", 3, 3, 5), ("B", 4, 1, 0), ("B", 20, 5, 0)]
+    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("type", "time", "x", "y"))})
+    values = [Decimal(y) if pa.types.is_decimal(kind) else y for y in table["y"].to_pylist()]
+    table = table.set_column(3, "y", pa.array(values, kind))
+    text = f"PATTERN SEQ(!(C a), B c) WHERE c.x {negated}IN (0, 1, a.y) WITHIN 8"
+    found = [row["c"]["time"] for row in ouzel.match(table, text, time="time").to_pylist()]
+    # x = 1 is in the list whatever y is, so every C in the window forbids it; x = 5 has no C in its window.
+    assert found == ([2, 4, 20] if negated else [20])

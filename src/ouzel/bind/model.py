@@ -199,9 +199,9 @@ class Operation(Bound):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Operation):
-    """`BETWEEN`: the `and` of >= and <=, or the `or` of < and > that NOT makes of it. It counts as one comparison, so
-    normal forms do not take it apart."""
+class CompoundComparison(Operation):
+    """An `and` or `or` of comparisons that counts as one, so normal forms do not take it apart: BETWEEN, and IN where
+    each item is compared at its own scale."""
 
 
 @dataclass(frozen=True, slots=True)
