@@ -86,10 +86,10 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - started
 
 
-def measure(events: int, keys: int, length: int, window: int, runs: int, **options: Any) -> dict[str, Any]:
+def measure(events: int, keys: int, length: int, window: int, runs: int) -> dict[str, Any]:
     types, ids = stream(events, keys, seed=keys + length)
     instances = ready_instances(types, ids, length)
-    tables = build_tables([False] * length, window, **options)
+    tables = build_tables([False] * length, window)
     used = instances.end.size
     buckets = np.zeros(1 << 16, np.int64)
     output = scan_once(tables, instances, keys, new_output(tables))
@@ -133,8 +133,7 @@ def main() -> None:
         print(json.dumps(measure(arguments.events, keys, 3, 10_000, arguments.runs)))
     for length in (2, 4, 6):
         print(json.dumps(measure(arguments.events, 1_000, length, 10_000, arguments.runs)))
-    for prune in (False, True):
-        print(json.dumps({"prune": prune} | measure(arguments.events, 500, 6, 10_000, arguments.runs, prune=prune)))
+    print(json.dumps(measure(arguments.events, 500, 6, 10_000, arguments.runs)))
 
 
 if __name__ == "__main__":

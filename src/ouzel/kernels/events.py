@@ -75,4 +75,3 @@ class Mark(IntEnum):
 
     GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
     HEIGHT = 1  # of negatives, in their stack
-    REACH = 2  # newest start of a match's first event, over this instance and those below it

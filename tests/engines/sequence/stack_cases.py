@@ -108,7 +108,6 @@ def random_tables(rng: random.Random, query: Query, *, second_key: bool = False)
         query.conjuncts,
         everywhere=query.everywhere,
         push=rng.choice([Push.ALL, Push.ALL, *map(Push, range(8))]),
-        prune=rng.random() < 0.3,
         second_equivalence=second_key,
     )
 

@@ -16,7 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ouzel.engines.sequence.negation import forbidden, guard_before, release_until, wait
-from ouzel.engines.sequence.stacks_plain import first_alive, first_of_tick, last_before, scan_plain
+from ouzel.engines.sequence.stacks_plain import (
+    BLOCK_SLOTS,
+    first_alive,
+    first_of_tick,
+    last_before,
+    list_completing,
+    push_block,
+    scan_plain,
+)
 from ouzel.engines.sequence.tables import (
     ByComponent,
     ByStage,
@@ -115,76 +123,68 @@ def _scan(tables, state, instances, points, first, last, output):
     """
     start = instances.start
     end = instances.end
-    key = instances.key
-    component_of = instances.component
-    head = state.head
-    links = state.links
     counters = state.counters
-    by_component = tables.by_component
-    components = tables.components
-    last_position = tables.length - 1
+    completing = state.links[Link.COMPLETING]
     waits = tables.first_at_end < tables.checks.size
-    # No negatives, and nothing else to keep beside the stacks.
-    simple = tables.by_negative.shape[0] == 1 and not tables.prune and not tables.second_equivalence
+    # Without negatives and second keys whole blocks are put on their stacks, which is faster.
+    in_blocks = tables.by_negative.shape[0] == 1 and not tables.second_equivalence
     window_in_scan = tables.scan_window == tables.window
     oldest = counters[Counter.OLDEST]
     check_oldest_at = first
+    stacked = max(counters[Counter.STACKED], first)
     tick_start = first_of_tick(end, first, last)
     capacity = output.match_end.size
     written = output.written[0]
+    entry = first
+    entries_end = first
+    if in_blocks and first < stacked:
+        # The last call ended in the midst of a block, for want of room.
+        entries_end += list_completing(tables, state, instances, first, stacked)
     pushed = 0
     constructions = 0
     edges = 0
     sequences = 0
     matches = 0
     status = Status.DONE
-    position = last
-    for slot in range(first, last):
-        now = end[slot]
-        tick_start = tick_start if now == end[tick_start] else slot
-        window_start = oldest_alive(now, tables.window)
-        if slot >= check_oldest_at:
-            # Not at every instance: this loop's length is hard to predict.
-            oldest = first_alive(end, oldest, window_start)
-            check_oldest_at = slot + 32
-        if waits and counters[Counter.HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
-            output.written[0] = written
-            status = release_until(tables, state, instances, now - 1, output)
-            written = output.written[0]
-            if status != Status.DONE:
-                position = slot
-                break
-        component = component_of[slot]
-        oldest_for_scan = oldest if window_in_scan else 0
-        if simple:
-            # No branch here depends on the data: which component comes and whether it is filtered is a matter of
-            # chance, and a wrong guess of the processor costs more than all of this.
-            place = by_component[component, ByComponent.POSITION]
-            base = np.int64(key[slot]) * components
-            own = base + component
-            under = head[own]
-            top = head[base + by_component[component, ByComponent.BEFORE]]
-            overlaps = top >= tick_start if points else end[max(top, 0)] >= start[slot]
-            if overlaps and place > 0:
-                top = last_before(end, links[Link.SKIP], top, start[slot])
-            # Transition filtering: whatever lies below the top is older still.
-            alive = (place == 0) | (top >= oldest_for_scan)
-            enters = alive & (place < last_position)
-            links[Link.BELOW, slot] = under
-            links[Link.SKIP, slot] = under
-            if under >= tick_start:
-                links[Link.SKIP, slot] = links[Link.SKIP, under]
-            links[Link.PREVIOUS_TOP, slot] = top
-            head[own] = slot if enters else under
-            pushed += enters
-            if not (alive & (place == last_position)):
+    slot = first
+    while slot < last:
+        if in_blocks:
+            if slot >= stacked:
+                stacked = min(slot + BLOCK_SLOTS, last)
+                oldest = first_alive(end, oldest, oldest_alive(end[slot], tables.window))
+                entry = slot
+                entries_end = slot + push_block(
+                    tables, state, instances, points, slot, stacked, oldest if window_in_scan else 0
+                )
+            if entry == entries_end:
+                slot = stacked
                 continue
+            slot = completing[entry]
+            entry += 1
+            if slot >= last:
+                # Of a block that an earlier call, over more instances, has put on its stacks.
+                break
         else:
-            verdict = _admit(tables, state, instances, slot, tick_start, oldest_for_scan)
+            now = end[slot]
+            tick_start = tick_start if now == end[tick_start] else slot
+            if slot >= check_oldest_at:
+                # Not at every instance: this loop's length is hard to predict.
+                oldest = first_alive(end, oldest, oldest_alive(now, tables.window))
+                check_oldest_at = slot + 32
+            if waits and counters[Counter.HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
+                output.written[0] = written
+                status = release_until(tables, state, instances, now - 1, output)
+                written = output.written[0]
+                if status != Status.DONE:
+                    break
+            verdict = _admit(tables, state, instances, slot, tick_start, oldest if window_in_scan else 0)
             pushed += verdict == _ENTERS
             if verdict != _COMPLETES:
+                slot += 1
                 continue
 
+        now = end[slot]
+        window_start = oldest_alive(now, tables.window)
         oldest = first_alive(end, oldest, window_start)
         if waits:
             room = tables.max_waiting - counters[Counter.WAITING]
@@ -199,7 +199,6 @@ def _scan(tables, state, instances, points, first, last, output):
         if status == Status.DONE and waits and reached > written:
             status = wait(state, instances, output, written, reached)
         if status != Status.DONE:
-            position = slot
             break
         found = reached - written
         constructions += 1
@@ -213,6 +212,10 @@ def _scan(tables, state, instances, points, first, last, output):
                 counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0
             )
             counters[Counter.MOMENT] = now
+        slot += 1
+    position = slot if status != Status.DONE else last
+    if in_blocks:
+        counters[Counter.STACKED] = stacked
     output.written[0] = written
     counters[Counter.OLDEST] = oldest
     counters[Counter.INSTANCES] += position - first
@@ -245,8 +248,6 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
         top = last_before(end, links[Link.SKIP], head[base + before], start[slot])
         if top < oldest or top < 0:
             return _FILTERED
-        if tables.prune and marks[Mark.REACH, top] < oldest_alive(end[slot], tables.scan_window):
-            return _FILTERED
         if tables.second_equivalence:
             second_top = state.second_head[np.int64(instances.second_key[slot]) * tables.components + before]
             if not _meet(links, top, second_top, oldest):
@@ -262,16 +263,11 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
     if place == tables.length - 1:
         # It is a stack of its own for the search.
         links[Link.BELOW, slot] = -1
-        if tables.prune:
-            marks[Mark.REACH, slot] = end[slot]
         return _COMPLETES
     under = head[own]
     head[own] = slot
     links[Link.BELOW, slot] = under
     links[Link.SKIP, slot] = links[Link.SKIP, under] if under >= tick_start else under
-    if tables.prune:
-        reach = marks[Mark.REACH, top] if place > 0 else start[slot]
-        marks[Mark.REACH, slot] = max(reach, marks[Mark.REACH, under]) if under >= 0 else reach
     if tables.second_equivalence:
         second = np.int64(instances.second_key[slot]) * tables.components + component
         links[Link.SECOND_BELOW, slot] = state.second_head[second]
@@ -313,11 +309,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
     barrier[level] = NEVER
     while level <= last_position:
         node = cursor[level]
-        if (
-            node < oldest_tried
-            or end[node] < barrier[level]
-            or (tables.prune and window_pushed and marks[Mark.REACH, node] < window_start)
-        ):
+        if node < oldest_tried or end[node] < barrier[level]:
             level += 1
             if level <= last_position:
                 cursor[level] = links[Link.BELOW, cursor[level]]

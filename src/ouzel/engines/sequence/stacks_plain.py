@@ -15,7 +15,7 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import NEVER, oldest_alive
 
 # Few enough to stay in the first-level cache between the two loops.
-_BLOCK_SLOTS = 256
+BLOCK_SLOTS = 256
 
 
 @helper(inline=True)
@@ -54,9 +54,7 @@ def scan_plain(tables, state, instances, first, last, output):
     previous_top = state.links[Link.PREVIOUS_TOP]
     completing = state.links[Link.COMPLETING]
     counters = state.counters
-    by_component = tables.by_component
     window = tables.window
-    last_position = tables.length - 1
     guards = state.marks[Mark.GUARD]
     guarded = guards.size > 0
     capacity = output.match_end.size
@@ -69,18 +67,14 @@ def scan_plain(tables, state, instances, first, last, output):
     status = Status.DONE
     position = first
     while position < last and status == Status.DONE:
-        block_end = min(position + _BLOCK_SLOTS, last)
+        block_end = min(position + BLOCK_SLOTS, last)
         oldest = first_alive(end, oldest, oldest_alive(end[position], window))
-        found = 0
         if position < stacked:
             # On the stacks already: the last call ended in the midst of a block, for want of room.
             block_end = min(block_end, stacked)
-            for slot in range(position, block_end):
-                if by_component[instances.component[slot], ByComponent.POSITION] == last_position:
-                    completing[position + found] = slot
-                    found += 1
+            found = list_completing(tables, state, instances, position, block_end)
         else:
-            found = _stack(tables, state, instances, position, block_end, oldest)
+            found = push_block(tables, state, instances, True, position, block_end, oldest)
             stacked = block_end
         for entry in range(position, position + found):
             slot = completing[entry]
@@ -120,12 +114,26 @@ def scan_plain(tables, state, instances, first, last, output):
 
 
 @helper(inline=True)
-def _stack(tables, state, instances, first, last, oldest):
+def list_completing(tables, state, instances, first, last):
+    """List the instances of a block that may complete a match, from `first` on; how many there are."""
+    completing = state.links[Link.COMPLETING]
+    found = 0
+    for slot in range(first, last):
+        if tables.by_component[instances.component[slot], ByComponent.POSITION] == tables.length - 1:
+            completing[first + found] = slot
+            found += 1
+    return found
+
+
+@helper(inline=True)
+def push_block(tables, state, instances, points, first, last, oldest):
     """Put a block of instances on their stacks; how many may complete a match, listed from `first` on.
 
-    No branch depends on the data but for simultaneous events: which component comes and whether it is filtered is a
-    matter of chance, and a wrong guess of the processor costs more than all of this.
+    `points`: every event starts when it ends; only then negatives are allowed, one before a position. No branch depends
+    on the data but for simultaneous events: which component comes and whether it is filtered is a matter of chance, and
+    a wrong guess of the processor costs more than all of this.
     """
+    start = instances.start
     end = instances.end
     key = instances.key
     component_of = instances.component
@@ -156,9 +164,14 @@ def _stack(tables, state, instances, first, last, oldest):
         under = head[own]
         top = head[base + np.uint64(by_component[component, ByComponent.BEFORE])]
         below_tick = under
-        if tick_start < slot:
+        if points and tick_start < slot:
             if top >= tick_start:
                 top = last_before(end, skip, top, now)
+            if under >= tick_start:
+                below_tick = skip[under]
+        if not points:
+            if end[max(top, 0)] >= start[at]:
+                top = last_before(end, skip, top, start[at])
             if under >= tick_start:
                 below_tick = skip[under]
         skip[at] = below_tick

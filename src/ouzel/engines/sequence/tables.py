@@ -96,7 +96,6 @@ class StackTables(NamedTuple):
     scan_window: int  # the window as the scan applies it
     construction_window: int  # the window as construction applies it
     second_equivalence: int  # 1: instances have a second key (Multi-PAIS)
-    prune: int  # 1: keep the newest start that can be reached from each instance
     max_matches_per_moment: int
     max_waiting: int
     drop: int  # 1: drop and count what passes a limit; 0: stop with a status
@@ -118,7 +117,6 @@ def build_tables(
     *,
     everywhere: Collection[int] = (),
     push: Push = Push.ALL,
-    prune: bool = False,
     second_equivalence: bool = False,
     max_matches_per_moment: int = NO_LIMIT,
     max_waiting: int = NO_LIMIT,
@@ -190,13 +188,12 @@ def build_tables(
         scan_window=ticks if push & Push.WINDOW_INTO_SCAN else NO_WINDOW,
         construction_window=ticks if push & Push.WINDOW_INTO_CONSTRUCTION else NO_WINDOW,
         second_equivalence=int(second_equivalence),
-        prune=int(prune),
         max_matches_per_moment=max_matches_per_moment,
         max_waiting=max_waiting,
         drop=int(drop),
         plain=int(
             length > 1
-            and not (conjuncts or prune or second_equivalence or drop or everywhere)
+            and not (conjuncts or second_equivalence or drop or everywhere)
             and all(position in range(1, length) for position in place.values())
             and len(set(place.values())) == len(negatives)
             and (not negatives or Push.NEGATION in push)
@@ -275,7 +272,7 @@ def reserve(
     tables: StackTables, state: StackState, slot_capacity: int, key_capacity: int, *, second_keys: int = 0
 ) -> StackState:
     """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
-    marked = len(tables.by_negative) > 1 or tables.prune
+    marked = len(tables.by_negative) > 1
     return state._replace(
         head=_enlarged(state.head, key_capacity * tables.components),
         second_head=_enlarged(state.second_head, second_keys * tables.components),
