@@ -24,7 +24,7 @@ _SAFE_PRODUCT = 2.0**62
 
 
 @helper
-def _compare(order, comparison):
+def compare(order, comparison):
     """Whether a three-way order (-1, 0, 1) satisfies a comparison."""
     if comparison == Comparison.EQUAL:
         return order == 0
@@ -40,7 +40,7 @@ def _compare(order, comparison):
 
 
 @helper
-def _order_of_floats(left, right):
+def order_of_floats(left, right):
     if left < right:
         return -1
     if left > right:
@@ -103,9 +103,9 @@ def holds(predicates, instances, bound, values, conjunct):
                     other_float = float_lanes[other_lane, other_slot]
                 else:
                     other_float = predicates.float_constants[alternatives[row, 6]]
-                order = _order_of_floats(float_lanes[lane, slot], other_float)
+                order = order_of_floats(float_lanes[lane, slot], other_float)
             # ABSENT is the largest flag: absent against null is true.
-            found = flag == LaneFlag.ABSENT or (flag != LaneFlag.NULL and _compare(order, alternatives[row, 1]))
+            found = flag == LaneFlag.ABSENT or (flag != LaneFlag.NULL and compare(order, alternatives[row, 1]))
         if found:
             break
     return found
@@ -149,19 +149,26 @@ def _run(predicates, instances, bound, values, first, last):
                 floats[top] = predicates.float_constants[code[step, 1]]
             else:
                 nulls[top] = 1
-        elif opcode < Opcode.COMPARE_INT:
-            top = _calculate(ints, floats, nulls, top, opcode)
-        elif opcode <= Opcode.COMPARE_FLOAT:
-            top -= 1
-            nulls[top] |= nulls[top + 1]
-            if opcode == Opcode.COMPARE_INT:
-                order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
-            else:
-                order = _order_of_floats(floats[top], floats[top + 1])
-            ints[top] = _compare(order, code[step, 1])
         else:
-            top = _decide(ints, floats, nulls, top, opcode)
+            top = apply(ints, floats, nulls, top, opcode, code[step, 1])
     return nulls[0] == 0 and ints[0] != 0
+
+
+@helper
+def apply(ints, floats, nulls, top, opcode, comparison):
+    """One step of a program that loads nothing; gives the new top of the stack. `comparison` is that of a COMPARE."""
+    if opcode < Opcode.COMPARE_INT:
+        return _calculate(ints, floats, nulls, top, opcode)
+    if opcode > Opcode.COMPARE_FLOAT:
+        return _decide(ints, floats, nulls, top, opcode)
+    top -= 1
+    nulls[top] |= nulls[top + 1]
+    if opcode == Opcode.COMPARE_INT:
+        order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
+    else:
+        order = order_of_floats(floats[top], floats[top + 1])
+    ints[top] = compare(order, comparison)
+    return top
 
 
 @helper
@@ -237,7 +244,7 @@ def _calculate(ints, floats, nulls, top, opcode):
         nulls[top] &= nulls[top + 1]
         return top
     if opcode in (Opcode.LEAST_FLOAT, Opcode.GREATEST_FLOAT):
-        order = _order_of_floats(floats[top + 1], floats[top])
+        order = order_of_floats(floats[top + 1], floats[top])
         wants_right = order < 0 if opcode == Opcode.LEAST_FLOAT else order > 0
         if nulls[top] or (nulls[top + 1] == 0 and wants_right):
             floats[top] = floats[top + 1]

@@ -27,7 +27,7 @@ from ouzel.engines.automata.tables import (
     Wait,
 )
 from ouzel.kernels.jit import helper, kernel
-from ouzel.kernels.predicates import _order_of_floats
+from ouzel.kernels.predicates import order_of_floats
 
 _REGISTERS = -2
 _IN_WAIT_LIST = -1
@@ -160,7 +160,7 @@ def _order_of_instances(state, events, content, left, right):
             continue
         if registers.ints[left, k] != registers.ints[right, k]:
             return -1 if registers.ints[left, k] < registers.ints[right, k] else 1
-        order = _order_of_floats(registers.floats[left, k], registers.floats[right, k])
+        order = order_of_floats(registers.floats[left, k], registers.floats[right, k])
         if order != 0:
             return order
     mine, other = links[left, Link.MEMBER_HEAD], links[right, Link.MEMBER_HEAD]
@@ -261,7 +261,7 @@ def members_of(links, members, live, rows, nodes):
             member = members[member, 1]
 
 
-_FLAG_BITS = 4
+FLAG_BITS = 4
 
 
 _NO_INSTANCE = -1
@@ -343,7 +343,7 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             slots[place, k] = 0
     if carries:
         edges, edge = automata.edges, automata.fr_entries[entry, Entry.EDGE]
-        row = automata.conjuncts[automata.fr_entries[entry, Entry.CONJUNCT] >> _FLAG_BITS, Conjunct.PARAMETER_ROW]
+        row = automata.conjuncts[automata.fr_entries[entry, Entry.CONJUNCT] >> FLAG_BITS, Conjunct.PARAMETER_ROW]
         for k in range(edges[edge, Edge.REGISTER_FIRST], edges[edge + 1, Edge.REGISTER_FIRST]):
             register = automata.registers[k, 0]
             program = automata.registers[k, 1]
@@ -413,7 +413,7 @@ def entry_holds(automata, events, event, entry):
             return False
     if entries[entry, Entry.CONJUNCT] & EntryFlag.ATOMS:
         return static_holds(
-            automata.conjuncts, automata.atoms, events, event, entries[entry, Entry.CONJUNCT] >> _FLAG_BITS
+            automata.conjuncts, automata.atoms, events, event, entries[entry, Entry.CONJUNCT] >> FLAG_BITS
         )
     return True
 
@@ -452,7 +452,7 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
             if flags & EntryFlag.SIBLINGS and state.edge_stamps[automata.fr_entries[entry, Entry.EDGE]] == fired:
                 continue
             if flags & EntryFlag.PROGRAMS:
-                conjunct = flags >> _FLAG_BITS
+                conjunct = flags >> FLAG_BITS
                 least, greatest = (
                     automata.conjuncts[conjunct, Conjunct.LEAST],
                     automata.conjuncts[conjunct, Conjunct.GREATEST],

@@ -7,7 +7,7 @@ import numpy as np
 from ouzel.engines.automata.tables import Conjunct, Place, Wait
 from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import Opcode
-from ouzel.kernels.predicates import _calculate, _compare, _decide, _order_of_floats
+from ouzel.kernels.predicates import apply, compare, order_of_floats
 
 _CURRENT = -1
 _REGISTERS = -2
@@ -84,18 +84,8 @@ def run(code, values, registers, slots, events, instance, event, program, row):
                 floats[top] = code.float_constants[steps[step, 1]]
             else:
                 nulls[top] = 1
-        elif opcode < Opcode.COMPARE_INT:
-            top = _calculate(ints, floats, nulls, top, opcode)
-        elif opcode <= Opcode.COMPARE_FLOAT:
-            top -= 1
-            nulls[top] |= nulls[top + 1]
-            if opcode == Opcode.COMPARE_INT:
-                order = int(ints[top] > ints[top + 1]) - int(ints[top] < ints[top + 1])
-            else:
-                order = _order_of_floats(floats[top], floats[top + 1])
-            ints[top] = _compare(order, steps[step, 1])
         else:
-            top = _decide(ints, floats, nulls, top, opcode)
+            top = apply(ints, floats, nulls, top, opcode, steps[step, 1])
 
 
 @helper(inline=True)
@@ -142,12 +132,12 @@ def programs_hold(automata, state, events, instance, event, conjunct):
             left, null = _loaded_int(code, registers, slots, events, instance, event, step, row)
             right, other_null = _loaded_int(code, registers, slots, events, instance, event, step + 1, row)
             order = int(left > right) - int(left < right)
-            if null or other_null or not _compare(order, code.steps[step + 2, 1]):
+            if null or other_null or not compare(order, code.steps[step + 2, 1]):
                 return False
         else:
             number, null = _loaded_float(code, registers, slots, events, instance, event, step, row)
             other, other_null = _loaded_float(code, registers, slots, events, instance, event, step + 1, row)
-            if null or other_null or not _compare(_order_of_floats(number, other), code.steps[step + 2, 1]):
+            if null or other_null or not compare(order_of_floats(number, other), code.steps[step + 2, 1]):
                 return False
     return True
 

@@ -21,7 +21,7 @@ _ALL_BITS = np.uint64(2**64 - 1)
 _TOP_BIT = np.uint64(63)
 _LOWEST_BITS = np.uint64(63)
 
-_FLAG_BITS = 4
+FLAG_BITS = 4
 _HALF = 32
 
 
@@ -150,7 +150,7 @@ def write_entries(
             flags |= EntryFlag.SIBLINGS
         if register_first[edge + 1] > register_first[edge]:
             flags |= EntryFlag.REGISTERS
-        entries[entry, Entry.CONJUNCT] = conjunct << _FLAG_BITS | flags
+        entries[entry, Entry.CONJUNCT] = conjunct << FLAG_BITS | flags
     return more
 
 

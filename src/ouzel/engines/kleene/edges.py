@@ -22,7 +22,7 @@ from ouzel.engines.kleene.tables import (
 )
 from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import LaneFlag
-from ouzel.kernels.predicates import _compare, _order_of_floats, holds
+from ouzel.kernels.predicates import compare, holds, order_of_floats
 
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
@@ -77,8 +77,8 @@ def guarded(tables, runs, events, run, begins, slot):
         flags = lane + events.int_lanes.shape[0]
         if events.flagged[flags] and events.lane_flags[flags, slot] != _VALUE:
             return ASK
-        order = _order_of_floats(events.float_lanes[lane, slot], runs.float_bounds[run, begins])
-    if not _compare(order, row[ByGuard.COMPARISON]):
+        order = order_of_floats(events.float_lanes[lane, slot], runs.float_bounds[run, begins])
+    if not compare(order, row[ByGuard.COMPARISON]):
         return NO
     return YES if row[ByGuard.DECIDES] and tables.codes == 0 else ASK
 
@@ -284,7 +284,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
         return False
     if function <= Function.AVERAGE:
         if floating:
-            return _order_of_floats(arena.totals[left, register], arena.totals[right, register]) == 0
+            return order_of_floats(arena.totals[left, register], arena.totals[right, register]) == 0
         return arena.values[left, register] == arena.values[right, register]
     if left_count <= 0:
         return True
@@ -292,7 +292,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
     left_slot = arena.values[left, register]
     right_slot = arena.values[right, register]
     if floating:
-        return _order_of_floats(float_lanes[lane, left_slot], float_lanes[lane, right_slot]) == 0
+        return order_of_floats(float_lanes[lane, left_slot], float_lanes[lane, right_slot]) == 0
     return int_lanes[lane, left_slot] == int_lanes[lane, right_slot]
 
 
@@ -343,7 +343,7 @@ def _update_register(row, events, arena, register, node, before, slot):
 def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
     """Whether one event's value is less (LEAST) or greater (GREATEST) than another's."""
     if floating:
-        order = _order_of_floats(float_lanes[lane, slot], float_lanes[lane, other])
+        order = order_of_floats(float_lanes[lane, slot], float_lanes[lane, other])
     else:
         here = int_lanes[lane, slot]
         there = int_lanes[lane, other]
@@ -397,7 +397,7 @@ def allows(edge, read, runs, here, number):
         bound = runs.int_bounds[here, number]
         order = int(value > bound) - int(value < bound)
     else:
-        order = _order_of_floats(real, runs.float_bounds[here, number])
+        order = order_of_floats(real, runs.float_bounds[here, number])
     return (orders >> (order + 1)) & 1 != 0
 
 
@@ -427,7 +427,7 @@ def set_bound(edge, runs, events, before, run, at, begins, number):
                 value = events.int_lanes[lane, at]
                 changes = value < was if bound == Bound.LEAST else value > was
             else:
-                order = _order_of_floats(events.float_lanes[lane, at], float_was)
+                order = order_of_floats(events.float_lanes[lane, at], float_was)
                 changes = order < 0 if bound == Bound.LEAST else order > 0
     if changes:
         runs.guard[run, number] = _IS_BOUND - flag
@@ -452,4 +452,4 @@ def bounds_differ(kind, runs, here, there, number):
         return False
     if kind == Guard.INT:
         return runs.int_bounds[here, number] != runs.int_bounds[there, number]
-    return _order_of_floats(runs.float_bounds[here, number], runs.float_bounds[there, number]) != 0
+    return order_of_floats(runs.float_bounds[here, number], runs.float_bounds[there, number]) != 0

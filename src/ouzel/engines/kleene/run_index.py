@@ -30,7 +30,7 @@ from ouzel.engines.kleene.tables import (
 )
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, LaneFlag
-from ouzel.kernels.predicates import _order_of_floats
+from ouzel.kernels.predicates import order_of_floats
 
 _EDGE_COLUMNS = EDGE_COLUMNS
 _VALUE = np.uint8(LaneFlag.VALUE)
@@ -259,7 +259,7 @@ def _set_value(tables, state, events, run, place, edge):
 def _order(runs, floating, edge, left, right):
     """Whether the value of one run is less than (-1), equal to (0) or greater than (1) that of another."""
     if floating:
-        return _order_of_floats(runs.float_bounds[left, edge], runs.float_bounds[right, edge])
+        return order_of_floats(runs.float_bounds[left, edge], runs.float_bounds[right, edge])
     here = runs.int_bounds[left, edge]
     there = runs.int_bounds[right, edge]
     return int(here > there) - int(here < there)
@@ -397,7 +397,7 @@ def _find(tables, state, events, slot, place, edge, row, count):
         passes = True
         if flag == _VALUE:
             if kind == Guard.FLOAT:
-                order = _order_of_floats(real, runs.float_bounds[here, edge])
+                order = order_of_floats(real, runs.float_bounds[here, edge])
             else:
                 bound = runs.int_bounds[here, edge]
                 order = int(value > bound) - int(value < bound)

@@ -2,7 +2,7 @@
 whose static predicates an event satisfies, and every user's automaton looks for its own among them, then at its own
 instances. Nothing but the FR index spans several automata, so there is neither merging nor an AN or AI index.
 
-Answers are those of `cayuga.advance`. In the twin's favour, the FR index finds edges of starts only, where the paper's
+Answers are those of `advance.advance`. In the twin's favour, the FR index finds edges of starts only, where the paper's
 finds all, and an automaton's own edges are tested at once.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ouzel.engines.automata.advance import (
-    _FLAG_BITS,
+    FLAG_BITS,
     candidates,
     entry_holds,
     fire,
@@ -105,7 +105,7 @@ def users_of(automata: Automata) -> Users:
 
 @kernel
 def advance(automata, state, events, first, last, results, moment, users, heads, edges_found):
-    """Read events from `first` on; as `cayuga.advance`.
+    """Read events from `first` on; as `advance.advance`.
 
     `heads` has the first instance of every wait, in the order of users; `edges_found` is [place, 3]: edge, event,
     entry of the FR index.
@@ -141,7 +141,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
                     if edges_found[place, 1] != serial or status != Status.DONE:
                         continue
                     entry = edges_found[place, 2]
-                    conjunct = automata.fr_entries[entry, Entry.CONJUNCT] >> _FLAG_BITS
+                    conjunct = automata.fr_entries[entry, Entry.CONJUNCT] >> FLAG_BITS
                     duration = now - begin + 1
                     counters[Counter.FIRED] += 1
                     lasts = (
@@ -193,7 +193,7 @@ def advance(automata, state, events, first, last, results, moment, users, heads,
 
 
 class NaiveKernel:
-    """Stands in for `cayuga.advance`."""
+    """Stands in for `advance.advance`."""
 
     def __init__(self) -> None:
         self._known: tuple[Automata, Automata, Users, np.ndarray] | None = None

@@ -9,10 +9,17 @@ import pyarrow as pa
 import pytest
 
 import ouzel
+<<<<<<<< HEAD:tests/engines/automata/test_naive.py
 from ouzel.engines.automata import advance as cayuga
 from ouzel.engines.automata import naive as cayuga_naive
 from tests.generate.cases import counted
 from tests.query_set.test_agreement import TEMPLATE, random_parameters, random_quotes
+========
+from benchmarks.many_queries_naive import NaiveKernel
+from ouzel.engines.automata import advance as automata
+from tests.algebra.agreement import counted
+from tests.queryset.test_agreement import TEMPLATE, random_parameters, random_quotes
+>>>>>>>> 7cacede (Move the naive automata to the benchmarks; one step of programs):tests/benchmarks/test_many_queries_naive.py
 
 
 def answers(parameters: list[dict[str, Any]], quotes: pa.Table) -> list[dict[str, Any]]:
@@ -22,10 +29,10 @@ def answers(parameters: list[dict[str, Any]], quotes: pa.Table) -> list[dict[str
     return [row for part in parts for row in part.to_pylist()]
 
 
-def test_the_naive_extension_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_naive_extension_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random("naive")
     parameters, quotes = random_parameters(rng, 60), pa.Table.from_pylist(random_quotes(rng, 80))
     indexed = answers(parameters, quotes)
-    monkeypatch.setattr(cayuga, "advance", cayuga_naive.NaiveKernel())
+    monkeypatch.setattr(automata, "advance", NaiveKernel())
     assert len(indexed) > 50
     assert counted(answers(parameters, quotes)) == counted(indexed)
