@@ -9,17 +9,10 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-<<<<<<<< HEAD:tests/engines/automata/test_naive.py
-from ouzel.engines.automata import advance as cayuga
-from ouzel.engines.automata import naive as cayuga_naive
-from tests.generate.cases import counted
-from tests.query_set.test_agreement import TEMPLATE, random_parameters, random_quotes
-========
 from benchmarks.many_queries_naive import NaiveKernel
 from ouzel.engines.automata import advance as automata
-from tests.algebra.agreement import counted
-from tests.queryset.test_agreement import TEMPLATE, random_parameters, random_quotes
->>>>>>>> 7cacede (Move the naive automata to the benchmarks; one step of programs):tests/benchmarks/test_many_queries_naive.py
+from tests.generate.cases import counted
+from tests.query_set.test_agreement import TEMPLATE, random_parameters, random_quotes
 
 
 def answers(parameters: list[dict[str, Any]], quotes: pa.Table) -> list[dict[str, Any]]:
