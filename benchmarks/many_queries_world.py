@@ -19,7 +19,7 @@ import pyarrow as pa
 import ouzel
 from ouzel.algebra import Stream, step, stream
 from ouzel.prepared import as_queries
-from ouzel.runtime.input_binder import Feed
+from ouzel.runtime.input_binder import InputBinder
 from ouzel.runtime.limits import limits_of
 from ouzel.runtime.session import Session
 
@@ -143,9 +143,9 @@ def read(held: ouzel.QuerySet, table: pa.Table, batch: int = 10_000) -> tuple[fl
 
 def affected(table: pa.Table, expression: Stream) -> float:
     """How many instances an event affects, in all automata of one expression."""
-    feed = Feed(as_queries(expression), time="ts", type="type", limits=limits_of(None))
-    events = feed.table(table)
-    session = Session(feed.program)
+    binder = InputBinder(as_queries(expression), time="ts", type="type", limits=limits_of(None))
+    events = binder.table(table)
+    session = Session(binder.program)
     session.push(events, keep_whole=True)
     session.finish()
     (counted,) = session.statistics.values()

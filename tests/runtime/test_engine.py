@@ -273,6 +273,15 @@ def test_the_limit_on_waiting_matches() -> None:
 
 
 UNTYPED = "PATTERN SEQ(A a, B b) WHERE [id] AND (a.note = b.note OR b.note IS NULL) WITHIN 10 RETURN R(a.note AS n)"
+FIELDS = {"ts": pa.int64(), "id": pa.int64(), "note": pa.string()}
+NULLS_FIRST = [
+    {"type": "A", "ts": 1, "id": None, "note": None},
+    {"type": "A", "ts": 2, "id": 7, "note": None},
+    {"type": "B", "ts": 3, "id": 7},
+    {"type": "A", "ts": 4, "id": 7, "note": "x"},
+    {"type": "B", "ts": 5, "id": 7, "note": "x"},
+    {"type": "B", "ts": 6, "id": 7},
+]
 
 
 def pushed(engine: ouzel.Engine, batches: list[Any]) -> list[dict[str, Any]]:
@@ -280,50 +289,56 @@ def pushed(engine: ouzel.Engine, batches: list[Any]) -> list[dict[str, Any]]:
     return found + engine.finish()["query"].to_pylist()
 
 
-def test_a_column_may_get_its_type_after_many_nulls() -> None:
-    rows = [
-        {"type": "A", "ts": 1, "id": None, "note": None},
-        {"type": "A", "ts": 2, "id": 7, "note": None},
-        {"type": "B", "ts": 3, "id": 7},
-        {"type": "A", "ts": 4, "id": 7, "note": "x"},
-        {"type": "B", "ts": 5, "id": 7, "note": "x"},
-        {"type": "B", "ts": 6, "id": 7},
-    ]
-    wanted = ouzel.match(rows, UNTYPED).to_pylist()
+def test_schema_gives_columns_types_before_their_first_value() -> None:
+    wanted = ouzel.match(NULLS_FIRST, UNTYPED).to_pylist()
     assert len(wanted) == 4
-    assert pushed(ouzel.Engine(UNTYPED), [[row] for row in rows]) == wanted
-    by_type = [{row["type"]: [{k: v for k, v in row.items() if k != "type"}]} for row in rows]
-    both = {"A": [{"ts": 0, "id": None, "note": None}], "B": [{"ts": 0, "id": None, "note": None}]}
-    assert pushed(ouzel.Engine(UNTYPED), [both, *by_type]) == wanted
+    whole = pa.schema({"type": pa.string(), **FIELDS})
+    assert pushed(ouzel.Engine(UNTYPED, schema=whole), [[row] for row in NULLS_FIRST]) == wanted
+    by_type = [{row["type"]: [{k: v for k, v in row.items() if k != "type"}]} for row in NULLS_FIRST]
+    schemas = {"A": pa.schema(FIELDS), "B": pa.schema(FIELDS)}
+    assert pushed(ouzel.Engine(UNTYPED, schema=schemas), by_type) == wanted
 
 
-def test_a_restored_engine_says_that_it_cannot_learn_a_type() -> None:
+def test_value_in_column_without_type_is_refused_if_a_query_reads_it() -> None:
+    words = r"type of column 'id' must be known before its first value.*has int64\. Give schema="
     engine = ouzel.Engine(UNTYPED)
-    engine.push([{"type": "A", "ts": 1, "id": None, "note": None}])
+    engine.push(NULLS_FIRST[:1])
     restored = ouzel.Engine.restore(engine.snapshot())
-    restored.push([{"type": "A", "ts": 2, "id": None, "note": None}])
-    with pytest.raises(ouzel.InputError, match=r"'id' had nothing but nulls before the snapshot.*schema says the type"):
-        restored.push([{"type": "A", "ts": 3, "id": 7, "note": None}])
+    by_type = ouzel.Engine(UNTYPED)
+    by_type.push({name: [{"ts": 1, "id": None, "note": None}] for name in "AB"})
+    for one, batch in (
+        (engine, NULLS_FIRST[1:2]),
+        (restored, NULLS_FIRST[1:2]),
+        (by_type, {"A": [{"ts": 2, "id": 7, "note": None}]}),
+    ):
+        with pytest.raises(ouzel.InputError, match=words):
+            one.push(batch)
+        assert not one.interrupted
 
 
-def test_late_events_stay_counted_and_kept_when_a_type_is_learnt() -> None:
-    engine = ouzel.Engine(UNTYPED, keep_late=True)
-    for ts in (5, 9, 3):
-        engine.push([{"type": "A", "ts": ts, "id": 7, "note": None}])
-    engine.push([{"type": "B", "ts": 10, "id": 7, "note": "x"}, {"type": "B", "ts": 4, "id": 7, "note": "x"}])
-    assert engine.late == 2
-    late = engine.take_late()
-    assert late is not None and late["ts"].to_pylist() == [3, 4]
-    assert engine.take_late().num_rows == 0  # type: ignore[union-attr]
+def test_value_in_column_without_type_is_left_out_if_no_query_reads_it() -> None:
+    query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10 RETURN R(a.ts AS at)"
+    rows = [{"type": "A", "ts": 1, "id": 7, "note": None}, {"type": "B", "ts": 2, "id": 7, "note": "x"}]
+    assert pushed(ouzel.Engine(query), [rows[:1], rows[1:]]) == [{"start": 1, "end": 2, "at": 1}]
+    # Late events are returned with all their columns.
+    engine = ouzel.Engine(query, keep_late=True)
+    engine.push(rows[:1])
+    with pytest.raises(ouzel.InputError, match="type of column 'note' must be known"):
+        engine.push(rows[1:])
 
 
-def test_a_type_that_comes_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ouzel.runtime.input_binder.REMEMBERED_EVENTS_MAX", 2)
-    engine = ouzel.Engine(UNTYPED)
-    for ts in range(3):
-        engine.push([{"type": "A", "ts": ts, "id": 7, "note": None}])
-    with pytest.raises(ouzel.InputError, match="nothing but nulls in the first 2 events"):
-        engine.push([{"type": "B", "ts": 10, "id": 7, "note": "x"}])
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"ts": "int64"}, "schema= must be a pyarrow Schema.*got 'int64'"),
+        (pa.schema({"type": pa.string()}), "no time column 'ts'"),
+        (pa.schema({"type": pa.string(), "ts": pa.string()}), "'ts' in schema= must be a timestamp.*got text"),
+        (pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64()}), "no column 'note'"),
+    ],
+)
+def test_wrong_schema_is_refused_before_the_first_event(schema: Any, words: str) -> None:
+    with pytest.raises(ouzel.OuzelError, match=words):
+        ouzel.Engine(UNTYPED, schema=schema)
 
 
 def test_an_event_that_may_play_two_components_is_one_event() -> None:

@@ -28,7 +28,7 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.calls import Calls, exclusive, interruptible
 from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers
-from ouzel.runtime.input_binder import Feed, Inputs, Memory
+from ouzel.runtime.input_binder import InputBinder
 from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Answers, Problem
@@ -66,17 +66,17 @@ def match(
     >>> match(events, theft).to_pylist()
     [{'start': 1, 'end': 4, 'tag': 7}]
     """
-    feed = Feed(
+    binder = InputBinder(
         as_queries(query), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
         rules_off=rules_off, model=model,
     )  # fmt: skip
-    wide = feed.table(events)
-    session = Session(feed.program)
+    wide = binder.table(events)
+    session = Session(binder.program)
     interruptible(session.push, wide, True)
     answers = interruptible(session.finish)
     _warn_of_dropped(session)
     _warn_of_empty(session, wide, answers)
-    absent = AbsentColumns(feed.program)
+    absent = AbsentColumns(binder.program)
     absent.look_at(wide)
     _warn_of_absent(absent, stacklevel=2)
     if isinstance(query, Query | str | Stream | AlgebraQuery):
@@ -118,6 +118,9 @@ class Engine:
     Events may come out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). What comes later than
     that is late: counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
 
+    The columns and their types are those of `schema`, an Arrow schema or a dictionary of one for each event type;
+    without it, those of the first batch.
+
     >>> engine = Engine("PATTERN SEQ(A a, B b) WITHIN 10 RETURN Pair(a.ts AS a, b.ts AS b)")
     >>> engine.push([{"type": "A", "ts": 1}, {"type": "B", "ts": 3}])["query"].num_rows
     0
@@ -142,10 +145,11 @@ class Engine:
         keep_late: bool = False,
         rules_off: Collection[str] = (),
         model: LossModel | None = None,
+        schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
     ) -> None:
-        self._feed = Feed(
+        self._binder = InputBinder(
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-            rules_off=rules_off, model=model, streaming=True,
+            rules_off=rules_off, model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
         )  # fmt: skip
         self._max_delay = checked_delay(max_delay)
         self._keep_late = keep_late
@@ -154,12 +158,9 @@ class Engine:
         self._delay_ticks = 0
         self._newest = EARLIEST
         self._finished = False
-        self._memory = Memory()
-        # Late events of a session whose place another one took.
-        self._late_before: pa.Table | None = None
         self._calls = Calls()
         self._warned = 0
-        self._feed.check(streaming=True)
+        self._binder.check(streaming=True)
 
     @property
     def interrupted(self) -> bool:
@@ -210,26 +211,21 @@ class Engine:
         """
         self._calls.complete()
         self._must_be_open()
-        inputs = self._feed.read(events)
-        if inputs is not None and self._session is None:
-            self._feed.wide(inputs)
-        return self._answered(self._push, inputs)
+        inputs = self._binder.read(events)
+        return self._answered(self._push, None if inputs is None else self._binder.wide(inputs))
 
-    def _push(self, inputs: Inputs | None) -> dict[str, pa.Table]:
-        if inputs is None:
+    def _push(self, wide: pa.Table | None) -> dict[str, pa.Table]:
+        if wide is None:
             return self._nothing()
-        if self._session is not None and self._feed.waits_for_types:
-            self._learn(inputs)
-        wide = self._feed.wide(inputs)
         session = self._opened()
         if not wide.num_rows:
             return self._nothing()
         if self._absent is not None and self._absent.is_watching():
             self._absent.look_at(wide)
-        newest = int(ticks_of(wide, self._feed.program.layout).max())
+        newest = int(ticks_of(wide, self._binder.program.layout).max())
         session.push(wide)
         self._newest = max(self._newest, newest)
-        return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1), inputs)
+        return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1))
 
     def _answered(self, work: Callable[..., dict[str, pa.Table]], *args: Any) -> dict[str, pa.Table]:
         """Rows by query; a warning for each query that stopped meanwhile, and its error if no query is left."""
@@ -254,7 +250,7 @@ class Engine:
         self._must_be_open()
         if self._session is None:
             raise InputError("advance() came before the first push(): there is nothing to move on yet")
-        return self._answered(self._advance, self._session, tick_of(to, self._feed.program.layout))
+        return self._answered(self._advance, self._session, tick_of(to, self._binder.program.layout))
 
     @exclusive
     def finish(self) -> dict[str, pa.Table]:
@@ -283,14 +279,7 @@ class Engine:
     def take_late(self) -> pa.Table | None:
         """The late events since the last call, if `keep_late` is set; None before the first push."""
         self._calls.complete()
-        return self._take_late()
-
-    def _take_late(self) -> pa.Table | None:
-        if self._session is None:
-            return None
-        earlier, self._late_before = self._late_before, None
-        late = self._session.take_late()
-        return late if earlier is None else pa.concat_tables([earlier, late])
+        return None if self._session is None else self._session.take_late()
 
     @exclusive
     def snapshot(self) -> bytes:
@@ -313,15 +302,13 @@ class Engine:
         engine = cls.__new__(cls)
         engine._session = session
         engine._absent = None
-        engine._feed = Feed({}, session.program)
+        engine._binder = InputBinder({}, session.program, keeps_all_columns=session.keep_late)
         with decoding(SNAPSHOT):
             engine._delay_ticks = session.feeder["delay_ticks"]
             engine._newest = session.feeder["newest"]
             engine._finished = session.feeder["finished"]
         engine._max_delay = engine._delay_ticks
         engine._keep_late = session.keep_late
-        engine._memory = Memory()
-        engine._late_before = None
         engine._calls = Calls()
         if session.owed:
             engine._calls.owe(session.owed)
@@ -332,38 +319,20 @@ class Engine:
     def _nothing(self) -> dict[str, pa.Table]:
         """An empty table for each query; without columns until the first events say what these are."""
         if self._session is None:
-            return {name: pa.table({}) for name in self._feed.names}
+            return {name: pa.table({}) for name in self._binder.names}
         problems = self._session.problems
         return {name: empty_table(schema) for name, schema in self._session.schemas.items() if name not in problems}
 
     def _opened(self) -> Session:
         if self._session is None:
-            program = self._feed.program
+            program = self._binder.program
             self._delay_ticks = duration_ticks(self._max_delay, program.catalog, "max_delay")
             self._session = Session(program, keep_late=self._keep_late, isolates=True)
             self._absent = AbsentColumns(program)
         return self._session
 
-    def _advance(self, session: Session, watermark: int, inputs: Inputs | None = None) -> dict[str, pa.Table]:
-        if self._feed.waits_for_types:
-            self._memory.add(inputs, watermark)
+    def _advance(self, session: Session, watermark: int) -> dict[str, pa.Table]:
         return self._rows(session, session.advance(watermark))
-
-    def _learn(self, inputs: Inputs) -> None:
-        """A column that had nothing but nulls may get its type: then a new session goes through the same events."""
-        schemas = self._feed.learnt(inputs)
-        if schemas is None:
-            return
-        self._memory.must_be_whole()
-        self._feed.settle(schemas, inputs)
-        session = Session(self._feed.program, keep_late=self._keep_late, isolates=True)
-        # What it finds has been given out before; of what came late only the newest may not have been taken yet.
-        self._memory.again(lambda earlier: session.push(self._feed.wide(earlier)), session.advance)
-        untaken, late = self._take_late(), session.take_late()
-        self._late_before = None if untaken is None else late.slice(late.num_rows - untaken.num_rows)
-        self._session = session
-        if not self._feed.waits_for_types:
-            self._memory.forget()
 
     def _must_be_open(self) -> None:
         if self._finished:

@@ -1,12 +1,12 @@
-"""What stands between users' inputs and a session: the program, settled by the first batch.
+"""Binds queries to the schema of their input, and turns each batch into one wide table of that schema.
 
-A column of which the first batches know nothing but nulls has no type yet. What was pushed so far is remembered until
-it gets one, within a limit: then the program is settled again, and a new session goes through the same events.
+The schema is the one given as `schema=`, or that of the first batch. A column that has only nulls in the first batch
+has no type: a later value in it is an error if a query reads the column, and is left out otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -17,33 +17,49 @@ from ouzel.engines.incomplete.plan import check_model
 from ouzel.errors import InputError
 from ouzel.plan.rules import check_rules
 from ouzel.prepared import Query, bind_all
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.composition import layouts
 from ouzel.runtime.inputs import as_table, is_rows, no_columns, with_missing_columns, with_readable_time
-from ouzel.runtime.layout import widen
+from ouzel.runtime.layout import has_no_type, widen
 from ouzel.runtime.program import Program, check_columns, make_program
+from ouzel.runtime.pruning import needed_columns
 from ouzel.runtime.statistics import key_statistics
 
 Inputs: TypeAlias = Any  # a pyarrow Table, of which type checkers know nothing, or a dictionary of one for each type
-# Their schemas, by event type; None stands for all types.
-Schemas: TypeAlias = dict[str | None, Any]
-# So many events are remembered while some column has no type.
-REMEMBERED_EVENTS_MAX = 100_000
+Schemas: TypeAlias = dict[str | None, Any]  # by event type; None stands for all types
 
 
-class Feed:
-    """Turns inputs into wide tables of events. The first one settles what later ones must look like."""
+class InputBinder:
+    """Binds queries to the schema of their input, and batches to that schema."""
 
-    def __init__(self, queries: dict[str, Query], program: Program | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        queries: dict[str, Query],
+        program: Program | None = None,
+        *,
+        schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+        keeps_all_columns: bool = False,
+        **options: Any,
+    ) -> None:
         self._queries = queries
         self._options = options
         if program is None:
-            options["order"] = check_columns(**{name: options[name] for name in ("time", "type", "order", "time_unit")})
+            options["order"] = check_columns(
+                options["time"], options["type"], options.get("order", ()), options.get("time_unit")
+            )
         self._program = program
         self._schemas: Schemas = {}
         self._time: str = program.layout.time if program is not None else options["time"]
+        self._is_sampled = program is not None
+        self._keeps_all_columns = keeps_all_columns
+        # Columns that some query reads; None: not asked for yet.
+        self._needed: set[str] | None = None
+        if schema is not None:
+            self._bind(_given_schemas(schema, self._time))
 
     @property
     def program(self) -> Program:
-        assert self._program is not None, "the first batch settles the program"
+        assert self._program is not None, "schema= or the first batch makes the program"
         return self._program
 
     @property
@@ -82,27 +98,12 @@ class Feed:
     def wide(self, inputs: Inputs) -> pa.Table:
         """What was read as one wide table."""
         if self._program is None:
-            self.settle(_schemas(inputs), inputs)
-        return widen(inputs, self.program.layout) if isinstance(inputs, dict) else inputs
-
-    @property
-    def waits_for_types(self) -> bool:
-        """Whether some column had nothing but nulls so far."""
-        return any(pa.types.is_null(field.type) for schema in self._schemas.values() for field in schema)
-
-    def learnt(self, inputs: Inputs) -> Schemas | None:
-        """The schemas with the types of columns that had none before; None where there are no such columns."""
-        learnt = dict(self._schemas)
-        for name, schema in _schemas(inputs).items():
-            if name not in learnt:
-                continue
-            known = learnt[name]
-            for field in schema:
-                place = known.get_field_index(field.name)
-                if place >= 0 and pa.types.is_null(known.field(place).type) and not pa.types.is_null(field.type):
-                    known = known.set(place, known.field(place).with_type(field.type))
-            learnt[name] = known
-        return None if learnt == self._schemas else learnt
+            self._bind(_schemas_of(inputs))
+        if not self._is_sampled:
+            self._sample(inputs)
+        if not isinstance(inputs, dict):
+            return self._without_untyped(inputs, None)
+        return widen({name: self._without_untyped(one, name) for name, one in inputs.items()}, self.program.layout)
 
     def _readable(self, events: Any, known: pa.Schema | None) -> pa.Table:
         table = as_table(events)
@@ -113,14 +114,41 @@ class Feed:
                 return table
         return with_readable_time(table, self._time)
 
-    def settle(self, schemas: Schemas, sample: Inputs) -> None:
-        """Bind the queries to these schemas; the sample tells what is worth while."""
+    def _bind(self, schemas: Schemas) -> None:
         only = schemas.get(None)
-        self._program = make_program(self._queries, schemas if only is None else only, **self._options)
-        self._schemas = schemas
-        if isinstance(sample, pa.Table):
-            statistics = key_statistics(self._program.queries, sample, self._program.layout)
-            self._program = replace(self._program, statistics=statistics)
+        program = make_program(self._queries, schemas if only is None else only, **self._options)
+        self._schemas, self._program = schemas, program
+
+    def _sample(self, first: Inputs) -> None:
+        """Let the first events decide which of a key's columns partitions best."""
+        if isinstance(first, pa.Table):
+            statistics = key_statistics(self.program.queries, first, self.program.layout)
+            self._program = replace(self.program, statistics=statistics)
+        self._is_sampled = True
+
+    def _without_untyped(self, table: pa.Table, event_type: str | None) -> pa.Table:
+        """The table with nulls in the columns that have no type and that no query reads."""
+        layout = self.program.layout
+        for place, column in enumerate(table.schema):
+            wide = layout.column(event_type, column.name)
+            if (
+                not pa.types.is_null(column.type)
+                and has_no_type(layout, wide)
+                and not self._keeps_all_columns
+                and wide not in self._needed_columns()
+            ):
+                table = table.set_column(place, column.name, pa.nulls(table.num_rows))
+        return table
+
+    def _needed_columns(self) -> set[str]:
+        if self._needed is None:
+            program = self.program
+            # An expression of the algebra passes all columns of its events on.
+            self._needed = set(program.layout.schema.names) if program.algebra else set()
+            found = layouts(program.queries, program.layout)
+            for name, plan in program.plans().items():
+                self._needed |= needed_columns(plan, found[name])
+        return self._needed
 
 
 def _listed(events: Any) -> Any:
@@ -133,41 +161,25 @@ def _is_nothing(events: Any) -> bool:
     return is_rows(events) and not len(events)
 
 
-def _schemas(inputs: Inputs) -> Schemas:
+def _schemas_of(inputs: Inputs) -> Schemas:
     if isinstance(inputs, dict):
         return {name: table.schema for name, table in inputs.items()}
     return {None: inputs.schema}
 
 
-class Memory:
-    """What was done so far, while it may have to be done again."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[Inputs | None, int]] = []
-        self._events = 0
-
-    def add(self, inputs: Inputs | None, watermark: int) -> None:
-        """Events were taken in, or none, and time moved on to a watermark."""
-        tables = inputs.values() if isinstance(inputs, dict) else [] if inputs is None else [inputs]
-        self._events += sum(table.num_rows for table in tables)
-        if self._events <= REMEMBERED_EVENTS_MAX:
-            self._steps.append((inputs, watermark))
-
-    def must_be_whole(self) -> None:
-        """Refuse to go on if there was too much to remember."""
-        if self._events > REMEMBERED_EVENTS_MAX:
+def _given_schemas(given: pa.Schema | Mapping[str, pa.Schema], time: str) -> Schemas:
+    """The schemas of batches, out of those that a user gave."""
+    schemas: Mapping[Any, Any] = given if isinstance(given, Mapping) else {None: given}
+    found: Schemas = {}
+    for event_type, schema in schemas.items():
+        if not isinstance(schema, pa.Schema):
             raise InputError(
-                f"a column had nothing but nulls in the first {REMEMBERED_EVENTS_MAX:,} events, and now has a value; "
-                "give the first batch as an Arrow table with a schema that says its type"
+                f"schema= must be a pyarrow Schema, or a dictionary of one for each event type, got {schema!r}"
             )
-
-    def forget(self) -> None:
-        """Nothing will have to be done again."""
-        self._steps, self._events = [], 0
-
-    def again(self, push: Callable[[Inputs], None], advance: Callable[[int], Any]) -> None:
-        """Do it all again."""
-        for inputs, watermark in self._steps:
-            if inputs is not None:
-                push(inputs)
-            advance(watermark)
+        if time in schema.names and pa.types.is_string(schema.field(time).type):
+            raise InputError(
+                f"the time column '{time}' in schema= must be a timestamp, a date or an integer, got text, which "
+                'does not say whether times have a zone; declare pa.timestamp("us") or pa.timestamp("us", "UTC")'
+            )
+        found[event_type] = with_readable_time(as_table(empty_table(schema)), time).schema
+    return found

@@ -156,9 +156,24 @@ def widen(inputs: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
                 columns[field.name] = pa.nulls(table.num_rows, field.type)
             else:
                 column = table.column(source)
+                if pa.types.is_null(field.type) and not pa.types.is_null(column.type):
+                    raise _untyped(source, column.type)
                 columns[field.name] = retyped(column, field.type)
         parts.append(pa.table(columns, schema=layout.schema))
     return pa.concat_tables(parts) if parts else empty_table(layout.schema)
+
+
+def has_no_type(layout: Layout, column: str) -> bool:
+    """Whether a wide column had only nulls in the first batch."""
+    place = layout.schema.get_field_index(column)
+    return bool(place >= 0 and pa.types.is_null(layout.schema.field(place).type))
+
+
+def _untyped(column: str, given: pa.DataType) -> InputError:
+    return InputError(
+        f"the type of column '{column}' must be known before its first value: the first batch had only nulls, and this "
+        f"one has {given}. Give schema=, an Arrow schema with the types of all columns, or a first batch that has them"
+    )
 
 
 def conform(table: pa.Table, layout: Layout) -> pa.Table:
@@ -168,16 +183,14 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
     columns = []
     for field in layout.schema:
         if field.name not in table.column_names:
-            raise InputError(f"the column '{field.name}' is missing in this batch; earlier batches had it")
+            raise InputError(
+                f"the column '{field.name}' is missing in this batch; each batch must have the columns of the first "
+                "one, or of schema="
+            )
         column = table.column(field.name)
         if column.type != field.type:
             if pa.types.is_null(field.type):
-                # The feed goes through such a stream again, but for one that a snapshot has cut off from its beginning.
-                raise InputError(
-                    f"the column '{field.name}' had nothing but nulls before the snapshot that this engine was "
-                    f"restored from, and is of type {column.type} now, which a restored engine cannot learn; give a "
-                    "new engine a first batch whose Arrow schema says the type, and push the events of a window again"
-                )
+                raise _untyped(field.name, column.type)
             if field.name == layout.time:
                 _check_same_clock(field, column.type)
             try:
