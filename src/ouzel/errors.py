@@ -1,8 +1,13 @@
-"""Every error that Ouzel raises at its users: what was wrong, where, and what to do about it."""
+"""Every error that Ouzel raises at its users: what was wrong, where, and what to do about it.
+
+A message is text and arguments. Arguments are data, because the command line writes them as options.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
+from typing import Any, NamedTuple, TypeAlias
 
 # A message quotes names, values and lists of its user's, which may be of any length.
 WORD_CHARACTERS_MAX = 200
@@ -20,11 +25,54 @@ def shortened(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS_MAX else message[:MESSAGE_CHARACTERS_MAX] + "…"
 
 
+class Argument(NamedTuple):
+    """An argument that a message names, as Python writes it and as the command line does."""
+
+    python: str
+    option: str
+
+
+Words: TypeAlias = "str | tuple[str | Argument, ...]"
+_NO_VALUE = object()
+
+
+def argument(name: str, value: Any = _NO_VALUE) -> Argument:
+    """An argument by its name, perhaps with a value.
+
+    >>> argument("time_unit", "s")
+    Argument(python="time_unit='s'", option='--time-unit s')
+    """
+    option = "--" + name.replace("_", "-")
+    if value is _NO_VALUE:
+        return Argument(f"{name}=", option)
+    return Argument(f"{name}={value!r}", f"{option} {'none' if value is None else shlex.quote(str(value))}")
+
+
+def parameter_value(name: str) -> Argument:
+    """The value of a query's parameter `:name`."""
+    return Argument(f"params={{{name!r}: …}}", f"--param {name}=…")
+
+
+LOSS_MODEL = Argument("model=ouzel.LossModel(loss=…, gaps={…})", "--model with a file that LossModel.to_json wrote")
+
+
+def written(words: Words, *, options: bool = False) -> str:
+    """Words as one text; with `options`, arguments as the options of the command line."""
+    if isinstance(words, str):
+        return words
+    return "".join(one if isinstance(one, str) else one.option if options else one.python for one in words)
+
+
 class OuzelError(Exception):
     """The root of all errors that Ouzel raises on purpose."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*(shortened(one) if isinstance(one, str) else one for one in arguments))
+    def __init__(self, *words: str | Argument) -> None:
+        self._words = words
+        super().__init__(self.render())
+
+    def render(self, *, options: bool = False) -> str:
+        """The message; with `options`, as the command line shows it."""
+        return shortened(written(self._words, options=options))
 
 
 class QueryError(OuzelError):
@@ -45,18 +93,23 @@ class QueryError(OuzelError):
         text: str | None = None,
         start: int | None = None,
         end: int | None = None,
-        hint: str | None = None,
+        hint: Words | None = None,
     ) -> None:
         self.message = shortened(message)
         self.text = text
         self.start = start
         self.end = end
-        self.hint = hint and shortened(hint)
-        super().__init__(self._render())
+        self._hint = hint
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries errors from executors to the driver by pickling them.
-        return (_rebuild_query_error, (self.message, self.text, self.start, self.end, self.hint))
+        return (_rebuild_query_error, (self.message, self.text, self.start, self.end, self._hint))
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+        return None if self._hint is None else shortened(written(self._hint))
 
     @property
     def line(self) -> int | None:
@@ -72,13 +125,14 @@ class QueryError(OuzelError):
             return None
         return self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
 
-    def _render(self) -> str:
+    def render(self, *, options: bool = False) -> str:
+        """The message, its place in the text and the hint."""
         lines = [self.message]
         if self.text is not None and self.start is not None:
             lines[0] += f" (line {self.line}, column {self.column})"
             lines += self._excerpt(self.text, self.start, self.start if self.end is None else self.end)
-        if self.hint:
-            lines.append(f"hint: {self.hint}")
+        if self._hint:
+            lines.append(f"hint: {shortened(written(self._hint, options=options))}")
         return "\n".join(lines)
 
     @staticmethod
@@ -97,7 +151,7 @@ class QueryError(OuzelError):
 
 
 def _rebuild_query_error(
-    message: str, text: str | None, start: int | None, end: int | None, hint: str | None
+    message: str, text: str | None, start: int | None, end: int | None, hint: Words | None
 ) -> QueryError:
     return QueryError(message, text=text, start=start, end=end, hint=hint)
 

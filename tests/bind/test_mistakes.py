@@ -77,7 +77,7 @@ def test_mistakes_that_depend_on_the_input() -> None:
             AB + "WITHIN «5 s»",
             Catalog(common={"n": INT}, time=BARE_TICKS),
             "a duration has no meaning where the time column is a bare number",
-            "give time_unit=, for example time_unit='s', or write a number of ticks",
+            "give time_unit=, for example time_unit='s', or a number of ticks",
         ),
         (
             "SEQUENCE (x, y) WHERE «x.n» = 3",

@@ -210,7 +210,7 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
     ("arguments", "said"),
     [
         (["WHERE a.id = :x WITHIN 5"], "give it as --param x=…"),
-        (["WITHIN 5 s"], "hint: give --time-unit, for example --time-unit s, or write a number of ticks"),
+        (["WITHIN 5 s"], "hint: give --time-unit, for example --time-unit s, or a number of ticks"),
         (
             ["WITHIN 5", "--type", "none"],
             "and --type none says that the input has no type column; name the column with --",

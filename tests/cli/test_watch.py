@@ -148,7 +148,7 @@ def test_late_events_are_counted() -> None:
         ([], "", "no event came"),
         (["--input", "nowhere.jsonl"], "", "to watch"),
         (["--columns", "x"], "", "NAME:TYPE"),
-        (["--max-delay", "2 sx"], "", "--max-delay='2 sx' is not a duration: there is no unit of time 'sx'; write it"),
+        (["--max-delay", "2 sx"], "", "--max-delay '2 sx' is not a duration: there is no unit of time 'sx'; write it"),
         ([], '{"type": "A", "ts": 1}\n{"type": "B", "ts": "x"}', "ts"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ouzel.bind.model import NUMBERS, Bound, Constant, Kind, Type
-from ouzel.errors import QueryError
+from ouzel.errors import QueryError, Words
 from ouzel.lang.syntax import Span
 
 # Longer names are shown cut, and no nearest name is sought for them: difflib takes quadratic time.
@@ -21,7 +21,7 @@ class Source:
 
     text: str
 
-    def mistake(self, message: str, where: Span, hint: str | None = None) -> QueryError:
+    def mistake(self, message: str, where: Span, hint: Words | None = None) -> QueryError:
         return QueryError(message, text=self.text, start=where.start, end=where.end, hint=hint)
 
 

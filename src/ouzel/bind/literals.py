@@ -13,7 +13,7 @@ from typing import Any
 
 from ouzel.bind.diagnostics import Source, nearest, quoted
 from ouzel.bind.model import BINARY, BOOL, DATE, DURATION, FLOAT, INT, NULL, STRING, Constant, Kind, Type
-from ouzel.errors import QueryError
+from ouzel.errors import QueryError, parameter_value
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Span, TemporalKind
 
@@ -170,7 +170,7 @@ class Parameters:
     def constant(self, parameter: syntax.Parameter, source: Source) -> Constant:
         name, span = parameter.name, parameter.span
         if name not in self.values:
-            hint = nearest(name, self.values) or f"give it as params={{{name!r}: …}}"
+            hint = nearest(name, self.values) or ("give it as ", parameter_value(name))
             raise source.mistake(f"there is no value for the parameter {quoted(name)}", span, hint)
         self.used.add(name)
         return _given(name, self.values[name], span, source)

@@ -40,6 +40,7 @@ from ouzel.bind.model import (
     TimeDomain,
     Type,
 )
+from ouzel.errors import argument
 from ouzel.lang.syntax import Span
 
 # What a duration may stand beside while it is not known what a tick is.
@@ -211,7 +212,13 @@ class Typing:
             raise self.source.mistake(
                 "a duration has no meaning where the time column is a bare number",
                 duration.span,
-                "give time_unit=, for example time_unit='s', or write a number of ticks",
+                (
+                    "give ",
+                    argument("time_unit"),
+                    ", for example ",
+                    argument("time_unit", "s"),
+                    ", or a number of ticks",
+                ),
             )
         if duration.value % tick_ns:
             raise self.source.mistake("the duration is not a whole number of ticks here", duration.span)

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.text import Text
 
 from ouzel.cli import READER_GONE
-from ouzel.cli.wording import as_options
 from ouzel.errors import OuzelError
 
 WRONG = 1
@@ -38,7 +37,7 @@ def out(*, stderr: bool = False) -> Console:
 def complain(error: OuzelError, name: str | None = None) -> None:
     """An error of the user's, as one message."""
     where = f"  {name}\n" if name else "  "
-    out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{as_options(error)}"))
+    out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{error.render(options=True)}"))
 
 
 def caution(text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.errors import InputError, QueryError
+from ouzel.errors import InputError, QueryError, argument
 from ouzel.loss.special import complementary_error, incomplete_gamma
 
 Array = NDArray[np.float64]
@@ -80,8 +80,9 @@ def _ticks(length: Length, tick_ns: int | None, what: str) -> float:
         return length
     if tick_ns is None:
         raise InputError(
-            f"{what} of a gap has a unit, but the time column holds bare numbers; "
-            "give time_unit= to say what they count, or a number of ticks"
+            f"{what} of a gap has a unit, but the time column holds bare numbers; give ",
+            argument("time_unit"),
+            " to say what they count, or a number of ticks",
         )
     return length.nanoseconds / tick_ns
 

@@ -22,6 +22,7 @@ from ouzel.errors import (
     QueryError,
     StateError,
     TypesWarning,
+    argument,
 )
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
@@ -347,8 +348,10 @@ def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) ->
         return int(given)
     if catalog.time.tick_ns is None:
         raise InputError(
-            f"{what}={given!r} has a unit, but the time column holds bare numbers; "
-            "give time_unit= to say what they count, or a number of ticks"
+            argument(what, given),
+            " has a unit, but the time column holds bare numbers; give ",
+            argument("time_unit"),
+            " to say what they count, or a number of ticks",
         )
     return nanoseconds // catalog.time.tick_ns
 
@@ -367,7 +370,7 @@ def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
     if isinstance(given, bool) or not isinstance(given, int | np.integer | str | timedelta):
         raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
     if given < timedelta(0) if isinstance(given, timedelta) else not isinstance(given, str) and given < 0:
-        raise InputError(f"{what}={given!r} is negative; it must be 0 or more")
+        raise InputError(argument(what, given), " is negative; it must be 0 or more")
     if isinstance(given, int | np.integer):
         return None
     if isinstance(given, timedelta):
@@ -376,7 +379,7 @@ def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
         parsed = parse_expression(given)
     except QueryError as error:
         why = f": {error.message}" if "unit of time" in error.message else ""
-        raise InputError(f"{what}='{given}' is not a duration{why}; write it like '5 s' or '2 hours'") from None
+        raise InputError(argument(what, given), f" is not a duration{why}; write it like '5 s' or '2 hours'") from None
     if not isinstance(parsed, Duration):
-        raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
+        raise InputError(argument(what, given), " is not a duration; write it like '5 s' or '2 hours'")
     return int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])

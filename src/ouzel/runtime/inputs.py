@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.errors import InputError
+from ouzel.errors import InputError, argument
 from ouzel.runtime.arrays import array_of, empty_table, plain_table, retyped
 from ouzel.runtime.parse_errors import unreadable
 
@@ -166,7 +166,8 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     if time not in table.column_names:
         raise InputError(
             f"there is no time column '{time}'; the columns are {', '.join(map(repr, table.column_names))}. "
-            "Say which one it is with time="
+            "Say which one it is with ",
+            argument("time"),
         )
     column = table.column(time)
     if pa.types.is_dictionary(column.type):

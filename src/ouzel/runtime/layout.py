@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.schema import catalog_for, type_of_arrow
-from ouzel.errors import InputError
+from ouzel.errors import InputError, argument
 from ouzel.runtime.arrays import empty_table, numbers, retyped
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import one_array
@@ -61,7 +61,8 @@ def layout_of_table(
             what = "time" if name == time else "type" if name == type else "order"
             raise InputError(
                 f"there is no {what} column '{name}'; the columns are {', '.join(map(repr, schema.names))}. "
-                f"Say which one it is with {what}="
+                "Say which one it is with ",
+                argument(what),
             )
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:

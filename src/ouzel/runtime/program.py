@@ -22,7 +22,7 @@ from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.bind.schema import nanoseconds_of
 from ouzel.engines.aggregate.plan import require_streamable
 from ouzel.engines.incomplete.plan import check_model, names_without_use
-from ouzel.errors import InputError, ModelWarning
+from ouzel.errors import InputError, ModelWarning, argument
 from ouzel.loss import LossModel
 from ouzel.plan.choose import make_plan
 from ouzel.plan.model import KeyWay, Plan, Statistics
@@ -129,8 +129,11 @@ def _only_type(queries: Mapping[str, Any]) -> str:
     names = set().union(*(event_types(query) for query in queries.values()))
     if len(names) > 1:
         raise InputError(
-            f"the queries name several event types ({', '.join(sorted(names))}), and type=None says that the input "
-            "has no type column; name the column with type=, or give one input for each type"
+            f"the queries name several event types ({', '.join(sorted(names))}), and ",
+            argument("type", None),
+            " says that the input has no type column; name the column with ",
+            argument("type"),
+            ", or give one input for each type",
         )
     return next(iter(names), "event")
 

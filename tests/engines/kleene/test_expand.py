@@ -135,7 +135,7 @@ def test_more_matches_than_can_be_listed_are_refused_with_advice() -> None:
         ouzel.expand(rows, text)
     assert ouzel.expand(rows, text, first=3).num_rows == 3
     assert ouzel.expand(rows, text, sample=3, seed=1).num_rows == 3
-    with pytest.raises(ouzel.InputError, match="a seed is that of a sample"):
+    with pytest.raises(ouzel.InputError, match="seed= needs a sample; say how many matches to choose with sample=10"):
         ouzel.expand(rows, text, seed=1)
 
 

@@ -14,7 +14,7 @@ from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
 from ouzel.bind.normal_form import is_junction
 from ouzel.engines.incomplete.tables import ArrivalTest
-from ouzel.errors import InputError, QueryError
+from ouzel.errors import LOSS_MODEL, InputError, QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
 from ouzel.loss import LossModel
 from ouzel.plan.expressions import components_of, walk
@@ -88,8 +88,8 @@ def check_model(query: BoundQuery, model: LossModel | None) -> None:
         raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
     if query.threshold is not None and model is None:
         raise InputError(
-            f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; "
-            "give model=ouzel.LossModel(loss=…, gaps={…})"
+            f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; give ",
+            LOSS_MODEL,
         )
 
 

@@ -27,7 +27,7 @@ from ouzel.engines.kleene.graph_paths import (
     rows_of,
 )
 from ouzel.engines.kleene.graph_state import STARTS
-from ouzel.errors import InputError, LimitError
+from ouzel.errors import InputError, LimitError, argument
 from ouzel.lang.syntax import OutputForm
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.arrays import empty_table
@@ -157,9 +157,11 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 def check_numbers(first: int | None, sample: int | None, seed: int | None) -> None:
     """Refuse what cannot be listed."""
     if seed is not None and sample is None:
-        raise InputError("a seed is that of a sample; say how many matches to choose: sample=10 beside seed=")
+        raise InputError(
+            argument("seed"), " needs a sample; say how many matches to choose with ", argument("sample", 10)
+        )
     if first is not None and sample is not None:
-        raise InputError("expand() takes first= or sample=, not both")
+        raise InputError("expand() takes ", argument("first"), " or ", argument("sample"), ", not both")
     for name, given in (("first", first), ("sample", sample)):
         if given is not None and given < 0:
             raise InputError(f"{name}={given} is negative")
