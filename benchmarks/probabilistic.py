@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 import ouzel
+from benchmarks.lossy_shop import PATTERN, RETURN, WITHOUT_GATE, LossyShop, lossy_shop, model_of
 from benchmarks.measure import Bar, alternate, machine, markdown
-from ouzel.datasets.lossy import PATTERN, RETURN, WITHOUT_GATE, LossyShop, lossy_shop, model_of
 from ouzel.loss import Exponential
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -18,6 +18,7 @@ from numba import njit
 import ouzel
 from benchmarks import peers
 from benchmarks.measure import Bar, alternate, process_seconds
+from benchmarks.sase_generators import sase_events
 from benchmarks.sase_worlds import (
     W1,
     W2,
@@ -28,7 +29,6 @@ from benchmarks.sase_worlds import (
     events_for,
     sequence_query,
 )
-from ouzel.datasets import sase_events
 from ouzel.engines.sequence.stacks import scan
 from ouzel.engines.sequence.tables import build_tables, new_output, new_state
 from ouzel.kernels.columns import NO_NULLS, Coded, Numbers, frozen

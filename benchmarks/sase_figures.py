@@ -12,6 +12,7 @@ import numpy as np
 import ouzel
 from benchmarks import peers
 from benchmarks.measure import alternate
+from benchmarks.sase_generators import sase_events
 from benchmarks.sase_worlds import (
     WINDOW,
     check_sample,
@@ -22,7 +23,6 @@ from benchmarks.sase_worlds import (
     work_of,
 )
 from benchmarks.twin_basic import basic_scan, stack_scan
-from ouzel.datasets import sase_events
 from ouzel.plan.model import KeyWay
 
 Table = tuple[list[str], list[list[str]]]

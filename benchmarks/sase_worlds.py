@@ -10,7 +10,7 @@ import pyarrow as pa
 from numba import njit
 
 import ouzel
-from ouzel.datasets import sase_events
+from benchmarks.sase_generators import sase_events
 from ouzel.plan.model import KeyWay
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import Program, make_program

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ouzel.datasets import sase_events
+from benchmarks.sase_generators import sase_events
 
 Way = Callable[[DataFrame], DataFrame]
 

@@ -1,4 +1,4 @@
-"""`ouzel generate` and `ouzel bench`: every workload can be made, and its query finds something in it."""
+"""`ouzel generate`: every workload can be made, and its query finds something in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 import ouzel
 from ouzel.cli.app import application
-from ouzel.cli.workloads import WORKLOADS
+from ouzel.cli.queries import WORKLOADS
 
 
 def run(*arguments: object) -> Result:
@@ -31,15 +31,6 @@ def test_every_workload_has_a_query_that_finds_something(name: str, tmp_path: Pa
     assert events.num_rows == 20_000
     query = run("generate", name, "--query").stdout
     assert ouzel.match(events, query).num_rows > 0
-
-
-def test_bench_measures_a_workload_and_ones_own_events(tmp_path: Path) -> None:
-    result = run("bench", "medicine", "--events", 2_000, "--runs", 1)
-    assert result.exit_code == 0 and "2,000 events" in result.stdout and "events/s" in result.stdout
-    path = tmp_path / "doses.parquet"
-    run("generate", "medicine", "--output", path, "--events", 500)
-    own = run("bench", WORKLOADS["medicine"].query, "--input", path, "--runs", 1)
-    assert own.exit_code == 0 and "500 events" in own.stdout
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import ouzel
-from ouzel.datasets import medicine, sase_events, sase_matches_per_event, sase_query, shop_day
+from benchmarks.sase_generators import sase_events, sase_matches_per_event, sase_query
+from ouzel.datasets import medicine, shop_day
 from tests.oracle.events import Event
 from tests.oracle.oracle import answer
 

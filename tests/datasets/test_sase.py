@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 import pyarrow as pa
 import pytest
 
-from ouzel.datasets import SaseQuery, sase_events, sase_matches_per_event, sase_query, sase_selectivity
+from benchmarks.sase_generators import SaseQuery, sase_events, sase_matches_per_event, sase_query, sase_selectivity
 from ouzel.errors import InputError
 
 OPERATORS = {"<": lt, "<=": le, ">": gt, ">=": ge, "!=": ne}

@@ -10,10 +10,9 @@ import typer
 import ouzel
 from ouzel.cli.console import ends_with_its_reader, out
 from ouzel.cli.insights import plot_command, why_command
-from ouzel.cli.queries import check_command, expand_command, explain_command, format_command
+from ouzel.cli.queries import check_command, expand_command, explain_command, format_command, generate_command
 from ouzel.cli.run import run_command
 from ouzel.cli.watch import watch_command
-from ouzel.cli.workloads import bench_command, generate_command
 
 EPILOG = """\b
 Start here:
@@ -62,7 +61,6 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain_command,
     "expand": expand_command,
     "generate": generate_command,
-    "bench": bench_command,
 }
 
 for _name, _command in _COMMANDS.items():

@@ -11,8 +11,7 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import out, speaks_clearly
-from ouzel.cli.files import write_picture
-from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups
+from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups, write_picture
 from ouzel.cli.run import InputOption
 from ouzel.cli.sources import find_sources
 from ouzel.runtime.arrays import empty_table

@@ -1,4 +1,4 @@
-"""Options that several commands take: what belongs to a query, and what the columns of the events mean.
+"""Options and arguments that several commands take: the query, what belongs to it, and what the columns mean.
 
 A command names a group of options by the type of a parameter, and `takes_groups` makes its fields the options.
 """
@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import inspect
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -17,8 +19,9 @@ import typer
 
 import ouzel
 from ouzel import lang
-from ouzel.cli.files import QueryFile
 from ouzel.errors import OuzelError
+
+STANDARD_INPUT = "-"
 
 QueryArgument = Annotated[
     str,
@@ -153,3 +156,67 @@ def _declared(path: Path | None) -> dict[str, Any] | None:
     if not isinstance(declared, dict):
         raise OuzelError(f"'{path}' must hold an object: event types, each with its attributes and their types")
     return declared
+
+
+# ── Query files ────────────────────────────────────────────────────────────────────────────────────
+
+
+class FileError(OuzelError):
+    """A file cannot be read, or not be rewritten without loss."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryFile:
+    """The text of a file, or of the standard input, under the name that messages use for it."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def read(cls, path: str) -> QueryFile:
+        """The file of that name, the standard input for -, or the text itself where it cannot be a name."""
+        if path == STANDARD_INPUT:
+            return cls("standard input", sys.stdin.read())
+        if is_text(path):
+            return cls("query", path)
+        try:
+            return cls(path, Path(path).read_text(encoding="utf-8-sig"))
+        except OSError as error:
+            raise FileError(f"the query '{path}' cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            raise FileError(f"the query '{path}' is not UTF-8 text: byte {error.start} cannot be read") from None
+
+    def write(self, text: str) -> None:
+        write_text(Path(self.name), text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put a text into a file, whole or not at all."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        # Line ends stay as they are written here on every system, so that a formatted file is the same everywhere.
+        hidden.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(hidden, path)
+    except OSError as error:
+        raise FileError(f"'{path}' cannot be written: {error.strerror or error}") from None
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def write_picture(path: Path, picture: str) -> None:
+    """Put an SVG picture into a file; a name that promises another format is refused."""
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp"):
+        raise FileError(f"the picture is SVG, and '{path}' would not be one; call it '{path.with_suffix('.svg')}'")
+    write_text(path, picture + "\n")
+
+
+def is_text(given: str) -> bool:
+    """Whether this is a query rather than the name of a file: it has blanks and no file is called so.
+
+    >>> is_text("PATTERN SEQ(A a, B b)"), is_text("theft.query")
+    (True, False)
+    """
+    try:
+        return len(given.split()) > 1 and not Path(given).exists()
+    except (OSError, ValueError):
+        return True  # Too long for a name, or with characters that no name has.

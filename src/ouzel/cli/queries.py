@@ -1,8 +1,10 @@
-"""`ouzel check`, `format`, `explain` and `expand`: commands about queries, which need no events."""
+"""Commands that read no stream: `check`, `format`, `explain`, `expand` and `generate`."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,15 +12,27 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 import ouzel
+from ouzel import lang
 from ouzel.cli.console import complain, out, speaks_clearly
-from ouzel.cli.files import STANDARD_INPUT, QueryFile, format_file, summary, write_picture
-from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, QueryOptions, takes_groups
-from ouzel.cli.results import Results
+from ouzel.cli.options import (
+    STANDARD_INPUT,
+    ColumnOptions,
+    FileError,
+    OneQueryOptions,
+    QueryArgument,
+    QueryFile,
+    QueryOptions,
+    takes_groups,
+    write_picture,
+)
+from ouzel.cli.results import Format, Results
 from ouzel.cli.run import FormatOption, OutputOption
-from ouzel.errors import OuzelError
+from ouzel.errors import InputError, OuzelError
+from ouzel.lang import syntax
 
 Files = Annotated[
     list[str],
@@ -160,3 +174,172 @@ def _show_changes(console: Console, file: QueryFile, formatted: str) -> None:
     )
     for line in changes:
         console.print(Text(line, style=colours.get(line[:1], "")))
+
+
+def format_file(text: str) -> str:
+    """The text in its standard form. Comments between queries stay; one inside a query is refused, not lost."""
+    script = lang.parse_script(text)
+    named = script.queries[0].name is not None
+    blocks: list[str] = []
+    done = 0
+    for query in script.queries:
+        if inside := comments_in(text, query.span.start, query.span.end):
+            line = text.count("\n", 0, inside[0][0]) + 1
+            raise FileError(
+                f"the comment in line {line} stands inside a query and would be lost: move it before the query"
+            )
+        behind, before = _comments_between(text, done, query.span.start)
+        if blocks:
+            blocks[-1] += behind
+        else:
+            before = [behind.strip(), *before] if behind else before
+        body = lang.format_script(syntax.Script((query,))) if named else lang.format_query(query)
+        blocks.append("\n".join([*before, body.strip()]))
+        done = query.span.end
+    behind, after = _comments_between(text, done, len(text))
+    blocks[-1] += behind
+    return "\n\n".join([*blocks, "\n".join(after)]).rstrip() + "\n"
+
+
+def summary(query: syntax.Query) -> str:
+    """A query in one line: its pattern and window.
+
+    >>> summary(lang.parse("PATTERN SEQ(Shelf a, Exit b) WHERE a.id = b.id WITHIN 12 hours"))
+    'PATTERN SEQ(Shelf a, Exit b) WITHIN 12 h'
+    """
+    short = syntax.Query(pattern=query.pattern, within=query.within)
+    return " ".join(lang.format_query(short).split())
+
+
+def comments_in(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Where comments stand in text[start:end], as offsets; nothing inside a string or a quoted name is one.
+
+    >>> comments_in("a -- b\\n'--' /* c */", 0, 19)
+    [(2, 6), (12, 19)]
+    """
+    found, at = [], start
+    while at < end:
+        if text[at] in "'\"`":
+            close = text.find(text[at], at + 1)
+            at = end if close < 0 else close + 1
+        elif text.startswith("--", at):
+            line_end = text.find("\n", at)
+            line_end = end if line_end < 0 else min(line_end, end)
+            found.append((at, line_end))
+            at = line_end
+        elif text.startswith("/*", at):
+            close = text.find("*/", at + 2)
+            close = end if close < 0 else close + 2
+            found.append((at, close))
+            at = close
+        else:
+            at += 1
+    return found
+
+
+def _comments_between(text: str, start: int, end: int) -> tuple[str, list[str]]:
+    """What is said behind the query before, on its last line, and then the comments of the query after it."""
+    behind, before = "", []
+    for first, last in comments_in(text, start, end):
+        comment = text[first:last].rstrip()
+        if "\n" in text[start:first]:
+            before.append(comment)
+        else:
+            behind += "  " + comment
+    return behind, before
+
+
+# ── Generate ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stream that can be made from a number of events and a seed, and a query for it."""
+
+    events: str
+    make: Callable[[int, int], pa.Table]
+    query: str
+
+
+WORKLOADS = {
+    "shop": Workload(
+        "RFID readings of a day in a shop, with known thefts",
+        lambda events, seed: ouzel.datasets.shop_day(events, seed=seed).events,
+        "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours\n"
+        "RETURN Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)",
+    ),
+    "medicine": Workload(
+        "doses of medicine, with known overdoses",
+        lambda events, seed: ouzel.datasets.medicine(events, seed=seed).events,
+        "PATTERN SEQ(MedicineTaken x, MedicineTaken y)\n"
+        "WHERE [name] AND [medicine] AND x.amount + y.amount > 1000 WITHIN 4 hours\n"
+        "RETURN Overdose(x.name AS patient, x.amount + y.amount AS amount)",
+    ),
+}
+
+
+def _names(incomplete: str) -> list[tuple[str, str]]:
+    return [(name, workload.events) for name, workload in WORKLOADS.items() if name.startswith(incomplete)]
+
+
+WorkloadArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="WORKLOAD", help="One of " + ", ".join(WORKLOADS) + ".", autocompletion=_names),
+]
+EventsOption = Annotated[int, typer.Option("--events", "-n", min=0, help="How many events.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same events.")]
+
+
+@speaks_clearly
+def generate_command(
+    workload: WorkloadArgument = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A Parquet, CSV, JSON Lines or Arrow file.")
+    ] = None,
+    format: Annotated[Format | None, typer.Option("--format", "-f", help="By default what the ending says.")] = None,
+    events: EventsOption = 100_000,
+    seed: SeedOption = 0,
+    query: Annotated[bool, typer.Option("--query", help="Print a query for these events, and make none.")] = False,
+) -> None:
+    """Make a seeded stream whose right answers are known. Without WORKLOAD, list them.
+
+    \b
+    Examples:
+      ouzel generate shop --output readings.parquet --events 1000000 --seed 7
+      ouzel generate shop --query > theft.query
+      ouzel generate medicine --format jsonl --events 20
+    """
+    if workload is None:
+        _list_workloads()
+        return
+    chosen = _workload(workload)
+    if query:
+        out().print(chosen.query)
+        return
+    made = _made(workload, events, seed)
+    with Results({workload: made.schema}, output, format) as results:
+        results.write({workload: made})
+    if output is not None:
+        out(stderr=True).print(f"{made.num_rows:,} events written to {output}", style="dim")
+
+
+def _list_workloads() -> None:
+    shown = Table("workload", "events", box=None)
+    for name, workload in WORKLOADS.items():
+        shown.add_row(Text(name, "cyan"), workload.events)
+    console = out()
+    console.print(shown)
+    console.print("\nouzel generate WORKLOAD --output FILE makes one; --query prints a query for it", style="dim")
+
+
+def _workload(name: str) -> Workload:
+    if name not in WORKLOADS:
+        raise InputError(f"there is no workload '{name}'; there are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]
+
+
+def _made(name: str, events: int, seed: int) -> pa.Table:
+    try:
+        return _workload(name).make(events, seed)
+    except ValueError as error:
+        raise OuzelError(str(error)) from None

@@ -22,8 +22,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+import ouzel
 from ouzel.cli.console import PipedConsole
 from ouzel.errors import InputError
+from ouzel.lang.syntax import OutputForm
 
 ROWS_SHOWN = 20
 
@@ -300,3 +302,20 @@ def cell(value: Any) -> str:
     if isinstance(value, list):
         return "[" + "; ".join(cell(part) for part in value) + "]"
     return str(value)
+
+
+def what_comes_out(queries: dict[str, ouzel.Query]) -> str:
+    """A row of an aggregate, or of OUTPUT COMPRESSED, stands for many matches."""
+    trees = [query.tree for query in queries.values()]
+    many = (
+        tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees
+    )
+    return "row" if any(many) else "match"
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "match"), counted(2_000, "match"), counted(0, "row")
+    ('1 match', '2,000 matches', '0 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what == 'match' else 's'}"

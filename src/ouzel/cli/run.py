@@ -5,23 +5,23 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Timer
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+import ouzel
 from ouzel.cli.console import caution, out, speaks_clearly
-from ouzel.cli.jobs import Job, Ran, counted, what_comes_out
-from ouzel.cli.on_spark import on_spark
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
-from ouzel.cli.results import Format, Results
-from ouzel.cli.sources import Inputs, find_sources
+from ouzel.cli.results import Format, Results, counted, what_comes_out
+from ouzel.cli.sources import Inputs, Source, find_sources
+from ouzel.errors import InputError
 from ouzel.runtime.calls import interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.program import make_program
@@ -44,11 +44,40 @@ FormatOption = Annotated[
 ]
 
 PATIENCE_SECONDS = 4.0
+READABLE_ON_SPARK = ("parquet", "csv", "json")
+SPARK_SETTINGS = {
+    "spark.log.level": "ERROR",
+    # Times without a zone stay without one, as they do here, and those with one are told in UTC.
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
-class Way(StrEnum):
+class Where(StrEnum):
     LOCAL = "local"
     SPARK = "spark"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Queries, what they read, and where their answers go. `options` are those of `ouzel.match`."""
+
+    queries: dict[str, ouzel.Query]
+    sources: list[Source]
+    output: Path | None
+    format: Format | None
+    options: dict[str, Any]
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What there is to tell of a run."""
+
+    events: int
+    results: Results
+    # Events whose type is null: they play no component.
+    without_type: int = 0
 
 
 @speaks_clearly
@@ -58,7 +87,7 @@ def run_command(
     input: InputOption,
     output: OutputOption = None,
     format: FormatOption = None,
-    engine: Annotated[Way, typer.Option("--engine", help="This machine, or a Spark session.")] = Way.LOCAL,
+    engine: Annotated[Where, typer.Option("--engine", help="This machine, or a Spark session.")] = Where.LOCAL,
     *,
     asked: QueryOptions,
     layout: RunOptions,
@@ -75,12 +104,12 @@ def run_command(
     """
     job = Job(asked.queries(query), find_sources(input), output, format, layout.as_arguments(), quiet)
     started = clock.perf_counter()
-    ran = on_spark(job) if engine is Way.SPARK else _here(job)
+    ran = _on_spark(job) if engine is Where.SPARK else _on_this_machine(job)
     if not quiet:
         _summary(ran, what_comes_out(job.queries), clock.perf_counter() - started, output)
 
 
-def _here(job: Job) -> Ran:
+def _on_this_machine(job: Job) -> Ran:
     queries, quiet = job.queries, job.quiet
     inputs = Inputs(job.sources, job.options["time"])
     program = make_program(queries, inputs.schema(), **job.options)
@@ -171,3 +200,55 @@ def _summary(ran: Ran, what: str, seconds: float, output: Path | None) -> None:
     if output is not None:
         line += f"; written to {output}{'/' if results.folder else ''}"
     out(stderr=True).print(line, style="dim")
+
+
+# ── On Spark ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _on_spark(job: Job) -> Ran:
+    """Answer by a Spark batch job, in order of time."""
+    for source in job.sources:
+        if source.kind not in READABLE_ON_SPARK:
+            raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
+    try:
+        spark = ouzel.spark.session("ouzel run", **SPARK_SETTINGS)
+    except ModuleNotFoundError as error:
+        raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
+    try:
+        return _answered(spark, job)
+    finally:
+        spark.stop()
+
+
+def _answered(spark: Any, job: Job) -> Ran:
+    queries, sources, options = job.queries, job.sources, job.options
+    named = sorted({source.event_type for source in sources if source.event_type is not None})
+    by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
+    events: Any = by_type or _frame(spark, sources)
+    with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
+        answers = {name: _in_order(found[name].toArrow()) for name in queries}
+    with Results({name: answer.schema for name, answer in answers.items()}, job.output, job.format) as results:
+        results.write(answers)
+    if not job.quiet and not all(results.rows.values()):
+        for name, reason in ouzel.spark.why_empty(events, queries, **options).items():
+            if not results.rows[name]:
+                caution(reason)
+    if by_type:
+        return Ran(sum(frame.count() for frame in by_type.values()), results)
+    counted = "*" if options["type"] is None else "`" + options["type"].replace("`", "``") + "`"
+    count, with_type = events.selectExpr("count(*)", f"count({counted})").first()
+    return Ran(count, results, count - with_type)
+
+
+def _frame(spark: Any, sources: list[Source]) -> Any:
+    kinds = {source.kind for source in sources}
+    if len(kinds) > 1:
+        raise InputError(f"Spark reads files of one format at a time, not {' and '.join(sorted(kinds))}")
+    reader = spark.read.format(kinds.pop()).option("header", True).option("inferSchema", True)
+    return reader.option("inferTimestamp", True).load([str(source.path.absolute()) for source in sources])
+
+
+def _in_order(answer: pa.Table) -> pa.Table:
+    """As matches complete. An aggregate's row has no start."""
+    keys = [name for name in ("end", "start") if name in answer.column_names]
+    return answer.sort_by([(name, "ascending") for name in keys])
