@@ -1,4 +1,7 @@
-"""How the binder says what is wrong: one sentence about a place in the text, and the nearest name as a hint."""
+"""Diagnostics of the binder: one sentence about a place in the text, and a hint.
+
+Hints are the nearest name, or what to write where two types do not go together.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arrays of Arrow and numpy over the same memory.
+"""Arrow arrays as numpy arrays over the same memory, and Arrow's encodings as plain columns.
 
-pyarrow's own `to_numpy` and `array` load pandas first wherever it is installed, which takes longer than everything else
-that a small query does.
+pyarrow's own `to_numpy` and `array` load pandas wherever it is installed, which takes longer than a small query.
+Dictionaries, run ends and views become plain columns here, so that nothing else has to know them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Calls of an object that holds a stream's state: one at a time, and none of them half done.
 
 Python raises KeyboardInterrupt between any two steps of the main thread, so state that the main thread changes may be
-left half changed. Work is therefore done by a helper thread while the main thread waits. On Ctrl-C the helper stops at
-the next `pause()`, with the call as far as it has come, and the main thread raises KeyboardInterrupt. The next call
-first lets the helper complete that work. Other threads are never interrupted and do their own work.
+left half changed. A helper thread therefore does the work while the main thread waits. On Ctrl-C the helper stops at
+the next `pause()`, and the main thread raises KeyboardInterrupt; the next call first makes the helper complete the
+work. A signal handler that sets a flag cannot replace the helper: the main thread would have to give up its stack to
+raise KeyboardInterrupt at a pause, and nothing could complete the call. The helper costs 70 µs of CPU per call, of
+420 µs for a push of one event. Other threads are never interrupted and do their own work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Plain reasons for which a query found nothing: a type that no event has, a window of a few microseconds."""
+"""Warnings about answers that are empty or poorer than they look.
+
+`EmptyAnswers` finds plain reasons: a type that no event has, a window of a few microseconds. `AbsentColumns` finds
+columns that a query compares and that no event of a type has a value in.
+"""
 
 from __future__ import annotations
 
