@@ -164,10 +164,6 @@ class LimitError(OuzelError):
     """A limit that keeps memory bounded was passed; the message names the query, the limit and what to do."""
 
 
-class LimitWarning(UserWarning):
-    """Something was dropped where a limit was passed, as asked for with `when_passed="drop"`; the message counts it."""
-
-
 class EmptyAnswerWarning(UserWarning):
     """A query found nothing in an input that ends, for a plain reason such as a misspelt type; the message tells it."""
 

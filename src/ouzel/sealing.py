@@ -32,9 +32,9 @@ class Format:
     remedy: str  # what to do about one that cannot be read
 
 
-SNAPSHOT = Format(b"OUZELSNP", 1, "snapshot", _FROM_SNAPSHOT)
-PROGRAM = Format(b"OUZELPRG", 1, "program", _FROM_SNAPSHOT)
-HEAD = Format(b"OUZELBKT", 1, "state of a stream", _FROM_CHECKPOINT)
+SNAPSHOT = Format(b"OUZELSNP", 2, "snapshot", _FROM_SNAPSHOT)
+PROGRAM = Format(b"OUZELPRG", 2, "program", _FROM_SNAPSHOT)
+HEAD = Format(b"OUZELBKT", 2, "state of a stream", _FROM_CHECKPOINT)
 STEP = Format(b"OUZELSTP", 1, "step of a stream", _FROM_CHECKPOINT)
 TERMS = Format(b"OUZELTRM", 1, "checkpoint", _FROM_CHECKPOINT)
 SET_TERMS = Format(b"OUZELSET", 1, "checkpoint of a set of queries", _FROM_CHECKPOINT)

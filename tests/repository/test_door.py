@@ -17,7 +17,6 @@ EXPORTED = [
     "Engine",
     "InputError",
     "LimitError",
-    "LimitWarning",
     "LossModel",
     "ModelWarning",
     "OuzelError",

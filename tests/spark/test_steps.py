@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import ouzel
 from ouzel.errors import InputError, LimitError, StateError
 from ouzel.prepared import as_queries
-from ouzel.runtime.limits import Limits, WhenPassed
+from ouzel.runtime.limits import Limits
 from ouzel.runtime.program import make_program
 from ouzel.spark import bucket as steps
 from ouzel.spark.bucket import CONTROL, Step, StreamJob, step_bucket
@@ -324,23 +324,6 @@ def test_a_limit_that_is_passed_in_one_bucket_stops_the_stream_with_its_name_and
     assert len(again.written["lonely"]) == 4
 
 
-@pytest.mark.parametrize("steps_bytes_min", [0, 1 << 20])
-def test_what_passes_a_limit_is_dropped_and_counted_once_however_often_it_is_tried(steps_bytes_min: int) -> None:
-    """Three of five fit into the bucket; sessions come back from snapshots and steps, and every step is tried twice."""
-    query = {"lonely": QUERIES["lonely"]}
-    limits = Limits(max_buffered_events=3, when_passed=WhenPassed.DROP)
-    job = job_for(query, buckets=1, limits=limits, steps_bytes_min=steps_bytes_min)
-    stream = Stream(job, delay_ms=0, fails=lambda: True)
-    for row in range(5):
-        stream.micro_batch(table_of([("A", 10 * row, row)]))
-    assert stream.reported()[0]["lonely"]["dropped"] == 2
-    flush(stream)
-    assert [row["start"] for row in stream.written["lonely"]] == [
-        row["start"]
-        for row in ouzel.match(table_of([("A", 10 * row, row) for row in range(3)]), query)["lonely"].to_pylist()
-    ]
-
-
 # ── What is refused ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -379,11 +362,6 @@ def with_column(name: str, kind: pa.DataType) -> pa.Schema:
         ({}, {"buckets": 4}, "written with buckets=2, and the stream now asks for 4; go on with buckets=2"),
         ({}, {"delay_ms": 7}, "a watermark 0 s behind, and the stream now asks for 7 ms; go on with the old delay"),
         ({}, {"queries": RETURNING.replace("3 ms", "4 ms")}, "query 'query' is not the one that wrote this checkpoint"),
-        (
-            {},
-            {"limits": Limits(when_passed=WhenPassed.DROP)},
-            "limits had when_passed='stop' when this checkpoint was written; go back to that",
-        ),
         ({}, {"queries": QUERIES}, "by the queries query, and the stream now has lonely, middle, lonely_anywhere"),
         ({}, {"schema": with_column("id", pa.string())}, "the column 'id' was of type int64 .* and is string now"),
         ({}, {"schema": with_column("row", pa.int32())}, "the column 'row' was of type int64 .* and is int32 now"),

@@ -2,7 +2,7 @@
 
 One file for each version of the format. A version that writes another format adds a file and leaves the old ones:
 
-    python -m tests.spark.test_stored_state 1
+    python -m tests.spark.test_stored_state 2
 """
 
 from __future__ import annotations

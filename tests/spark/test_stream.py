@@ -185,26 +185,6 @@ def test_a_limit_that_is_passed_stops_the_stream_with_its_name(spark: SparkSessi
         stream.run(lambda frame: ouzel.spark.match(frame, LONELY, max_delay=4, limits={"max_buffered_events": 3}))
 
 
-def test_what_passes_a_limit_is_dropped_and_counted_where_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """One bucket, in which three of ten events fit; the listener and the checkpoint tell of the others."""
-    events = pa.table({"type": ["A"] * 10, "ts": range(10), "id": range(10)})
-    query = "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 100 RETURN Lonely(a.id AS id)"
-    limits = {"max_buffered_events": 3, "when_passed": "drop"}
-    stream = FileStream(spark, tmp_path, events.schema)
-    stream.add([events, pa.table({"type": ["Z"], "ts": [1_000], "id": [0]})])
-    listener = ouzel.spark.Listener()
-    spark.streams.addListener(listener)
-    try:
-        stream.run(lambda frame: ouzel.spark.match(frame, query, max_delay=20, buckets=1, limits=limits))
-        (standing,) = listener.standings()
-    finally:
-        spark.streams.removeListener(listener)
-    assert sorted(row["id"] for row in stream.answers()) == [0, 1, 2]
-    assert (standing.matches, standing.dropped) == (3, 7)
-    with pytest.raises(InputError, match="when_passed='drop' is for streams"):
-        ouzel.spark.match(spark.createDataFrame(events), query, limits=limits)
-
-
 def test_what_a_stream_needs_is_said_before_it_starts(spark: SparkSession) -> None:
     rate = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts", "value AS id")
     with pytest.raises(InputError, match=r"how late its events may be.*max_delay="):

@@ -62,7 +62,7 @@ class QuerySet:
         order: Collection[str] = (),
         max_delay: int | str | timedelta = 0,
         time_unit: str | None = None,
-        limits: Limits | Mapping[str, int | str] | None = None,
+        limits: Limits | Mapping[str, int] | None = None,
         bounded: bool = False,
         merge: bool = True,
         schema: pa.Schema | None = None,
@@ -71,11 +71,6 @@ class QuerySet:
         self._options: dict[str, Any] = {"time": time, "type": type, "order": order, "time_unit": time_unit}
         self._max_delay = checked_delay(max_delay)
         self._limits = limits_of(limits)
-        if self._limits.drops:
-            raise InputError(
-                "a QuerySet stops where a limit is passed and cannot drop; leave when_passed out, or run the query "
-                "that passes it in an Engine of its own"
-            )
         self._bounded = bounded
         self._merge = merge
         self._registrations: list[Pending] = []  # added before the columns were known

@@ -86,11 +86,6 @@ class InstanceRunner(ABC):
         places, block = self._stager.stage(table, ticks)
         if not block.count:
             return
-        if self._limits.drops:
-            fitting = self._limits.fitting(places[block.rows], ticks, self.held_events)
-            if fitting is not None:
-                self.stage(table.take(fitting), ticks[fitting], keep_whole=keep_whole)
-                return
         if keep_whole:
             base = self._payload.append(table, ticks)
             rows = places.astype(np.int64)[block.rows] + base
@@ -102,7 +97,7 @@ class InstanceRunner(ABC):
         most = self._limits.max_buffered_events
         # An event has an instance for each component that it may play, so there are no more events than instances.
         instances = self._live_count + sum(block.count for block in self._pending)
-        if not self._limits.drops and instances > most and self.held_events > most:
+        if instances > most and self.held_events > most:
             raise LimitError(
                 f"query '{self._query.name}' holds {self.held_events:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "

@@ -17,7 +17,6 @@ from ouzel.bind.model import Catalog
 from ouzel.errors import (
     EmptyAnswerWarning,
     InputError,
-    LimitWarning,
     ProblemWarning,
     QueryError,
     StateError,
@@ -47,7 +46,7 @@ def match(
     type: str | None = "type",
     order: Collection[str] = (),
     time_unit: str | None = None,
-    limits: Limits | Mapping[str, int | str] | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
     rules_off: Collection[str] = (),
     model: LossModel | None = None,
 ) -> Any:
@@ -56,7 +55,7 @@ def match(
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` says what the
     stream loses, for queries with THRESHOLD.
-    Passing one of `limits` is an error, or, with `"when_passed": "drop"` among them, drops the newest with a warning.
+    Passing one of `limits` is an error.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -75,7 +74,6 @@ def match(
     session = Session(binder.program)
     interruptible(session.push, wide, True)
     answers = interruptible(session.finish)
-    _warn_of_dropped(session)
     _warn_of_empty(session, wide, answers)
     absent = AbsentColumns(binder.program)
     absent.look_at(wide)
@@ -84,18 +82,6 @@ def match(
         (answer,) = answers.values()
         return answer
     return answers
-
-
-def _warn_of_dropped(session: Session) -> None:
-    """Where nobody can ask for the counts later, they are told now."""
-    for name, dropped in session.dropped.items():
-        for limit, count in dropped.items():
-            value = getattr(session.program.limits, limit)
-            warnings.warn(
-                f"query '{name}' dropped {count:,} because of {limit}={value:,}; its answer is not complete",
-                LimitWarning,
-                stacklevel=3,
-            )
 
 
 def _warn_of_empty(session: Session, events: pa.Table, answers: dict[str, pa.Table]) -> None:
@@ -142,7 +128,7 @@ class Engine:
         order: Collection[str] = (),
         max_delay: int | str | timedelta = 0,
         time_unit: str | None = None,
-        limits: Limits | Mapping[str, int | str] | None = None,
+        limits: Limits | Mapping[str, int] | None = None,
         keep_late: bool = False,
         rules_off: Collection[str] = (),
         model: LossModel | None = None,
@@ -182,13 +168,6 @@ class Engine:
     def late(self) -> int:
         """How many events came too late so far."""
         return 0 if self._session is None else self._session.late
-
-    @property
-    @exclusive
-    def dropped(self) -> dict[str, dict[str, int]]:
-        """How many events, runs and matches were dropped so far, by query and by the limit that they passed; always
-        nothing unless `limits` has `"when_passed": "drop"`."""
-        return {} if self._session is None else self._session.dropped
 
     @property
     @exclusive

@@ -17,7 +17,7 @@ from ouzel.engines.kleene.plan import RunPlan
 from ouzel.plan.model import Plan, Statistics
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.limits import Allowance, Limits
+from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
 
@@ -136,14 +136,13 @@ def silenced(runner: Runner) -> Runner:
 def runners_for(
     plans: Mapping[str, Plan],
     layouts: Mapping[str, Layout],
-    allowances: dict[str, Allowance],
+    limits: Limits,
     statistics: Statistics,
     rules_off: Collection[str],
     *,
     partial: bool = False,
 ) -> dict[str, Runner]:
-    """The runners of some queries over one stream, before their first event. Aggregates may be counted together: they
-    then share an allowance, which takes the place of their own.
+    """The runners of some queries over one stream, before their first event. Aggregates may be counted together.
 
     `partial`: only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
     """
@@ -152,21 +151,16 @@ def runners_for(
 
         counted = {name: plan for name, plan in plans.items() if isinstance(plan, AggregatePlan)}
         assert len(counted) == len(plans), "only counters tell changes"
-        return {
-            name: AggregateRunner(plan, layouts[name], allowances[name], partial=True) for name, plan in counted.items()
-        }
+        return {name: AggregateRunner(plan, layouts[name], limits, partial=True) for name, plan in counted.items()}
     made: dict[str, Runner] = {}
     if sum(isinstance(plan, AggregatePlan) for plan in plans.values()) > 1:
         from ouzel.engines.aggregate.shared import shared_runners
         from ouzel.engines.aggregate.sharing import plan_sharing
 
         for shared in plan_sharing(plans, statistics, off=rules_off):
-            common = allowances[shared.names[0]]
-            allowances |= dict.fromkeys(shared.names, common)
-            made |= shared_runners(shared, layouts[shared.names[0]], common)
+            made |= shared_runners(shared, layouts[shared.names[0]], limits)
     return {
-        name: made[name] if name in made else runner_for(plan, layouts[name], allowances[name])
-        for name, plan in plans.items()
+        name: made[name] if name in made else runner_for(plan, layouts[name], limits) for name, plan in plans.items()
     }
 
 

@@ -20,7 +20,6 @@ from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
-from ouzel.runtime.limits import Allowance
 from ouzel.runtime.operator import runners_for, silenced, stopped
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
@@ -49,12 +48,10 @@ class Session:
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
         self._layouts = layouts(program.queries, program.layout)
-        names = [query.name for query in program.queries] + [expression.name for expression in program.algebra]
-        self._allowances = {name: Allowance.of(program.limits) for name in names}
         self._runners = runners_for(
             program.plans(),
             self._layouts,
-            self._allowances,
+            program.limits,
             program.statistics,
             program.rules_off,
             partial=program.partial,
@@ -62,9 +59,7 @@ class Session:
         for expression in program.algebra:
             from ouzel.engines.automata.operator import AlgebraRunner
 
-            self._runners[expression.name] = AlgebraRunner(
-                expression, program.layout, self._allowances[expression.name]
-            )
+            self._runners[expression.name] = AlgebraRunner(expression, program.layout, program.limits)
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
@@ -123,11 +118,6 @@ class Session:
     def open_runs(self) -> dict[str, int]:
         """How many runs and matches that wait for their end each query has; sequences keep stacks instead of runs."""
         return {name: told.get("runs", 0) + told.get("waiting", 0) for name, told in self.statistics.items()}
-
-    @property
-    def dropped(self) -> dict[str, dict[str, int]]:
-        """How much was dropped because of each limit, by query; queries that are counted together drop together."""
-        return {name: dict(allowance.dropped) for name, allowance in self._allowances.items()}
 
     def open_by_key(self, query: str) -> list[tuple[tuple[int | str, ...], int, int]] | None:
         """What a query holds, by key: values of the key, number of events, end of the oldest; None where its runner
@@ -253,7 +243,7 @@ class Session:
             algebra=tuple(expression for expression in self._program.algebra if expression.name != name),
         )
         self._stored_program = None
-        for known in (self._runners, self._allowances, self.late_by_query):
+        for known in (self._runners, self.late_by_query):
             del known[name]
         self.problems.pop(name, None)
         return True
@@ -288,7 +278,6 @@ class Session:
             "watermark": self._watermark,
             "late": self.late,
             "late_by_query": self.late_by_query,
-            "dropped": self.dropped,
             "problems": [problem.plain() for problem in self.problems.values()],
             "newest": self._newest,
             "owed": {name: writer.add_table(table) for name, table in (owed or {}).items()},
@@ -317,8 +306,6 @@ class Session:
             session._watermark = reader.head["watermark"]
             session.late = reader.head["late"]
             session.late_by_query |= reader.head.get("late_by_query", {})
-            for name, dropped in reader.head.get("dropped", {}).items():
-                session._allowances[name].dropped.update(dropped)
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
             session.owed = {name: reader.table(number) for name, number in reader.head.get("owed", {}).items()}
             session._newest = reader.head.get("newest", EARLIEST)

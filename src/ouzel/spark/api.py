@@ -91,11 +91,6 @@ def match(
         raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
     if max_delay is not None:
         raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
-    if bound.program.limits.drops:
-        raise InputError(
-            "when_passed='drop' is for streams, which count what they drop: ouzel.spark.Listener and ouzel.spark.state "
-            "show it; a batch stops where a limit is passed"
-        )
     placements = plan_placements(bound, slices, reports=reports)
     if reports:
         for placement in placements:

@@ -169,7 +169,7 @@ def _problems(share: Share, session: Session, name: int, head: Head) -> Iterator
 
 def report(name: int, head: Head, session: Session) -> dict[str, Any]:
     """What a bucket holds and has counted since the stream began, for whoever watches."""
-    open_events, dropped = session.open_events, session.dropped
+    open_events = session.open_events
     total = max(1, sum(open_events.values()))
     return {
         "bucket": name,
@@ -178,7 +178,6 @@ def report(name: int, head: Head, session: Session) -> dict[str, Any]:
             query: {
                 "matches": head.matches.get(query, 0),
                 "late": session.late_by_query[query],
-                "dropped": sum(dropped[query].values()),
                 "open_events": held,
                 "open_runs": session.open_runs[query],
                 # Queries that are answered together are stored together, so each has its share by events.

@@ -137,8 +137,6 @@ def _changed_query(old: Program, new: Program) -> str | None:
         texts = [AlgebraQuery(q.name, q.expression, q.params).encoded() for q in (one, other)]
         if texts[0] != texts[1]:
             return f"query '{other.name}' is not the one that wrote this checkpoint; go back to that one"
-    if old.limits.drops != new.limits.drops:
-        return f"limits had when_passed='{old.limits.when_passed}' when this checkpoint was written; go back to that"
     same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
     if not same_model or old.rules_off != new.rules_off:
         return "model= or rules_off= are not those that wrote this checkpoint; go back to them"

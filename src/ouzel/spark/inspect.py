@@ -37,7 +37,7 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
     stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
     keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
     stored; and for the bucket that the key lives in `bucket`, `bucket_runs` (runs and matches that wait for their end),
-    `bucket_matches`, `bucket_late` and `bucket_dropped` (counted since the stream began). The matches of a total over
+    `bucket_matches` and `bucket_late` (counted since the stream began). The matches of a total over
     all keys are made behind the buckets and not told here.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
@@ -87,7 +87,6 @@ def state_schema(time: pa.DataType) -> pa.Schema:
             "bucket_runs": pa.int64(),
             "bucket_matches": pa.int64(),
             "bucket_late": pa.int64(),
-            "bucket_dropped": pa.int64(),
         }
     )
 
@@ -153,7 +152,6 @@ def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
             "bucket_runs": told["open_runs"],
             "bucket_matches": told["matches"],
             "bucket_late": told["late"],
-            "bucket_dropped": told["dropped"],
         }
         # A row also where nothing is open, for what the bucket has counted.
         for key, events, oldest in _keys(session, query, told["open_events"]) or [(None, 0, None)]:

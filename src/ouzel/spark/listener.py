@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Spark tells of the end of a stream within milliseconds, unless the machine is very busy.
 TOLD_SECONDS_MAX = 10.0
 
-COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "dropped", "behind newest", "behind clock")
+COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "behind newest", "behind clock")
 
 
 @dataclass
@@ -37,8 +37,6 @@ class Standing:
     open_events: int = 0
     state_bytes: int = 0
     late: int = 0
-    # Events, runs and matches that passed a limit, where the user has asked to drop those.
-    dropped: int = 0
     # How far the watermark is behind the newest event, and behind the clock; None before the first event.
     behind_newest_seconds: float | None = None
     behind_clock_seconds: float | None = None
@@ -167,7 +165,6 @@ class Listener(StreamingQueryListener):
                 *(f"{count:,}" for count in counts),
                 f"{one.state_bytes / 1e6:.1f} MB",
                 f"{one.late:,}",
-                f"{one.dropped:,}",
                 *(_seconds(lag) for lag in (one.behind_newest_seconds, one.behind_clock_seconds)),
             )
         return table

@@ -372,7 +372,6 @@ def _report(job: SetJob, part: int, head: Head, held: QuerySet) -> dict[str, Any
         "matches": head.matches.get(QUERY, 0),
         # Every slice sees all events, so one of them counts for all.
         "late": held.late if job.keys or part == 0 else 0,
-        "dropped": 0,
         "open_events": held_events(held),
         "open_runs": counted.get("instances", 0),
         "state_bytes": head.stored_bytes,

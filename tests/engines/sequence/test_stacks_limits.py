@@ -42,29 +42,17 @@ def test_too_many_matches_of_a_moment_leave_no_trace(push: Push) -> None:
     assert sorted(taken(output)) == sorted(run(lifted, instances, used))
 
 
-def test_matches_beyond_a_limit_are_dropped_and_counted() -> None:
-    instances, used = dense(12, 2)
-    for push in (Push.ALL, Push.NEGATION):
-        tables = build_tables([False] * 2, 100, push=push, max_matches_per_moment=5, drop=True)
-        status, _, state, output = scan(tables, new_state(tables, used), instances, 0, used, new_output(tables, 1))
-        assert status == Status.DONE
-        ends = [end for _, end in taken(output)]
-        assert [ends.count(tick) for tick in range(12)] == [min(tick, 5) for tick in range(12)]
-        assert state.counters[Counter.DROPPED] == sum(max(tick - 5, 0) for tick in range(12))
-
-
 def test_too_many_waiting_matches() -> None:
     instances, used = dense(12, 2)
     tables = build_tables([False, False, True], 100, max_waiting=10)
     status, position, state, output = scan(tables, new_state(tables, used), instances, 0, used, new_output(tables, 1))
     # 0 + 1 + 2 + 3 + 4 matches wait after tick 4; tick 5 would add 5 more.
     assert (status, position, state.counters[Counter.WAITING]) == (Status.WAITING_LIMIT, 5 * 2 + 1, 10)
-    dropping = build_tables([False, False, True], 100, max_waiting=10, drop=True)
-    status, _, state, output = scan(dropping, state, instances, position, used, output)
+    lifted = build_tables([False, False, True], 100)
+    status, _, state, output = scan(lifted, state, instances, position, used, output)
     assert status == Status.DONE
-    assert state.counters[Counter.DROPPED] == sum(range(5, 12))
-    status, _, state, output = release(dropping, state, instances, LATEST, output)
-    assert len(taken(output)) == 10
+    status, _, state, output = release(lifted, state, instances, LATEST, output)
+    assert len(taken(output)) == sum(range(12))
     assert state.counters[Counter.WAITING] == 0
 
 

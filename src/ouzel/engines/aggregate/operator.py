@@ -151,10 +151,6 @@ class AggregateRunner:
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
-        fitting = self._limits.fitting(rows[block.rows], ticks, self.held_events)
-        if fitting is not None:
-            self.stage(table.take(fitting), ticks[fitting])
-            return
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
@@ -200,8 +196,7 @@ class AggregateRunner:
         if self._plan.window_ticks is None:
             self._limits.check_keys(f"query '{self._query.name}'", max(self._stager.keys.count - 1, self._groups.count))
         held = self.held_events
-        # Dropped events were left out before; an event may still stand for several components.
-        if not self._limits.drops and held > self._limits.max_buffered_events:
+        if held > self._limits.max_buffered_events:
             raise LimitError(
                 f"query '{self._query.name}' holds {held:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; "

@@ -409,10 +409,6 @@ class SharedCounters:
         rows, block = self._stager.stage(table, ticks)
         if not block.count or self._error is not None:
             return
-        fitting = self._limits.fitting(rows[block.rows], ticks, self.held_events, len(self._shared.names))
-        if fitting is not None:
-            self.stage(table.take(fitting), ticks[fitting])
-            return
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
@@ -430,7 +426,7 @@ class SharedCounters:
         held = self.held_events
         # The limit is for each query, and none may meet it here that would not meet it alone.
         most = self._limits.max_buffered_events * len(self._shared.names)
-        if not self._limits.drops and held > most:
+        if held > most:
             self._pending = []
             self._error = LimitError(
                 f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than {most:,}, which is "

@@ -89,28 +89,14 @@ class Machine:
                     break
                 continue
             if status == Status.OUTPUT_FULL:
-                grown = self._more_results(name)
+                self._more_results(name)
             else:
-                grown = self._more_instances(name, only_members=status == Status.MEMBERS_FULL)
-            if not grown:
-                first = self._skip_moment(
-                    first, last, "max_matches_per_moment" if status == Status.OUTPUT_FULL else "max_partial_matches"
-                )
+                self._more_instances(name, only_members=status == Status.MEMBERS_FULL)
         return self._results
 
-    def _skip_moment(self, first: int, last: int, limit: str) -> int:
-        """Drop the events of the moment that begins at `first`; where the next one begins."""
-        ends = self.events.times[first:last, Time.END]
-        after = first + int(np.searchsorted(ends, ends[0], side="right"))
-        self._limits.drop(limit, after - first)
-        return after
-
-    def _more_results(self, name: str) -> bool:
-        """Make room for results; False where their limit is passed and what passes it is to be dropped."""
+    def _more_results(self, name: str) -> None:
         before = int(self._results.count[0])
         if len(self._results.node) - before > self._limits.max_matches_per_moment:
-            if self._limits.drops:
-                return False
             raise LimitError(
                 f"query '{name}' found more than max_matches_per_moment={self._limits.max_matches_per_moment:,} "
                 "results that complete at one moment; give it a more selective condition, or raise the limit"
@@ -118,17 +104,13 @@ class Machine:
         # A result is a row of numbers, whether it has one event or several.
         self._limits.check_answer(name, _EVENTS_PER_RESULT * before)
         self._results = larger_results(self._results)
-        return True
 
-    def _more_instances(self, name: str, *, only_members: bool) -> bool:
-        """Make room for instances; False where their limit is passed and what passes it is to be dropped."""
+    def _more_instances(self, name: str, *, only_members: bool) -> None:
         live = self.live
         if only_members and live < self._limits.max_partial_matches:
             self._put_members_anew(4 * live)
-            return True
+            return
         if live >= self._limits.max_partial_matches:
-            if self._limits.drops:
-                return False
             raise LimitError(
                 f"query '{name}' has more than max_partial_matches={self._limits.max_partial_matches:,} instances "
                 "that wait for further events; give it a smaller bound on DUR or a more selective condition, "
@@ -138,7 +120,6 @@ class Machine:
         self._put_members_anew(4 * live)
         if len(self.automata.ai_lanes) and len(self.state.links) > 2 * len(self.state.ai_heads):
             self.relink()
-        return True
 
     def _put_members_anew(self, wanted: int) -> None:
         """Move the members of live instances together: those of others took up room until now."""

@@ -349,10 +349,6 @@ class AlgebraRunner:
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
         """Take rows in, in any order."""
-        if self._limits.drops:
-            fitting = self._limits.fitting(self._concerned(table), ticks, self.held_events)
-            if fitting is not None:
-                table, ticks = table.take(fitting), ticks[fitting]
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
@@ -364,21 +360,12 @@ class AlgebraRunner:
                         chosen[source] = self._batch(source, table, ticks, prints)
                     runner.stage(source, chosen[source], keep_whole=keep_whole)
         held = self.held_events
-        if not self._limits.drops and held > self._limits.max_buffered_events:
+        if held > self._limits.max_buffered_events:
             raise LimitError(
                 f"query '{self._query.name}' holds {held:,} events, more than "
                 f"max_buffered_events={self._limits.max_buffered_events:,}; give it a smaller bound on DUR, "
                 "more selective operands, or a higher limit"
             )
-
-    def _concerned(self, table: pa.Table) -> np.ndarray:
-        """The rows that some operand reads, by their types."""
-        bases = [source.base for runner in self._runners for source in runner.sources if source.base is not None]
-        if self._layout.type is None or any(base.type is None for base in bases):
-            return np.arange(table.num_rows)
-        named = pa.array(sorted({str(base.type) for base in bases}), pa.string())
-        known = pc.is_in(one_array(table.column(self._layout.type)).cast(pa.string()), value_set=named)
-        return np.flatnonzero(known.to_numpy(zero_copy_only=False))
 
     def _batch(self, source: Source, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Batch:
         base = source.base

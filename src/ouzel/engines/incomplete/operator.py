@@ -92,8 +92,6 @@ class IncompleteRunner(InstanceRunner):
             self._output,
             matches_max=self._limits.max_answer_events // self._tables.length,
         )
-        self._limits.drop("max_matches_per_moment", int(self._state.counters[Counter.DROPPED]))
-        self._state.counters[Counter.DROPPED] = 0
         if status is Status.MATCH_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' found more than "
@@ -165,10 +163,6 @@ class IncompleteRunner(InstanceRunner):
         """Take the place of the runner that `dump` stored."""
         self._load_events(reader, head)
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
-        # What was stored before there were as many counters has fewer.
-        counters = np.zeros(len(Counter), np.int64)
-        counters[: len(stored["counters"])] = stored["counters"]
-        stored["counters"] = counters
         state = self._state._replace(**stored)
         self._state = reserve(self._tables, state, self._live_count, self._stager.keys.count)
 
@@ -202,5 +196,4 @@ def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, lim
         worth_is_probability=query.threshold.on_probability,
         find_fuller=some_missing and curves.knows_probability,
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
-        drop=limits.drops,
     )

@@ -181,7 +181,6 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
         return Status.DONE
     seen = 0
-    dropped = 0
     level = 0
     state.node[0] = slot
     state.place[0] = last_position
@@ -281,10 +280,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             if fuller and tables.worth_is_probability:
                 continue
         if written - begun >= room:
-            if not tables.drop:
-                return Status.MATCH_LIMIT
-            dropped += 1
-            continue
+            return Status.MATCH_LIMIT
         if written == output.worth.size:
             return Status.OUTPUT_FULL
         for position in range(tables.length):
@@ -298,7 +294,6 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     found = written - begun
     state.counters[Counter.EDGES] += seen
     state.counters[Counter.MATCHES] += found
-    state.counters[Counter.DROPPED] += dropped
     if found > 0:
         state.counters[Counter.AT_MOMENT] = found + (
             state.counters[Counter.AT_MOMENT] if state.counters[Counter.MOMENT] == now else 0

@@ -34,7 +34,6 @@ class Counter(IntEnum):
     SEARCHES = 5  # started backwards from a last component
     EDGES = 6  # candidates looked at in these
     MATCHES = 7
-    DROPPED = 8  # matches, because of the limit
 
 
 class ByEdge(IntEnum):
@@ -88,7 +87,6 @@ class ArrivalTables(NamedTuple):
     worth_is_probability: int
     find_fuller: int  # 1: tell of each path whether another one binds a proper superset
     max_matches_per_moment: int
-    drop: int  # 1: drop and count what passes the limit; 0: stop with a status
     position: NDArray[np.int32]  # by component; -1 if negative
     component_at: NDArray[np.int32]  # by position
     first_edge: NDArray[np.int32]  # to each position; one more entry than positions
@@ -144,7 +142,6 @@ def build_arrival_tables(
     worth_is_probability: bool = False,
     find_fuller: bool = False,
     max_matches_per_moment: int,
-    drop: bool = False,
 ) -> ArrivalTables:
     """The tables of a query whose last component is positive."""
     assert not negated[-1], "the last component is positive and observed"
@@ -204,7 +201,6 @@ def build_arrival_tables(
         worth_is_probability=int(worth_is_probability),
         find_fuller=int(find_fuller),
         max_matches_per_moment=max_matches_per_moment,
-        drop=int(drop),
         position=position,
         component_at=np.array(places, np.int32),
         first_edge=first_edge,

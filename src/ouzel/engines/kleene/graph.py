@@ -57,10 +57,9 @@ def scan_graph(
     output: GraphOutput,
     *,
     listed: bool = True,
-    cut: bool = False,
 ) -> GraphProgress:
     """Read the events in slots first to last - 1. Append the matches they complete to the output, or, where they are
-    not `listed`, the cells that complete them. `cut`: without those beyond a limit, which is else the status.
+    not `listed`, the cells that complete them.
 
     >>> from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
@@ -78,7 +77,7 @@ def scan_graph(
     pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
     while True:
         end = pieces.end(position)
-        status, position = _scan(tables, state, events, position, end, output, listed, cut, points)
+        status, position = _scan(tables, state, events, position, end, output, listed, points)
         if status == Status.NODES_FULL:
             state = reserve_cells(tables, state, 2 * state.cells.event.size + cells_per_event(tables))
         elif status == Status.OUTPUT_FULL:
@@ -88,7 +87,7 @@ def scan_graph(
 
 
 @kernel
-def _scan(tables, state, events, first, last, output, listed, cut, points):
+def _scan(tables, state, events, first, last, output, listed, points):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     length = tables.length
@@ -124,7 +123,7 @@ def _scan(tables, state, events, first, last, output, listed, cut, points):
                 else:
                     _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure)
         if roles >> np.uint64(2 * length - 2) != 0:
-            status = _complete(tables, state, events, cells_before, slot, oldest, output, listed, cut)
+            status = _complete(tables, state, events, cells_before, slot, oldest, output, listed)
             if status != Status.DONE:
                 # The event is read again: its cells are on top of their chains.
                 while counters[GraphCounter.CELLS] > cells_before:
@@ -143,7 +142,7 @@ def _scan(tables, state, events, first, last, output, listed, cut, points):
 
 
 @helper(inline=True)
-def _complete(tables, state, events, first, slot, oldest, output, listed, cut):
+def _complete(tables, state, events, first, slot, oldest, output, listed):
     """Give out what the cells of an event complete. Where the status is not DONE, nothing was appended."""
     counters = state.counters
     rows = output.found[0]
@@ -162,7 +161,7 @@ def _complete(tables, state, events, first, slot, oldest, output, listed, cut):
                 state.completed[counters[GraphCounter.COMPLETED]] = key
                 counters[GraphCounter.COMPLETED] += 1
             continue
-        status = _give_out(tables, state, events, cell, slot, oldest, output, listed, cut)
+        status = _give_out(tables, state, events, cell, slot, oldest, output, listed)
         if status != Status.DONE:
             counters[GraphCounter.AT_MOMENT] = at_moment
             counters[GraphCounter.MATCHES] = matches
@@ -313,11 +312,11 @@ def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
 
 
 @helper(inline=True)
-def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
+def _give_out(tables, state, events, root, slot, oldest, output, listed):
     """Append a root, or all matches that it completes. The status; where it is not DONE, they are not all there."""
     rows = output.found[0]
     if listed:
-        status = _list(tables, state, events, root, oldest, output, cut)
+        status = _list(tables, state, events, root, oldest, output)
         if status != Status.DONE:
             return status
     elif rows == output.end.size:
@@ -335,7 +334,7 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed, cut):
 
 
 @helper
-def _list(tables, state, events, root, oldest, output, cut):
+def _list(tables, state, events, root, oldest, output):
     """Write out every path from a cell back to a start within the window. No step leads into a dead end.
 
     Where there is no room the rest is walked and counted only: there may be more than a limit allows, and then they
@@ -358,8 +357,6 @@ def _list(tables, state, events, root, oldest, output, cut):
         if phase[depth] == _OPEN:
             if cells.begin[cell] == _STARTS and _since(tables, events, cells.event[cell]) >= oldest:
                 if rows == rows_max or slots + depth + 1 > slots_max:
-                    if cut:
-                        break
                     return Status.MATCH_LIMIT if rows == rows_max else Status.LENGTH_LIMIT
                 rows += 1
                 slots += depth + 1

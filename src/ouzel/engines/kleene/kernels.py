@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ouzel.engines.kleene.graph import scan_graph
-from ouzel.engines.kleene.graph_paths import Compressed, compress_graph, compress_runs, count_matches, rows_of
+from ouzel.engines.kleene.graph_paths import Compressed, compress_graph, compress_runs
 from ouzel.engines.kleene.graph_state import (
     Cells,
     GraphCounter,
@@ -30,8 +30,6 @@ from ouzel.engines.kleene.state import (
     Runs,
     Status,
     Waiting,
-    drop_newest_matches,
-    drop_newest_runs,
     mark_needed,
     new_run_output,
     new_run_state,
@@ -43,9 +41,8 @@ from ouzel.engines.kleene.state import (
     reserve_nodes,
     sweep,
 )
-from ouzel.engines.kleene.tables import Form, RunEvents, RunTables
+from ouzel.engines.kleene.tables import RunEvents, RunTables
 from ouzel.kernels.events import NO_LIMIT
-from ouzel.kernels.windows import oldest_alive
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -156,14 +153,7 @@ class RunsKernel:
                     return found
                 self._found.append(found)
                 continue
-            if not self._limits.drops or progress.status not in (Status.RUN_LIMIT, Status.MATCH_LIMIT):
-                return progress.status
-            if progress.status is Status.RUN_LIMIT:
-                dropped = drop_newest_runs(self._tables, self._state, int(events.key[first - 1]), first - 1)
-                self._limits.drop("max_partial_matches", dropped)
-            else:
-                dropped = drop_newest_matches(self._tables, self._state, self._output)
-                self._limits.drop("max_matches_per_moment", dropped)
+            return progress.status
 
     def release(self, events: RunEvents, until: int) -> None:
         if self._tables.at_end:
@@ -193,16 +183,12 @@ class RunsKernel:
         """The matches of the output, which is empty then."""
         if self._tables.late and (self._state.negative_head >= 0).any():
             return self._standing(events)
-        drops = self._limits.drops
-        limit = NO_LIMIT if drops else min(self._limits.max_matches_per_moment, NO_LIMIT)
-        tables = self._tables._replace(max_matches_per_moment=limit)
-        expanded = expand_matches(tables, self._state, self._output)
+        expanded = expand_matches(self._tables, self._state, self._output)
         if isinstance(expanded, Status):
             return expanded
         ends, keys = self._output.end[expanded.row], self._output.key[expanded.row]
         self._forget_output()
-        found = Found(ends, keys, expanded.lengths, expanded.slots)
-        return self._within_limit(found) if drops else found
+        return Found(ends, keys, expanded.lengths, expanded.slots)
 
     def _standing(self, events: RunEvents) -> Found | Status:
         """The same where negation is still to be checked: so many matches at a time as a moment may have."""
@@ -237,18 +223,6 @@ class RunsKernel:
         if len(found.ends) > limit and (found.ends[limit:] == found.ends[:-limit]).any():
             return Status.MATCH_LIMIT
         return found
-
-    def _within_limit(self, found: Found) -> Found:
-        """The matches of each moment that were found first, as many as there may be."""
-        rows = np.arange(len(found.ends))
-        # Matches come in order of their end.
-        firsts = np.searchsorted(found.ends, found.ends, side="left")
-        kept = rows - firsts < self._limits.max_matches_per_moment
-        self._limits.drop("max_matches_per_moment", len(rows) - int(np.count_nonzero(kept)))
-        if kept.all():
-            return found
-        events = np.repeat(kept, found.lengths.sum(axis=1))
-        return Found(found.ends[kept], found.keys[kept], found.lengths[kept], found.slots[events])
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
         count = int(self._output.written[0])
@@ -347,40 +321,9 @@ class GraphKernel:
 
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         self._state = reserve_graph(self._tables, self._state, len(events.end), keys)
-        while True:
-            status, first = self._scan(events, first, last)
-            in_form = self._tables.form != Form.ALL
-            if not self._limits.drops or in_form or status not in (Status.MATCH_LIMIT, Status.LENGTH_LIMIT):
-                return status
-            listed = int(self._state.counters[GraphCounter.MATCHES])
-            self._scan(events, first, first + 1, cut=True)
-            listed = int(self._state.counters[GraphCounter.MATCHES]) - listed
-            self._limits.drop("max_matches_per_moment", self._completed_by(events, first) - listed)
-            first += 1
-
-    def _scan(self, events: RunEvents, first: int, last: int, *, cut: bool = False) -> tuple[Status, int]:
-        """Read events; how that ended, and where."""
-        progress = scan_graph(
-            self._tables, self._state, events, first, last, self._output, listed=self._listed, cut=cut
-        )
+        progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
         self._state, self._output = progress.state, progress.output
-        return progress.status, progress.position
-
-    def _completed_by(self, events: RunEvents, slot: int) -> int:
-        """How many matches the event that was read last completes: counted, for they may be too many to be listed."""
-        cells = self._state.cells
-        stage = self._tables.length - 1
-        # With a bound on its length, the last place has a cell for each length.
-        roots = [int(self._state.head[int(events.key[slot]) * len(self._tables.stage_place) + stage])]
-        while (below := int(cells.below[roots[-1]])) >= 0 and cells.event[below] == slot:
-            roots.append(below)
-        measure = events.position[slot] if self._tables.in_events else events.end[slot]
-        oldest = np.full(len(roots), oldest_alive(measure, self._tables.window))
-        bounds = np.array([0, len(roots)])
-        tables = self._tables._replace(max_events=NO_LIMIT)
-        graph = compress_graph(tables, self._state, events, bounds, np.array(roots, np.int32), oldest)
-        assert graph is not None
-        return sum(count_matches(row) for row in rows_of(graph))
+        return progress.status
 
     def release(self, events: RunEvents, until: int) -> None:
         """Nothing waits here."""

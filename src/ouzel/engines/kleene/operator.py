@@ -26,7 +26,7 @@ from ouzel.engines.kleene.staging import (
     set_aside,
 )
 from ouzel.engines.kleene.state import Status, number_events
-from ouzel.engines.kleene.tables import INDEX_MIN, Form, RunEvents, RunTables, Selection, build_run_tables
+from ouzel.engines.kleene.tables import Form, RunEvents, RunTables, Selection, build_run_tables
 from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, NO_LIMIT
 from ouzel.kernels.order import gather
@@ -127,10 +127,6 @@ class RunsRunner:
         places, block = self._stager.stage_runs(table, ticks)
         if not block.count:
             return
-        fitting = self._limits.fitting(block.deciding_rows, ticks, self.held_events)
-        if fitting is not None:
-            self.stage(table.take(fitting), ticks[fitting], keep_whole=keep_whole)
-            return
         if keep_whole:
             base = self._payload.append(table, ticks)
             numbers = places.astype(np.int64) + base
@@ -144,7 +140,7 @@ class RunsRunner:
             playing = block.rows >= 0
             rows[playing] = numbers[block.rows[playing]]
         self._pending.append(RunBlock(rows, block.events, block.deciding, block.deciding_rows))
-        if not self._limits.drops and self.held_events > self._limits.max_buffered_events:
+        if self.held_events > self._limits.max_buffered_events:
             of_keys = ""
             if self._tables.in_events and self._plan.key:
                 keys = self._stager.keys.count - 1
@@ -176,9 +172,9 @@ class RunsRunner:
 
     def _pieces(self, ready: RunBlock) -> Sequence[RunBlock | None]:
         """Events in stream order, cut between moments, so that what is dead makes room before all of them are read."""
-        # Without a window nothing dies, and what limits drop depends on what is read at once.
+        # Without a window nothing dies.
         bounded = self._plan.window_ticks is not None or self._tables.in_events
-        if ready.count <= _PIECE or not bounded or self._limits.drops:
+        if ready.count <= _PIECE or not bounded:
             return [ready]
         ends = ready.events.end
         firsts = [0]
@@ -488,11 +484,8 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: boo
         codes=len(plan.coded),
         form=_FORMS[query.output.form],
         form_place=0 if query.output.component is None else places.index(query.output.component),
-        # Runs that were merged cannot be dropped one by one.
-        merge=plan.merge and not limits.drops,
-        late=not limits.drops and query.output.form is OutputForm.ALL,
-        # Which runs are the newest is asked of lists.
-        index_min=NO_LIMIT if limits.drops else INDEX_MIN,
+        merge=plan.merge,
+        late=query.output.form is OutputForm.ALL,
         plain=plain,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),

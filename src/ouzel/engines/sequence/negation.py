@@ -132,7 +132,6 @@ def release_until(tables, state, instances, until, output):
         tail = waiting_tail[first]
         row = tail
         group = 0
-        dropped = 0
         while True:
             row = waiting_next[row]
             group += 1
@@ -146,18 +145,15 @@ def release_until(tables, state, instances, until, output):
                     break
             if stands:
                 if written - mark >= room:
-                    if not tables.drop:
-                        status = Status.MATCH_LIMIT
-                        break
-                    dropped += 1
-                elif written == match_end.size:
+                    status = Status.MATCH_LIMIT
+                    break
+                if written == match_end.size:
                     status = Status.OUTPUT_FULL
                     break
-                else:
-                    for place in range(length):
-                        slots[place, written] = cursor[place]
-                    match_end[written] = last_tick
-                    written += 1
+                for place in range(length):
+                    slots[place, written] = cursor[place]
+                match_end[written] = last_tick
+                written += 1
             if row == tail:
                 break
         if status != Status.DONE:
@@ -172,7 +168,6 @@ def release_until(tables, state, instances, until, output):
         counters[Counter.HEAP] -= 1
         _heap_pop(start, waiting_heap, counters[Counter.HEAP])
         waiting_tail[first] = -1
-        counters[Counter.DROPPED] += dropped
         if written > mark:
             if counters[Counter.MOMENT] != last_tick:
                 counters[Counter.MOMENT] = last_tick

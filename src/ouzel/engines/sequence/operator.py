@@ -102,7 +102,6 @@ class SequenceRunner(InstanceRunner):
             status, position, self._state, self._output = scan(
                 self._tables, self._state, instances, position, self._live_count, self._output, stop_when_full=True
             )
-        self._count_dropped("max_partial_matches" if self._query.components[-1].negated else "max_matches_per_moment")
         self._raise_if_limited(status)
 
     def _release(self, until: int) -> None:
@@ -110,12 +109,7 @@ class SequenceRunner(InstanceRunner):
             return
         progress = release(self._tables, self._state, self._kernel_instances(), until, self._output)
         self._state, self._output = progress.state, progress.output
-        self._count_dropped("max_matches_per_moment")
         self._raise_if_limited(progress.status)
-
-    def _count_dropped(self, limit: str) -> None:
-        self._limits.drop(limit, int(self._state.counters[Counter.DROPPED]))
-        self._state.counters[Counter.DROPPED] = 0
 
     def _raise_if_limited(self, status: Status) -> None:
         if status is Status.MATCH_LIMIT:
@@ -243,5 +237,4 @@ def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
         second_equivalence=plan.key_way is KeyWay.MULTI_PAIS and len(plan.key) > 1,
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_waiting=min(limits.max_partial_matches, NO_LIMIT),
-        drop=limits.drops,
     )

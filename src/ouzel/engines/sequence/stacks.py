@@ -193,7 +193,7 @@ def _scan(tables, state, instances, points, first, last, output):
             if counters[Counter.MOMENT] == now:
                 room -= counters[Counter.AT_MOMENT]
         room = min(capacity, written + max(room, 0))
-        status, reached, seen, complete, dropped = _search(
+        status, reached, seen, complete = _search(
             tables, state, instances, slot, oldest, window_start, written, room, output
         )
         if status == Status.DONE and waits and reached > written:
@@ -205,7 +205,6 @@ def _scan(tables, state, instances, points, first, last, output):
         edges += seen
         sequences += complete
         matches += found
-        counters[Counter.DROPPED] += dropped
         if found > 0 and not waits:
             written = reached
             counters[Counter.AT_MOMENT] = found + (
@@ -288,7 +287,7 @@ def _meet(links, top, second_top, oldest):
 
 @helper(inline=True)
 def _search(tables, state, instances, slot, oldest, window_start, written, room, output):
-    """(status, matches written, candidates looked at, complete sequences, matches dropped) for any query."""
+    """(status, matches written, candidates looked at, complete sequences) for any query."""
     start = instances.start
     end = instances.end
     links = state.links
@@ -303,7 +302,6 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
     first_is_guarded = by_stage[1, ByStage.FIRST_GUARDED] > 0
     seen = 0
     complete = 0
-    dropped = 0
     level = last_position
     cursor[level] = slot
     barrier[level] = NEVER
@@ -349,15 +347,13 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
                 output.match_end[written] = end[slot]
                 written += 1
             elif written == output.match_end.size:
-                return Status.OUTPUT_FULL, written, seen, complete, dropped
-            elif tables.drop:
-                dropped += 1
+                return Status.OUTPUT_FULL, written, seen, complete
             else:
                 limit = Status.WAITING_LIMIT if tables.first_at_end < tables.checks.size else Status.MATCH_LIMIT
-                return limit, written, seen, complete, dropped
+                return limit, written, seen, complete
         cursor[level] = links[Link.BELOW, node]
     # The completing instance itself is no candidate.
-    return Status.DONE, written, seen - 1, complete, dropped
+    return Status.DONE, written, seen - 1, complete
 
 
 @helper(inline=True)

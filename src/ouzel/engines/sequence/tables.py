@@ -37,15 +37,14 @@ class Counter(IntEnum):
     MOMENT = 3  # the tick of the latest matches
     AT_MOMENT = 4  # how many there were at it
     OLDEST = 5  # a slot before which everything has left the window; moves up now and then
-    DROPPED = 6  # matches dropped because of a limit
     # What the work was, for the tables of SASE section 5; the answer does not depend on these.
-    INSTANCES = 7  # seen
-    PUSHED = 8  # put on a stack
-    CONSTRUCTIONS = 9  # searches started
-    EDGES = 10  # candidates looked at in these searches
-    SEQUENCES = 11  # complete sequences, before the tests that are made on complete ones
-    MATCHES = 12  # found, waiting ones included
-    STACKED = 13  # of the plain kernel: slots before this one are on their stacks
+    INSTANCES = 6  # seen
+    PUSHED = 7  # put on a stack
+    CONSTRUCTIONS = 8  # searches started
+    EDGES = 9  # candidates looked at in these searches
+    SEQUENCES = 10  # complete sequences, before the tests that are made on complete ones
+    MATCHES = 11  # found, waiting ones included
+    STACKED = 12  # of the plain kernel: slots before this one are on their stacks
 
 
 class StackConjunct(NamedTuple):
@@ -98,7 +97,6 @@ class StackTables(NamedTuple):
     second_equivalence: int  # 1: instances have a second key (Multi-PAIS)
     max_matches_per_moment: int
     max_waiting: int
-    drop: int  # 1: drop and count what passes a limit; 0: stop with a status
     # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
     # events are points.
     plain: int
@@ -120,7 +118,6 @@ def build_tables(
     second_equivalence: bool = False,
     max_matches_per_moment: int = NO_LIMIT,
     max_waiting: int = NO_LIMIT,
-    drop: bool = False,
 ) -> StackTables:
     """The tables of a query whose components are negative where `negated` says so.
 
@@ -190,10 +187,9 @@ def build_tables(
         second_equivalence=int(second_equivalence),
         max_matches_per_moment=max_matches_per_moment,
         max_waiting=max_waiting,
-        drop=int(drop),
         plain=int(
             length > 1
-            and not (conjuncts or second_equivalence or drop or everywhere)
+            and not (conjuncts or second_equivalence or everywhere)
             and all(position in range(1, length) for position in place.values())
             and len(set(place.values())) == len(negatives)
             and (not negatives or Push.NEGATION in push)
