@@ -1,8 +1,8 @@
 """Evaluates bound expressions over whole columns, with the functions that they call.
 
-Nulls, NaN, overflow and division follow docs/semantics.md, "Nulls". The rows are events (conditions on one event, keys) or
-matches (RETURN, HAVING). Values are in engine form: integers, dates (days) and timestamps (ticks) are int64, floats are
-float64, the rest are Arrow's own types.
+Nulls, NaN, overflow and division follow docs/semantics.md, "Nulls". The rows are events (conditions on one event, keys)
+or matches (RETURN, HAVING). Values are in engine form: integers, dates (days) and timestamps (ticks) are int64, floats
+are float64, the rest are Arrow's own types.
 """
 
 from __future__ import annotations
