@@ -44,6 +44,7 @@ test-quick: export OUZEL_RANDOM_SHARE = 0.1
 test-quick: $(READY)  ## golden cases and a tenth of the random ones, in half a minute
 	$(UNCOMPILED) -q -m "quick and not spark and not long" tests $(ARGS)
 
+test-fast: export OUZEL_RANDOM_SHARE = 0.3
 test-fast: $(READY)  ## all but Spark, in two minutes once the kernels are compiled
 	$(UNCOMPILED) $(PARALLEL) -m "not compiled and not spark and not long" $(ARGS)
 	$(PYTEST) $(PARALLEL) -m "compiled and not spark and not long" $(ARGS)
@@ -67,6 +68,14 @@ test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
 	$(PYTEST) $(PARALLEL) --timeout=7200 -m "not spark" $(ARGS)
 	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
+
+# In an environment of its own; Spark's tests there: make test-lowest ARGS="-m spark"
+test-lowest: $(READY)  ## the lowest versions that pyproject.toml declares
+	mkdir -p build
+	$(PY) -m tests.repository.lowest > build/lowest.txt
+	$(PY) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check --requirement build/lowest.txt --editable ".[dev,bench]"
+	OUZEL_RANDOM_SHARE=0.1 build/lowest/bin/python -m pytest -m "(compiled or quick) and not spark and not long" $(ARGS)
 
 # A word of its theme's makers about other tools is no fault of ours.
 MKDOCS := NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict --quiet
