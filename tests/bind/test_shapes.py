@@ -101,7 +101,7 @@ def random_text(rng: random.Random) -> str:
     return f"PATTERN SEQ(A a, B b) WHERE {where} WITHIN {rng.randint(1, 9)} RETURN R(a.n AS n, b.x + 1 AS v)"
 
 
-def test_random_texts_with_other_constants_are_read_and_bound_as_by_themselves() -> None:
+def test_texts_with_other_constants_bind_alike() -> None:
     filled = 0
     for number in range(CASES // 20):
         rng = random.Random(f"shapes {number}")

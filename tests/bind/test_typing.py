@@ -123,7 +123,7 @@ def test_casts_are_explicit() -> None:
     )
 
 
-def test_differences_count_ticks_of_the_time_column_where_that_is_finer() -> None:
+def test_differences_count_ticks_of_time_column() -> None:
     assert [
         part.value for part in parts(condition("a.at - b.at < 1 us", NANOSECONDS)) if isinstance(part, Constant)
     ] == [1_000]

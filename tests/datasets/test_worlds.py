@@ -58,7 +58,7 @@ def test_the_shoplifting_query_would_find_exactly_the_thefts(day: ShopDay) -> No
     assert found == set(day.thefts.column("tag_id").to_pylist())
 
 
-def test_the_misplaced_inventory_query_would_find_exactly_the_misplaced(day: ShopDay) -> None:
+def test_misplaced_inventory_query_finds_the_misplaced(day: ShopDay) -> None:
     hour = timedelta(hours=1)
     found = set()
     for tag, rows in _by_tag(day).items():

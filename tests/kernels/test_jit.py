@@ -107,7 +107,7 @@ def test_damaged_code_is_compiled_again(package: Path, tmp_path: Path, damage: s
     assert run(package) == [42, 1]
 
 
-def test_processes_share_a_temporary_folder_where_the_home_cannot_be_written(package: Path, tmp_path: Path) -> None:
+def test_processes_share_temporary_folder_without_home(package: Path, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, which stops even the superuser from making a folder")
     assert run(package) == [42, 0]
     assert run(package) == [42, 1]

@@ -236,7 +236,7 @@ def test_an_event_that_fails_only_the_order_test_ends_a_strict_run() -> None:
     assert found("PATTERN SEQ(A a, A b) WHERE strict_contiguity(a, b) {}", "a1(n=1) a1(n=2) a2(n=3)") == ["a1 a2"]
 
 
-def test_trailing_kleene_matches_on_every_begin_and_take_that_may_proceed() -> None:
+def test_trailing_kleene_matches_on_every_take() -> None:
     text = "PATTERN SEQ(A+ a[]) WHERE skip_till_next_match(a[]) { a.LEN >= 2 }"
     assert found(text, "a1 a2 a3") == ["[a1 a2]", "[a1 a2 a3]", "[a2 a3]"]
 
@@ -268,7 +268,7 @@ def test_absent_is_true_and_null_is_unknown() -> None:
     assert found("PATTERN SEQ(A a, ANY(B, C) b) WHERE a.x = b.x", events) == ["a1 c4"]
 
 
-def test_aggregates_skip_events_that_lack_the_attribute_and_return_gives_null() -> None:
+def test_aggregates_skip_events_without_attribute() -> None:
     types = {"A": ["event", "x"], "B": ["event"]}
     events = stream("a1(x=1) b2 a3(x=4)")
     text = "PATTERN ANY(A, B)+ v[] WHERE strict_contiguity(v[]) { v.LEN = 3 } RETURN R(avg(v[].x) AS m, v.x AS all)"

@@ -94,7 +94,7 @@ def test_templates_that_differ_in_a_bound_of_dur_only() -> None:
 
 
 @pytest.mark.usefixtures("bits")
-def test_patterns_beside_the_same_with_a_condition_between_events_and_with_longer_life() -> None:
+def test_patterns_that_differ_in_condition_or_window() -> None:
     def pattern(within: int, where: str) -> str:
         return f"PATTERN SEQ(A a, B b) WHERE {where} WITHIN {within} RETURN R(a.x AS x, b.y AS y)"
 

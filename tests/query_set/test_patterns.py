@@ -186,7 +186,7 @@ def test_a_pattern_that_joins_an_equal_one_sees_later_events_only() -> None:
     assert held.finish()["new"].to_pylist() == [{"query": "new", "start": 3, "end": 5, "q": 3.0}]
 
 
-def test_a_query_that_asks_for_more_is_answered_out_of_one_that_asks_for_less() -> None:
+def test_narrow_query_is_answered_from_wider_one() -> None:
     where = "[name] AND a.price > {} AND 9 >= c.price"
     text = f"PATTERN SEQ(Stock a, Stock b, Stock c) WHERE {where} WITHIN 9 RETURN R(c.ts AS t)"
     held = ouzel.QuerySet()

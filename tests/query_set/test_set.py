@@ -141,7 +141,7 @@ def test_queries_come_and_go_before_the_first_event_as_after(began: bool) -> Non
     assert held.finish()["above"]["query"].to_pylist() == [1, 2]
 
 
-def test_a_query_that_does_not_fit_the_columns_is_named_and_can_be_removed() -> None:
+def test_query_that_does_not_fit_schema_can_be_removed() -> None:
     held = ouzel.QuerySet()
     held.add("good", S.select("price > 1"))
     held.add("bad", S.select("prise > 1"))

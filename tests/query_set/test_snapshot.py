@@ -66,7 +66,7 @@ def test_cut_anywhere_the_answers_are_the_same() -> None:
         assert counted(run(after, quotes, parameters)) == counted(wanted), after
 
 
-def test_a_snapshot_forgets_removed_queries_and_events_that_nothing_waits_for() -> None:
+def test_snapshot_omits_removed_queries_and_their_events() -> None:
     held = ouzel.QuerySet()
     for number in range(200):
         held.add(number, PAIRS.select(f"price > {number} AND vol > {number}"))
@@ -118,7 +118,7 @@ def test_parameters_and_parameters_of_a_template_of_every_kind() -> None:
     assert sorted(found, key=repr) == [("one", 2), ("one", 3), ("one", 4), ("one", 5), (9, 3), (9, 4), (9, 5)]
 
 
-def test_an_id_is_free_again_when_its_owner_is_removed_or_the_set_restored() -> None:
+def test_id_is_free_after_removal_or_restore() -> None:
     held = ouzel.QuerySet()
     held.add("one", PAIRS, owner="ann")
     held.push([{"type": "Stock", "ts": 1, "name": "IBM", "price": 3}])

@@ -15,7 +15,7 @@ def lowest() -> list[str]:
     """One line for each requirement of the package and of the extras that users install.
 
     >>> [line for line in lowest() if line.startswith("lark")]
-    ['lark==1.2']
+    ['lark==1.2.1']
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = [*project["dependencies"], *(one for name in EXTRAS for one in project["optional-dependencies"][name])]

@@ -81,7 +81,7 @@ def test_hundreds_of_alternatives_over_two_events(table: pa.Table) -> None:
     assert returned(table, pairs("a", "b"), "SEQ(A a, B b)", "a.time AS t, b.time AS u") == sorted(want)
 
 
-def test_hundreds_of_alternatives_of_a_negative_and_of_a_kleene_component(table: pa.Table) -> None:
+def test_hundreds_of_alternatives_of_negation_and_kleene(table: pa.Table) -> None:
     events = table.to_pylist()
     forbidding = [row["time"] for row in events if row["type"] == "B" and holds(row["x"], row["y"])]
     starts = [row["time"] for row in events if row["type"] == "A" and row["x"] <= 2]

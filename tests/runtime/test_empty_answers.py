@@ -45,7 +45,7 @@ def test_events_without_a_type_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("unit", "tick"), [("s", "us"), ("ms", "us"), ("us", "us"), ("ns", "ns")])
-def test_a_window_without_a_unit_is_told_in_ticks_however_times_are_stored(unit: str, tick: str) -> None:
+def test_window_without_unit_is_in_ticks(unit: str, tick: str) -> None:
     # pyarrow reads the times of a CSV file as seconds.
     timed = TIMED.set_column(1, "ts", TIMED["ts"].cast(pa.timestamp(unit)))
     with pytest.warns(ouzel.EmptyAnswerWarning, match=f"WITHIN 3 is 3 {tick} here"):

@@ -196,7 +196,7 @@ def test_a_sealed_body_that_cannot_be_decoded_is_one_clear_error(form: Format, b
         LOADERS[form](seal(TOTALS_PIECE, body))
 
 
-def test_steps_and_totals_whose_tables_cannot_be_decoded_are_one_clear_error() -> None:
+def test_undecodable_steps_and_totals_are_one_error() -> None:
     with pytest.raises(StateError, match="cannot be read"):
         Movement.load(Movement(None, [b"no table"]).dump("")).apply(None)  # type: ignore[arg-type]
     stored = stored_totals()

@@ -83,9 +83,7 @@ def test_a_batch_fails_with_the_name_of_the_query(spark: SparkSession, name: str
         found[name].collect()
 
 
-def test_a_stream_reports_problems_and_stopped_queries_stay_so_after_a_restart(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_stopped_queries_stay_stopped_after_restart(spark: SparkSession, tmp_path: Path) -> None:
     bad = {name: BAD[name] for name in ("all", "many", "summed")}
     good = {name: GOOD[name] for name in ("pair", "sum")}
 

@@ -169,9 +169,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("ABCD"), TICKS, st.integers(0, 3)), 
 
 @settings(max_examples=60)
 @given(EVENTS, st.data())
-def test_any_micro_batches_and_any_order_within_the_delay_give_the_batch_answer(
-    rows: list[tuple[str, int, int]], data: st.DataObject
-) -> None:
+def test_any_micro_batches_give_batch_answer(rows: list[tuple[str, int, int]], data: st.DataObject) -> None:
     delay_us = 4_000
     # An order of arrival in which nothing comes later than the delay allows.
     late_by = data.draw(st.lists(st.integers(0, delay_us), min_size=len(rows), max_size=len(rows)))
@@ -199,7 +197,7 @@ def flush(stream: Stream) -> None:
     stream.micro_batch(table_of([("Z", 10**9, 1)]).slice(0, 0))
 
 
-def test_a_negated_end_is_released_neither_before_its_instant_nor_later_than_need_be() -> None:
+def test_negated_end_is_released_at_its_deadline() -> None:
     job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
     stream = Stream(job, delay_ms=0)
     stream.micro_batch(table_of([("A", 1_500, 1)]))
@@ -311,7 +309,7 @@ def test_sessions_that_a_worker_keeps_are_bounded() -> None:
 # ── Limits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_limit_that_is_passed_in_one_bucket_stops_the_stream_with_its_name_and_may_then_be_raised() -> None:
+def test_limit_stops_stream_and_can_be_raised() -> None:
     query = {"lonely": QUERIES["lonely"]}
     stream = Stream(job_for(query, buckets=1, limits=Limits(max_buffered_events=3)), delay_ms=0)
     stream.micro_batch(table_of([("A", 10 * row, row) for row in range(3)]))
@@ -402,7 +400,7 @@ def test_what_may_change_since_a_checkpoint(now: dict) -> None:
     assert problem_of(job_for(**{"queries": RETURNING, **now}), stored()) is None
 
 
-def test_a_bucket_without_state_does_not_hide_that_the_queries_have_changed() -> None:
+def test_empty_bucket_does_not_hide_changed_queries() -> None:
     """More buckets than before: the new ones have no state that could tell, so the control bucket does."""
     assert stored().keys() == {0, CONTROL}
 
@@ -426,7 +424,7 @@ def test_a_null_time_is_one_clear_error() -> None:
         share.events(events)
 
 
-def test_a_query_that_stops_is_reported_once_and_stays_so_whatever_the_limits() -> None:
+def test_stopped_query_is_reported_once() -> None:
     queries = {"many": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 9 ms", "good": QUERIES["lonely"]}
 
     def job(most: int, *, reports: bool) -> StreamJob:

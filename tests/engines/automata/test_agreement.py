@@ -97,7 +97,7 @@ def streamed_whole(expression: ouzel.algebra.Stream, rows: list[dict[str, Any]])
     return counted([{name: value for name, value in row.items() if name != "query"} for row in found])
 
 
-def test_results_of_a_resubscribed_union_that_differ_in_what_is_projected_away_only() -> None:
+def test_resubscribed_union_with_equal_projections() -> None:
     pair = POINTS.next(POINTS.union(POINTS.extend(x="2 * x"))).extend(x="0")
     wanted = AlgebraCase(pair, steps(5)).expected()
     assert sum(wanted.values()) == 4

@@ -105,7 +105,7 @@ def without_negation(tables: StackTables) -> StackTables:
     return tables._replace(by_stage=by_stage)
 
 
-def test_waiting_matches_come_out_in_order_of_their_end_and_not_too_early() -> None:
+def test_waiting_matches_come_out_in_order() -> None:
     tables = build_tables([False, False, True], window=10)
     instances = new_instances(5)
     instances.end[:] = 1, 2, 3, 11, 12

@@ -1,0 +1,75 @@
+"""A comparison that is turned round in a kernel is caught by the quick tests.
+
+Run alone: `pytest -m long tests/test_mutations.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.repository.sources import ROOT
+
+pytestmark = pytest.mark.long
+
+
+class Mutation(NamedTuple):
+    """One comparison of a kernel, right and wrong, and the suite that must notice."""
+
+    file: str
+    right: str
+    wrong: str
+    suite: str
+
+
+MUTATIONS = (
+    Mutation("engines/sequence/stacks.py", "if under >= tick_start:", "if under > tick_start:", "sequence"),
+    Mutation(
+        "engines/sequence/stacks_plain.py", "end[oldest] < window_start", "end[oldest] <= window_start", "sequence"
+    ),
+    Mutation("engines/sequence/negation.py", "found = start[node] > after", "found = start[node] >= after", "sequence"),
+    Mutation("engines/kleene/runs_loop.py", "and since >= oldest:", "and since > oldest:", "kleene"),
+    Mutation("engines/kleene/graph.py", "if since >= oldest and", "if since > oldest and", "kleene"),
+    Mutation("engines/kleene/edges.py", "and code != common", "and code == common", "kleene"),
+    Mutation("engines/aggregate/matrix.py", "if expiry <= until and", "if expiry < until and", "aggregate"),
+    Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "aggregate"),
+    Mutation("engines/automata/filters.py", "if inside == (atoms", "if inside != (atoms", "automata"),
+    Mutation("engines/incomplete/search.py", "start[candidate] <= after", "start[candidate] < after", "incomplete"),
+    Mutation("kernels/predicates.py", "return order <= 0", "return order < 0", "sequence"),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.file)
+def test_quick_tests_catch_mutation(mutation: Mutation, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for folder in ("src", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "src" / "ouzel" / mutation.file
+    text = file.read_text(encoding="utf-8")
+    assert mutation.right in text, f"{mutation.file} has changed: choose another comparison"
+    file.write_text(text.replace(mutation.right, mutation.wrong, 1), encoding="utf-8")
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "OUZEL_RANDOM_SHARE": "0.1"}
+    environment.pop("OUZEL_RANDOM_CASES", None)
+    suites = [f"tests/engines/{mutation.suite}/test_agreement.py", "tests/test_golden.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "quick and not spark",
+        *suites,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"{mutation.file}: {mutation.right} became {mutation.wrong}: {failed or 'not noticed'}")
+    assert done.returncode == 1 and failed, done.stdout + done.stderr
