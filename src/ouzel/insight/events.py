@@ -36,7 +36,7 @@ from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
-from ouzel.runtime.output import Matches, MatchFrame
+from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import deciding_columns, stream_order
 from ouzel.runtime.values import Column, compare, one_array, to_engine
@@ -146,10 +146,10 @@ def read_events(
 
 def _must_be_tellable(query: Any) -> None:
     if not isinstance(query, Query):
-        raise QueryError("an expression of the algebra has no components to tell of; give a query as text")
+        raise QueryError("an expression of the algebra cannot be shown event by event; give a query as text")
     if query.tree.threshold is not None:
         raise QueryError(
-            f"query '{query.name}' looks for missing events; this is told of queries without THRESHOLD only",
+            f"query '{query.name}' has THRESHOLD, and missing events cannot be shown",
             hint="leave THRESHOLD out to see how far the observed events go",
         )
     if any(source != "input" for source in query.tree.sources):
@@ -257,11 +257,11 @@ class RunFrame:
             assert self._iteration is not None
             chosen = chosen[: self._iteration - 1]
         query = self._events.query
-        lengths = np.zeros((1, len(query.positives)), np.int32)
-        lengths[0, [c.position for c in query.positives].index(expression.component)] = len(chosen)
         nothing = np.zeros(1, np.int64)
-        rows = np.array(chosen, np.int32)
-        one = Matches(self._events.table, self._events.end, lengths, rows, nothing, nothing)
+        # Components that are not asked for may have no events, which a whole match never has.
+        events = {component.position: () for component in query.positives} | {expression.component: chosen}
+        places = [(np.array([0, len(rows)]), np.array(rows, np.int32)) for rows in events.values()]
+        one = MatchesByPlace(self._events.table, self._events.end, places, nothing, nothing)
         value = MatchFrame(query, self._events.layout, one).aggregate(expression)
         return pa.repeat(value[0], self.rows)
 
