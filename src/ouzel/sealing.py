@@ -59,7 +59,7 @@ def seal(form: Format, *chunks: Any) -> bytes:
 def unseal(form: Format, blob: Any) -> memoryview:
     """Verify the seal and give the body back; StateError where bytes are damaged or are something else."""
     if not isinstance(blob, bytes | bytearray | memoryview):
-        raise StateError(f"a {form.name} is bytes, not a {type(blob).__name__}")
+        raise StateError(f"a {form.name} must be bytes, got a {type(blob).__name__}")
     view = memoryview(blob)
     if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
         view = memoryview(view.tobytes())

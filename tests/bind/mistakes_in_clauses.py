@@ -14,18 +14,18 @@ LOST = "SEQUENCE (x, !y, z) "
 CLAUSES = [
     (
         AB + "WHERE «[n]» OR a.n = 3",
-        "[n] must stand by itself, joined to the rest by AND",
-        "it cannot stand under OR or NOT, nor outside WHERE",
+        "[n] must be a condition of its own, joined to the rest by AND",
+        "it cannot be under OR or NOT, or outside WHERE",
     ),
     (
         AB + "WHERE NOT «[n]»",
-        "[n] must stand by itself, joined to the rest by AND",
-        "it cannot stand under OR or NOT, nor outside WHERE",
+        "[n] must be a condition of its own, joined to the rest by AND",
+        "it cannot be under OR or NOT, or outside WHERE",
     ),
     (AB + "WHERE «[m]»", "no event type has an attribute 'm'", None),
     (
         AB + "WHERE «[a.n]»",
-        "an equivalence test names an attribute without a variable",
+        "an equivalence test must name an attribute without a variable",
         "write [n] to test it on all components",
     ),
     (
@@ -36,7 +36,7 @@ CLAUSES = [
     (
         "PATTERN SEQ(Shelf a, Odd b) WHERE «[n]»",
         "'n' is string in 'b' but integer in another component",
-        "an equivalence test compares values of one type",
+        "an equivalence test must compare values of one type",
     ),
     (
         AB + "WHERE [n = «a.n»]",
@@ -46,12 +46,12 @@ CLAUSES = [
     (
         AB + "WHERE [n = «null»]",
         "the value of an equivalence test cannot be null",
-        "an event with a null satisfies no equivalence test",
+        "an event with a null never satisfies an equivalence test",
     ),
     (
         AB + "WHERE «[n = 'x']»",
         "cannot compare an integer with a string",
-        "'x' is text, and the other side is a number; was another column meant?",
+        "'x' is text, and the other side is a number; did you mean another column?",
     ),
     ("PATTERN Shelf WHERE «[tags]»", "a list, map or time of day cannot be compared, only returned", None),
     (
@@ -81,12 +81,12 @@ CLAUSES = [
     ),
     (
         "PATTERN SEQ(Shelf a, «!(Exit b)»)",
-        "a negation that stands last needs WITHIN in time",
+        "a negation at the end needs WITHIN in time",
         "add WITHIN with a duration, such as WITHIN 12 hours",
     ),
     (
         "PATTERN SEQ(«!(Shelf a)», Exit b) WITHIN 10 EVENTS",
-        "a negation that stands first needs WITHIN in time",
+        "a negation at the start needs WITHIN in time",
         "add WITHIN with a duration, such as WITHIN 12 hours",
     ),
     (AB + "RETURN a.n, «b.n»", "two columns are named 'n'", "write AS and another name"),
@@ -97,8 +97,8 @@ CLAUSES = [
     ),
     (
         "PATTERN SEQ(«Shelf start», Exit b)",
-        "the variable 'start' has the name of a column that every match has",
-        "give it another name, or say with RETURN what the columns are",
+        "the variable 'start' cannot have the name of a column that every match has",
+        "rename it, or name the columns with RETURN",
     ),
     ("PATTERN SEQ(Shelf a, !(Exit c), Exit b) RETURN «c.n»", "'c' is negated, so RETURN has no event of it", None),
     (AB + "GROUP BY n, «a.n» AGG COUNT", "two columns are named 'n'", "write AS and another name"),
@@ -108,29 +108,29 @@ CLAUSES = [
     (AB + "AGG «COUNTT»", "there is no aggregate 'COUNTT' over matches", "did you mean 'count'?"),
     (
         KLEENE + "AGG «SUM(a.n + b.n)»",
-        "an aggregate may range over the events of one component with +",
+        "an aggregate must range over the events of one component with +",
         "an index chooses one event: [1] is the first, [LEN] the last",
     ),
     (AB + "AGG COUNT HAVING «cnt» > 3", "there is no column 'cnt' to filter by", "did you mean 'count'?"),
-    (AB + "AGG COUNT HAVING «a.n» > 3", "there is no column 'a.n' to filter by", "HAVING knows count"),
+    (AB + "AGG COUNT HAVING «a.n» > 3", "there is no column 'a.n' to filter by", "the columns are count"),
     (AB + "AGG COUNT HAVING «sum(a.n, b.n)» > 3", "wrong number of arguments for 'sum'", None),
     (AB + "AGG COUNT HAVING «sum()» > 3", "SUM needs an attribute", "write SUM(v.x)"),
     (
         AB + "AGG COUNT «RETURN a.n»",
-        "RETURN and AGG cannot stand together",
+        "RETURN and AGG cannot be used together",
         "name the columns in AGG and GROUP BY with AS",
     ),
-    (AB + "AGG COUNT «OUTPUT FIRST»", "OUTPUT FIRST and AGG cannot stand together", None),
-    (AB + "AGG COUNT WITHIN 1 s «THRESHOLD 0.5»", "THRESHOLD and AGG cannot stand together", None),
+    (AB + "AGG COUNT «OUTPUT FIRST»", "OUTPUT FIRST and AGG cannot be used together", None),
+    (AB + "AGG COUNT WITHIN 1 s «THRESHOLD 0.5»", "THRESHOLD and AGG cannot be used together", None),
     (AB + "AGG COUNT «WITHIN 5 EVENTS»", "AGG needs a window in time, not in events", None),
     (AB + "GROUP BY «n»", "GROUP BY needs AGG", "add AGG COUNT, or test [attr] in WHERE"),
-    (AB + "HAVING «count > 3»", "HAVING needs AGG", "a condition on single matches belongs into WHERE"),
+    (AB + "HAVING «count > 3»", "HAVING needs AGG", "put a condition on single matches into WHERE"),
     ("«PATTERN SEQ(Shelf a, Exit b) EMIT ON CHANGE»", "EMIT ON CHANGE needs AGG", None),
     (AB + "«OUTPUT BEST»", "OUTPUT BEST needs THRESHOLD", None),
 ]
 
 INCOMPLETE = [
-    (AB + "WITHIN 3 s THRESHOLD «2»", "a threshold is a number from 0 to 1", None),
+    (AB + "WITHIN 3 s THRESHOLD «2»", "a threshold must be a number from 0 to 1", None),
     (
         "SEQUENCE (x, «!y») WHERE x.code = '1' AND y.code = '2' WITHIN 3 s THRESHOLD 0.5",
         "with THRESHOLD the last component must be positive",
@@ -139,11 +139,11 @@ INCOMPLETE = [
     ("PATTERN SEQ(«Shelf+ a[]», Exit b) WITHIN 3 s THRESHOLD 0.5", "with THRESHOLD a component cannot have +", None),
     (
         AB + "WHERE «skip_till_next_match(a, b)» {} WITHIN 3 s THRESHOLD 0.5",
-        "with THRESHOLD the strategy is skip_till_any_match",
+        "with THRESHOLD the strategy must be skip_till_any_match",
         None,
     ),
     (AB + "«THRESHOLD 0.5»", "THRESHOLD needs WITHIN in time", "add WITHIN with a duration, such as WITHIN 12 hours"),
-    (AB + "WITHIN 3 s THRESHOLD 0.5 «OUTPUT FIRST»", "OUTPUT FIRST cannot stand with THRESHOLD", None),
+    (AB + "WITHIN 3 s THRESHOLD 0.5 «OUTPUT FIRST»", "OUTPUT FIRST cannot be used with THRESHOLD", None),
     (
         "SEQUENCE (x, «z») WHERE x.code = '1' WITHIN 3 s THRESHOLD 0.5",
         "'z' needs a type or a condition of its own that every alternative contains",
@@ -166,8 +166,8 @@ INCOMPLETE = [
     ),
     (
         AB + "WHERE «a.tag[a.tag]» = b.tag WITHIN 3 s THRESHOLD 0.5",
-        "the default leads back to itself",
-        "let it end at the last component, which is never missing",
+        "the default cannot depend on itself",
+        "make it end at the last component, which is never missing",
     ),
     (
         AB + "WHERE a.tag[b.tag] = b.tag AND «a.tag['x']» = b.tag",
@@ -175,15 +175,15 @@ INCOMPLETE = [
         "give it the same default everywhere",
     ),
     (AB + "WHERE «a.tag[5]» = b.tag", "cannot combine a string with an integer", "write '5' in quotes"),
-    (AB + "WHERE a.n[«1.5»] = b.n", "the default is a double, and the attribute an integer", None),
+    (AB + "WHERE a.n[«1.5»] = b.n", "the default is a double, but the attribute is an integer", None),
     (
         "PATTERN SEQ(Shelf a, !(Exit c), Exit b) WHERE «c.tag[b.tag]» = b.tag",
-        "a negated component takes no default in brackets",
+        "a negated component cannot have a default in brackets",
         "a default is for one event that may be missing",
     ),
     (
         KLEENE + "WHERE «a.tag[b[1].tag]» = 'x'",
-        "a component with + takes no default in brackets",
+        "a component with + cannot have a default in brackets",
         "a default is for one event that may be missing",
     ),
     (
@@ -220,7 +220,7 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
     (
         "WITHIN «:p»",
         {"p": 2**63 - 1},
-        "no two events lie as far apart as this window is long",
+        "a window cannot be longer than all times together",
         "leave WITHIN out",
     ),
     (
@@ -232,13 +232,13 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
     (
         "WITHIN «:p»",
         {"p": 1.5},
-        "a window is a duration or a whole number of ticks",
+        "a window must be a duration or a whole number of ticks",
         "write WITHIN 12 hours, or a whole number of ticks",
     ),
     (
         "WITHIN «:p»",
         {"p": "half an hour"},
-        "the value 'half an hour' of a window is no duration",
+        "the value 'half an hour' of a window is not a duration",
         "give text such as '12 hours', a timedelta, or a whole number of ticks",
     ),
     (
@@ -247,15 +247,15 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
         "a window must be positive",
         "the smallest window is 1, which holds matches of one event",
     ),
-    ("WITHIN «:p» EVENTS", {"p": "x"}, "a window in events is a whole number", "write WITHIN 50 EVENTS"),
-    ("WITHIN 5 THRESHOLD «:p»", {"p": "x"}, "a threshold is a number from 0 to 1", None),
-    ("WITHIN 5 THRESHOLD «:p»", {"p": float("nan")}, "a threshold is a number from 0 to 1", None),
+    ("WITHIN «:p» EVENTS", {"p": "x"}, "a window in events must be a whole number", "write WITHIN 50 EVENTS"),
+    ("WITHIN 5 THRESHOLD «:p»", {"p": "x"}, "a threshold must be a number from 0 to 1", None),
+    ("WITHIN 5 THRESHOLD «:p»", {"p": float("nan")}, "a threshold must be a number from 0 to 1", None),
 ]
 
 SCRIPTS = [
     (
         "«one: PATTERN SEQ(Shelf a, Exit b) INTO input»;",
-        "'input' is the primary stream, so nothing can go INTO it",
+        "'input' is the primary stream, so no query can write INTO it",
         "choose another name",
     ),
     (

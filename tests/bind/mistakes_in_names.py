@@ -29,14 +29,14 @@ NAMES = [
     (
         AB + 'WHERE a.tag = «"soap"»',
         "there is no variable 'soap'",
-        "in double quotes stands a name, in single quotes text: 'soap'",
+        "double quotes are for names, single quotes for text: 'soap'",
     ),
     (AB + "WHERE «weigh» > 3", "there is no variable or attribute 'weigh'", "did you mean 'weight'?"),
-    ("PATTERN SEQ(Shelf a, Exit «a»)", "the variable 'a' stands twice", "give each component its own variable"),
-    ("PATTERN SEQ(Shelf Exit, «Exit»)", "the variable 'Exit' stands twice", "give each component its own variable"),
+    ("PATTERN SEQ(Shelf a, Exit «a»)", "the variable 'a' is used twice", "give each component its own variable"),
+    ("PATTERN SEQ(Shelf Exit, «Exit»)", "the variable 'Exit' is used twice", "give each component its own variable"),
     (
         "PATTERN SEQ(Shelf, Shelf) WHERE «Shelf.n» > 3",
-        "'Shelf' stands in the pattern more than once",
+        "'Shelf' is in the pattern more than once",
         "give each a variable: Shelf s1, Shelf s2",
     ),
     (AB + "WHERE «a» > 3", "'a' is an event, not a value", "name an attribute: a.x"),
@@ -54,11 +54,11 @@ NAMES = [
     (AB + "WHERE «lower(a.tag, 3)» = 'x'", "wrong number of arguments for 'lower'", "write lower(text)"),
     (AB + "WHERE «greatest(a.n)» = 1", "wrong number of arguments for 'greatest'", "write greatest(x, y, …)"),
     (AB + "WHERE «time(1)» = 1", "time(…) takes one event", "write time(v) for a variable v"),
-    (AB + "WHERE time(«a.n») = 1", "time(…) is asked of an event, not of a value", "write time(a)"),
+    (AB + "WHERE time(«a.n») = 1", "time(…) needs an event, not a value", "write time(a)"),
     ("«PATTERN !(Shelf a)»", "the pattern has no positive component", "a match needs an event that happened"),
     (
         AB + "WHERE «skip_till_next_match(b, a)» {}",
-        "'a' is listed out of the order of the pattern",
+        "'a' must be listed in the order of the pattern",
         "write skip_till_next_match(a, b)",
     ),
     (AB + "WHERE «skip_till_next_match(a, c)» {}", "there is no variable 'c'", "the variables are a and b"),
@@ -73,16 +73,20 @@ NAMES = [
 INDEXES = [
     (
         AB + "WHERE «a[i].n» > 3",
-        "'a' is one event and takes no index",
+        "'a' is one event and cannot have an index",
         "write a.x, or a[] with + after its type in the pattern",
     ),
     (
         KLEENE + "WHERE «a» > 3",
-        "'a' stands for several events, not for a value",
+        "'a' is several events, not a value",
         "write a[1].x, a[i].x, a[a.LEN].x or an aggregate over a[]",
     ),
     (AB + "WHERE «a.LEN» > 3", "'a' is one event and has no length", None),
-    (KLEENE + "WHERE a«[i+1]».n > 3", "a[i+1] refers to an event that is chosen later", "say it of a[i] and a[i-1]"),
+    (
+        KLEENE + "WHERE a«[i+1]».n > 3",
+        "a[i+1] refers to an event that is chosen later",
+        "write the condition with a[i] and a[i-1]",
+    ),
     (
         KLEENE + "WHERE a«[2]».n > 3",
         "there is no index 'a[2]'",
@@ -96,31 +100,31 @@ INDEXES = [
     (KLEENE + "WHERE a«[b.LEN]».n > 3", "a[…] cannot be indexed by the length of 'b'", "write a[a.LEN]"),
     (
         KLEENE + "WHERE «a[].n» > 3",
-        "a[] stands only inside count, sum, avg, min, max, first or last",
+        "a[] can be used only inside count, sum, avg, min, max, first or last",
         "write a[1], a[i] or a[a.LEN]",
     ),
     (
         KLEENE + "WHERE «a[..i-1].n» > 3",
-        "a[..i-1] stands only inside count, sum, avg, min, max, first or last",
+        "a[..i-1] can be used only inside count, sum, avg, min, max, first or last",
         "write a[1], a[i] or a[a.LEN]",
     ),
     (
         AB + "WHERE sum(«a.n») > 3",
-        "sum(…) ranges over a component with +, and 'a' is one event",
+        "sum(…) must range over a component with +, and 'a' is one event",
         None,
     ),
     (
         AB + "WHERE max(«a.n») > 3",
-        "max(…) ranges over a component with +, and 'a' is one event",
+        "max(…) must range over a component with +, and 'a' is one event",
         "the least and greatest of several values are least(…) and greatest(…)",
     ),
     (
         KLEENE + "WHERE sum(«a.n») > 3",
-        "an aggregate ranges over all events or those before this one",
+        "an aggregate must range over all events or those before this one",
         "write a[] for all of them, a[..i-1] for those before this one",
     ),
-    (KLEENE + "WHERE «sum(a[].n + b[].n)» > 3", "sum(…) ranges over one variable in one way", None),
-    (KLEENE + "WHERE sum(«sum(a[].n)») > 3", "an aggregate cannot stand inside another", None),
+    (KLEENE + "WHERE «sum(a[].n + b[].n)» > 3", "sum(…) must range over one variable in one way", None),
+    (KLEENE + "WHERE sum(«sum(a[].n)») > 3", "an aggregate cannot be inside another", None),
     (
         KLEENE + "WHERE «sum(3)» > 3",
         "sum(…) takes the events of a component with +",
@@ -129,12 +133,12 @@ INDEXES = [
     (KLEENE + "WHERE «sum(a[])» > 3", "sum(…) needs an attribute", "name one: sum(a[].x)"),
     (
         KLEENE + "WHERE a.n > «b.n»",
-        "'a' and 'b' stand for several events each in one condition",
+        "'a' and 'b' cannot each be several events in one condition",
         "an index chooses one event: b[1] is the first, b[b.LEN] the last",
     ),
     (
         KLEENE + "WHERE «a.n» > a[i].n",
-        "'a' without an index cannot stand in one condition with [i]",
+        "'a' without an index cannot be in one condition with [i]",
         "write a[1], a[i] or a[a.LEN]",
     ),
     (
@@ -142,16 +146,16 @@ INDEXES = [
         "a condition may index one variable by i, not 'a' and 'b'",
         None,
     ),
-    (KLEENE + "RETURN a«[i]».n", "a[i] has no meaning in RETURN", "write a[1], a[a.LEN] or an aggregate over a[]"),
-    (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] has no meaning in RETURN", "a[] means all of its events"),
+    (KLEENE + "RETURN a«[i]».n", "a[i] cannot be used in RETURN", "write a[1], a[a.LEN] or an aggregate over a[]"),
+    (KLEENE + "RETURN P(count(«a[..i-1]»))", "a[..i-1] cannot be used in RETURN", "a[] means all of its events"),
     (
         KLEENE + "RETURN «a.n» + 1",
-        "all events of a component with + make an array here, which cannot be computed with",
+        "all events of a component with + are an array, and expressions cannot use arrays",
         "write an index, [1] or [LEN], or an aggregate over []",
     ),
     (
         KLEENE + "GROUP BY «a.n» AGG COUNT",
-        "GROUP BY needs one value a match, and this has one for each event",
+        "GROUP BY needs one value per match, and this has one per event",
         "write an index, [1] or [LEN]",
     ),
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.bind.mistakes_in_names import AB, KLEENE
 
-TEXT = "if numbers are meant, convert the column first: one value that is no number makes it text"
+TEXT = "if you mean numbers, convert the column first: one value that is not a number makes it text"
 TYPES = [
     (
         AB + "WHERE «a.n > 'x'»",
         "cannot compare an integer with a string",
-        "'x' is text, and the other side is a number; was another column meant?",
+        "'x' is text, and the other side is a number; did you mean another column?",
     ),
     (AB + "WHERE «a.n > '7'»", "cannot compare an integer with a string", "write 7 without quotes"),
     (AB + "WHERE «a.tag = 5»", "cannot compare a string with an integer", f"write '5' in quotes; {TEXT}"),
@@ -51,21 +51,21 @@ TYPES = [
     (AB + "WHERE greatest(«a.ok», true)", "booleans have no order", None),
     (KLEENE + "WHERE max(«a[].ok»)", "booleans have no order", None),
     (KLEENE + "WHERE sum(«a[].tag») > 1", "cannot add up a string in sum(…)", None),
-    (AB + "WHERE «a.n»", "a condition is true or false, and this is an integer", None),
-    (AB + "WHERE NOT «a.tag»", "a condition is true or false, and this is a string", None),
+    (AB + "WHERE «a.n»", "a condition must be true or false, got an integer", None),
+    (AB + "WHERE NOT «a.tag»", "a condition must be true or false, got a string", None),
     (AB + "WHERE «a.tag» + 1 > 2", "cannot compute with a string", "concat(…) joins strings"),
     (AB + "WHERE a.n * «a.ok» > 2", "cannot compute with a boolean", None),
     (AB + "WHERE «-a.tag» = 2", "cannot negate a string", None),
     (
         AB + "WHERE «a.at * 2» = a.at",
         "cannot compute a timestamp * an integer",
-        "moments may be subtracted, and durations or whole numbers of ticks added to them",
+        "subtract two times, or add a duration or a whole number of ticks to one",
     ),
-    (AB + "WHERE lower(«a.n») = 'x'", "lower takes a string here, and this is an integer", None),
-    (AB + "WHERE hour(«a.day») = 1", "hour takes a timestamp here, and this is a date", None),
+    (AB + "WHERE lower(«a.n») = 'x'", "lower takes a string here, got an integer", None),
+    (AB + "WHERE hour(«a.day») = 1", "hour takes a timestamp here, got a date", None),
     (AB + "WHERE round(a.weight, «a.n») = 1", "round takes a literal from -30 to 30 here", None),
     (AB + "WHERE a.tag LIKE «b.tag»", "the pattern of LIKE must be a literal or a parameter", None),
-    (AB + "WHERE a.tag LIKE «'a\\b'»", "in LIKE the escape '\\' must stand before %, _ or itself", None),
+    (AB + "WHERE a.tag LIKE «'a\\b'»", "in LIKE the escape '\\' must come before %, _ or itself", None),
     (AB + "WHERE «CASE WHEN a.ok THEN 1 ELSE 'x' END» = 1", "cannot combine an integer with a string", None),
     (
         AB + "WHERE a.n = «9223372036854775808»",
@@ -75,7 +75,7 @@ TYPES = [
     (AB + "WHERE a.weight = «1e309»", "the number is too large for a double", None),
     (
         AB + "WHERE a.price = «1234567890123456789.5»",
-        "beside a decimal a number may have 18 digits at most",
+        "a number with a decimal can have at most 18 digits",
         None,
     ),
     (
@@ -83,9 +83,9 @@ TYPES = [
         "the product of decimals would have 19 digits after the point",
         "use double(…) on one of them",
     ),
-    (AB + "WHERE a.at - b.at > «0.0001 ms»", "the duration is not a whole number of ticks here", None),
-    (AB + "WHERE a.day + «5 h» > b.at", "the duration is not a whole number of ticks here", None),
-    (AB + "WHERE a.at - b.at > «0.0000000001 s»", "the duration is not a whole number of nanoseconds", None),
+    (AB + "WHERE a.at - b.at > «0.0001 ms»", "the duration must be a whole number of ticks", None),
+    (AB + "WHERE a.day + «5 h» > b.at", "the duration must be a whole number of ticks", None),
+    (AB + "WHERE a.at - b.at > «0.0000000001 s»", "the duration must be a whole number of nanoseconds", None),
     (AB + "WHERE a.at - b.at > «1e30 s»", "the duration is out of range", None),
     (
         AB + "WHERE a.at - b.at > «99999999999999 weeks»",

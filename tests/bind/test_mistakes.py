@@ -76,7 +76,7 @@ def test_mistakes_that_depend_on_the_input() -> None:
         (
             AB + "WITHIN «5 s»",
             Catalog(common={"n": INT}, time=BARE_TICKS),
-            "a duration has no meaning where the time column is a bare number",
+            "a duration cannot be used where the time column is a bare number",
             "give time_unit=, for example time_unit='s', or a number of ticks",
         ),
         (
@@ -90,7 +90,7 @@ def test_mistakes_that_depend_on_the_input() -> None:
         with pytest.raises(QueryError) as caught:
             bound(plain, catalog)
         check(caught.value, message, hint, start, end)
-    with pytest.raises(QueryError, match="a query on a stream needs WITHIN, else its state grows for ever"):
+    with pytest.raises(QueryError, match="a query on a stream needs WITHIN, or its state grows without bound"):
         bound(AB, streaming=True)
 
 
@@ -109,7 +109,7 @@ def test_trees_that_the_parser_would_refuse() -> None:
     pattern = single(Literal(True)).pattern
     kleene = Component((TypeName("Exit"),), "b", kleene=True, negated=True)
     cases: list[tuple[Query, str]] = [
-        (single(deep), "the query is nested more than 150 levels deep"),
+        (single(deep), "the query cannot be nested more than 150 levels deep"),
         (single(syntax.Like(name, Literal("x"), escape="ab")), "the escape of LIKE must be one character"),
         (single(syntax.Binary("=", syntax.Duration(3, "parsecs"), Literal(1))), "there is no unit of time 'parsecs'"),
         (
@@ -122,10 +122,10 @@ def test_trees_that_the_parser_would_refuse() -> None:
             Query(Pattern(Notation.PATTERN, (pattern.components[0], kleene))),
             "+ cannot be under a negation, which forbids single events",
         ),
-        (Query(pattern, within=syntax.Within(name)), "only a literal or a parameter can stand here"),
+        (Query(pattern, within=syntax.Within(name)), "this must be a literal or a parameter"),
         (
             Query(pattern, within=syntax.Within(Literal(Decimal("1.5")))),
-            "a window is a duration or a whole number of ticks",
+            "a window must be a duration or a whole number of ticks",
         ),
         (Query(pattern, aggregates=(syntax.Aggregate("sum"),)), "SUM needs an attribute"),
     ]

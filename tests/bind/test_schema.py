@@ -216,7 +216,7 @@ def test_declared_types_give_way_to_those_of_the_columns() -> None:
         ([{"ts": "string"}], None, "the time column 'ts' is string; it must be a timestamp or an integer"),
         ([{"ts": "int"}, {"ts": "timestamp"}], None, "are not of one type"),
         ([{"ts": "timestamp"}, {"ts": "timestamp_ltz"}], None, "are not of one type"),
-        ([{"ts": "timestamp"}], "s", "time_unit is for time columns that hold integers"),
+        ([{"ts": "timestamp"}], "s", "time_unit cannot be used where the time column holds timestamps"),
         ([{"ts": "int"}], "fortnight", "there is no unit of time 'fortnight'"),
     ],
 )

@@ -344,7 +344,7 @@ def test_defaults_may_chain_but_not_in_a_circle() -> None:
         + "WHERE a.tag[c.tag] = b.tag AND c.tag[b.tag] = b.tag WITHIN 5 THRESHOLD 0.1"
     )
     assert len(bound(chain).defaults) == 2
-    with pytest.raises(QueryError, match="the default leads back to itself"):
+    with pytest.raises(QueryError, match="the default cannot depend on itself"):
         bound(chain.replace("c.tag[b.tag]", "c.tag[a.tag]"))
     with pytest.raises(QueryError, match="'c' may be missing"):
         bound(chain.replace("AND c.tag[b.tag] = b.tag", ""))

@@ -215,7 +215,7 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
             ["WITHIN 5", "--type", "none"],
             "and --type none says that the input has no type column; name the column with --",
         ),
-        (["WITHIN 5", "--type", "kind"], "Say which one it is with --type"),
+        (["WITHIN 5", "--type", "kind"], "Name it with --type"),
         (["WITHIN 5 THRESHOLD 0.1"], "give --model with a file that LossModel.to_json wrote"),
         # The excerpt is the query as it was written.
         (["WHERE a.x = 'with time=' AND a.id = :x WITHIN 5"], "WHERE a.x = 'with time=' AND"),

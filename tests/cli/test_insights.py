@@ -49,7 +49,7 @@ def test_plot_draws_a_file(readings: Path, tmp_path: Path) -> None:
     refused = run("plot", THEFT, "--input", readings, "--output", tmp_path / "nowhere" / "x.svg")
     assert refused.exit_code == 1 and "cannot be written" in refused.stderr
     other = run("plot", THEFT, "--input", readings, "--output", tmp_path / "x.png")
-    assert other.exit_code == 1 and "the picture is SVG" in other.stderr and "x.svg'" in other.stderr
+    assert other.exit_code == 1 and "the picture must be SVG" in other.stderr and "x.svg'" in other.stderr
     empty = run("plot", THEFT.replace("Exit", "Exti"), "--input", readings, "--output", tmp_path / "none.svg")
     assert empty.stderr == (
         "query 'query' found nothing: no event has the type 'Exti' in its column 'type'; did you mean 'Exit'?\n"

@@ -188,9 +188,9 @@ def test_a_table_shows_the_first_rows_and_says_how_many_there_are(run: Run, tmp_
         ([THEFT.replace("tag]", "tagg]"), "-i", "READINGS"], "tagg"),
         (["PATTERN SEQ(", "-i", "READINGS"], "line 1"),
         (["missing.query", "-i", "READINGS"], "the query 'missing.query' cannot be read: No such file"),
-        ([THEFT, "-i", "READINGS", "-o", "out.xyz"], "says nothing of its format"),
+        ([THEFT, "-i", "READINGS", "-o", "out.xyz"], "is unknown; give --format"),
         ([THEFT, "-i", "READINGS", "-f", "parquet"], "name a file with --output"),
-        ([THEFT, "-i", "READINGS", "-i", "Exit=READINGS"], "all inputs are given as TYPE=PATH or none"),
+        ([THEFT, "-i", "READINGS", "-i", "Exit=READINGS"], "inputs must all be given as TYPE=PATH, or none"),
     ],
 )
 def test_mistakes_are_one_message_and_exit_code_1(run: Run, tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -142,9 +142,9 @@ def test_late_events_are_counted() -> None:
     ("arguments", "text", "said"),
     [
         ([], "{}}", "line 1 is not JSON"),
-        ([], "[1]", "one JSON object a line"),
+        ([], "[1]", "each line must be one JSON object"),
         (["--input-format", "csv"], "ts,type\n1,A\n2\n", "line 3: 1 value where the header names 2 columns: 2;"),
-        ([], "", "no event came"),
+        ([], "", "no events came"),
         (["--input", "nowhere.jsonl"], "", "to watch"),
         (["--columns", "x"], "", "NAME:TYPE"),
         (["--max-delay", "2 sx"], "", "--max-delay '2 sx' is not a duration: there is no unit of time 'sx'; write it"),

@@ -48,7 +48,7 @@ def test_labels_never_lie_over_each_other() -> None:
 
 def test_a_label_must_be_a_column() -> None:
     with pytest.raises(
-        ouzel.InputError, match=r"there is no column 'tgg' to write beside the marks; did you mean 'tag'\?"
+        ouzel.InputError, match=r"there is no column 'tgg' to label the marks with; did you mean 'tag'\?"
     ):
         ouzel.plot(EVENTS, THEFT, label="tgg")
 

@@ -155,7 +155,7 @@ def test_an_event_without_a_type_is_no_component() -> None:
 
 
 def test_what_it_cannot_tell_is_refused() -> None:
-    with pytest.raises(ouzel.QueryError, match="without THRESHOLD"):
+    with pytest.raises(ouzel.QueryError, match="missing events cannot be shown"):
         ouzel.why(EVENTS, "PATTERN SEQ(Login a, Logout b) WITHIN 9 THRESHOLD 0.1", start=0)
     with pytest.raises(ouzel.QueryError, match="another query"):
         ouzel.why(EVENTS, "PATTERN SEQ(Login a, Logout b) FROM others WITHIN 9", start=0)

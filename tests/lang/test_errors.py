@@ -44,7 +44,7 @@ def refusal(text: str) -> QueryError:
             "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [x] } AND b.y > 5",
             "unexpected 'AND' after the end of the clause",
             "AND",
-            "all conditions stand within the { } of the strategy",
+            "put all conditions into the { } of the strategy",
         ),
         # Brackets
         ("PATTERN SEQ(A a, B b", "this ( is never closed", "(", "it needs a )"),
@@ -87,10 +87,10 @@ def refusal(text: str) -> QueryError:
         ("PATTERN SEQ(A a, !(SEQ(B b)))", "SEQ cannot be a component of a pattern", "SEQ(B b)", None),
         ("PATTERN SEQ(A a, !(B+ b[]))", "+ cannot be under a negation", "!(B+ b[])", None),
         ("PATTERN SEQ(A a, !B+ b[])", "+ cannot be under a negation", "!B+ b[]", None),
-        ("PATTERN SEQ(A a, !(B b, C c))", "a negation holds one component", "!(B b, C c)", None),
+        ("PATTERN SEQ(A a, !(B b, C c))", "a negation must hold one component", "!(B b, C c)", None),
         ("PATTERN SEQ(A a, !(!B b))", "a negation cannot be negated", "!(!B b)", None),
-        ("PATTERN SEQ(A+ a, B b)", "a variable with + is written with brackets", "a", "write a[]"),
-        ("PATTERN SEQ(A a[], B b)", "a variable without + has no brackets", "a[]", "or a alone"),
+        ("PATTERN SEQ(A+ a, B b)", "a variable with + must have brackets", "a", "write a[]"),
+        ("PATTERN SEQ(A a[], B b)", "a variable without + cannot have brackets", "a[]", "or a alone"),
         ("SEQUENCE (x+)", "+ needs a type after SEQUENCE", "x+", "Type+ v[]"),
         # Clauses
         ("PATTERN A a WHERE", "the text ends too early; expected an expression", "", None),
@@ -98,21 +98,21 @@ def refusal(text: str) -> QueryError:
         ("PATTERN A a WHERE skip_til_any_match {}", "there is no strategy 'skip_til_any_match'", "skip_til_any_match",
          "did you mean skip_till_any_match?"),
         ("PATTERN A a WHERE greedy {}", "there is no strategy 'greedy'", "greedy", "strict_contiguity, partition"),
-        ("PATTERN A a WHERE a.x = 1 {}", "only a strategy can stand before {", "a.x = 1", "skip_till_next_match(a, b)"),
-        ("PATTERN A a WHERE strict_contiguity(a.x) {}", "a strategy lists the pattern's variables", "a.x", "(a, b[]"),
+        ("PATTERN A a WHERE a.x = 1 {}", "only a strategy can come before {", "a.x = 1", "skip_till_next_match(a, b)"),
+        ("PATTERN A a WHERE strict_contiguity(a.x) {}", "a strategy must list the pattern's", "a.x", "(a, b[]"),
         ("PATTERN A a WHERE strict_contiguity(a)", "a strategy needs a body", "strict_contiguity(a)", "{ … }"),
         ("PATTERN A a WITHIN 3 fortnights", "there is no unit of time 'fortnights'", "fortnights", "us, ms, s, min"),
         ("PATTERN A a WITHIN -3", "unexpected '-'; expected a duration, a number or a parameter", "-", None),
         ("PATTERN A a WITHIN T", "unexpected 'T'; expected a duration, a number or a parameter", "T", None),
-        ("PATTERN A a WITHIN 1.5 EVENTS", "a window in events is a whole number", "1.5", "50 EVENTS"),
-        ("PATTERN A a WITHIN 3 s EVENTS", "a window in events is a whole number", "3 s", "50 EVENTS"),
+        ("PATTERN A a WITHIN 1.5 EVENTS", "a window in events must be a whole number", "1.5", "50 EVENTS"),
+        ("PATTERN A a WITHIN 3 s EVENTS", "a window in events must be a whole number", "3 s", "50 EVENTS"),
         ("PATTERN A a THRESHOLD 0.5 ON score", "a threshold cannot be on 'score'", "score", "ON probability"),
         ("PATTERN A a OUTPUT FRST", "there is no OUTPUT form 'FRST'", "FRST", "did you mean FIRST?"),
         ("PATTERN A a OUTPUT everything", "there is no OUTPUT form 'EVERYTHING'", "everything", "ALL, BEST, COMPR"),
         ("PATTERN A a OUTPUT SKIP TO LAST", "OUTPUT SKIP TO LAST needs a variable", "OUTPUT SKIP TO LAST", "LAST v"),
         ("PATTERN A a AGG SUM", "SUM needs an attribute", "SUM", "SUM(v.attribute)"),
         ("PATTERN A a AGG SUM(a.x) AS DECIMAL", "only COUNT can be AS DECIMAL", "SUM(a.x) AS DECIMAL", "AS \""),
-        ("PATTERN A a AGG COUNT AS n AS m", "an aggregate has one name", "COUNT AS n AS m", None),
+        ("PATTERN A a AGG COUNT AS n AS m", "an aggregate cannot have two names", "COUNT AS n AS m", None),
         # Expressions
         ("PATTERN A a WHERE a.x < b.x < c.x", "only = can be chained", "a.x < b.x < c.x", "a < b AND b < c"),
         ("PATTERN A a WHERE a.x = b.x > c.x", "only = can be chained", "a.x = b.x > c.x", "a < b AND b < c"),
@@ -121,8 +121,8 @@ def refusal(text: str) -> QueryError:
         ("PATTERN A a WHERE a[j].x = 1", "'j' is not an index", "[j]", "v[1], v[i], v[i-1]"),
         ("PATTERN A a WHERE a[i*2].x = 1", "unexpected '*'", "*", "v[1], v[i], v[i-1]"),
         ("PATTERN A a WHERE a[..i].x = 1", "unexpected ']'", "]", "v[..i-1]"),
-        ("PATTERN A a WHERE a[..i-2].x = 1", "a range of a Kleene variable ends at i-1", "[..i-2]", "v[..i-1]"),
-        ("PATTERN A a WHERE a[1.5].x = 1", "an index is a whole number", "[1.5]", "v[1]"),
+        ("PATTERN A a WHERE a[..i-2].x = 1", "a range of a Kleene variable must end at i-1", "[..i-2]", "v[..i-1]"),
+        ("PATTERN A a WHERE a[1.5].x = 1", "an index must be a whole number", "[1.5]", "v[1]"),
         ("PATTERN A a WHERE a[b.size].x = 1", "this is not an index", "[b.size]", "v[v.LEN]"),
         ("PATTERN A a WHERE a.x = 10 lightyears", "there is no unit of time 'lightyears'", "lightyears", "weeks"),
         ("PATTERN A a WHERE a.x > INTERVAL 'soon'", "'soon' is not an interval", "'soon'", "INTERVAL '12 hours'"),
@@ -130,8 +130,8 @@ def refusal(text: str) -> QueryError:
         ("PATTERN A a WHERE a.x > DATE '2024-13-01'", "'2024-13-01' is not a date", "'2024-13-01'", "DATE '2024"),
         ("PATTERN A a WHERE a.x > TIMESTAMP '12:00'", "'12:00' is not a timestamp", "'12:00'", "TIMESTAMP '2024"),
         ("PATTERN A a WHERE a.x LIKE 'b' ESCAPE 'cd'", "ESCAPE takes one character", "'cd'", "ESCAPE"),
-        ("PATTERN A a WHERE abs(*) = 1", "* stands only in COUNT(*)", "*", None),
-        ('PATTERN A a WHERE "abs"(a.x) = 1', "the name of a function is not quoted", '"abs"', None),
+        ("PATTERN A a WHERE abs(*) = 1", "* can be used only in COUNT(*)", "*", None),
+        ('PATTERN A a WHERE "abs"(a.x) = 1', "the name of a function cannot be quoted", '"abs"', None),
         ("PATTERN A a WHERE a.x = " + "9" * 101, "a number may have at most 100 digits", "9" * 101, None),
         ("PATTERN A a WHERE a.x = 1e999", "an exponent may be at most 400", "1e999", None),
         ("PATTERN A a WHERE a.x = 1e9999999999999999", "an exponent may be at most 400", "1e9999999999999999", None),
@@ -192,7 +192,7 @@ def test_expressions() -> None:
 @pytest.mark.parametrize("value", [None, 1, b"PATTERN A a", ["PATTERN A a"]])
 def test_only_text(value: object) -> None:
     for function in (parse, parse_script, parse_expression):
-        with pytest.raises(QueryError, match="a query is a str"):
+        with pytest.raises(QueryError, match="a query must be a str, got"):
             function(value)  # type: ignore[arg-type]
 
 

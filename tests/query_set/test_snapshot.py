@@ -132,7 +132,7 @@ def test_id_is_free_after_removal_or_restore() -> None:
 
 def test_mistakes_are_told() -> None:
     held = ouzel.QuerySet()
-    with pytest.raises(ouzel.InputError, match="before the first push"):
+    with pytest.raises(ouzel.InputError, match="after the first push"):
         held.snapshot()
     held.add((1, 2), PAIRS)
     held.push([{"type": "Stock", "ts": 1, "name": "IBM", "price": 3}])
@@ -144,10 +144,10 @@ def test_mistakes_are_told() -> None:
         ouzel.QuerySet.restore(engine.snapshot())
     held.remove((1, 2))
     blob = held.snapshot()
-    with pytest.raises(ouzel.StateError, match="not one of an Engine"):
+    with pytest.raises(ouzel.StateError, match="not of an Engine"):
         ouzel.Engine.restore(blob)
     for damaged in (blob[:-3], blob[:40] + b"x" + blob[41:], b""):
         with pytest.raises(ouzel.StateError):
             ouzel.QuerySet.restore(damaged)
-    with pytest.raises(ouzel.StateError, match="bytes, not a str"):
+    with pytest.raises(ouzel.StateError, match="bytes, got a str"):
         ouzel.QuerySet.restore("x")  # type: ignore[arg-type]

@@ -108,9 +108,9 @@ def test_every_single_bit_is_sealed(nothing_is_decoded: None) -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (None, "is bytes, not a NoneType"),
-        ("text", "is bytes, not a str"),
-        (7, "is bytes, not a int"),
+        (None, "must be bytes, got a NoneType"),
+        ("text", "must be bytes, got a str"),
+        (7, "must be bytes, got a int"),
         (b"", "is empty"),
         (b"OUZEL", "only its first 5 bytes"),
         (b"PAR1" * 20, "not a snapshot of Ouzel"),
@@ -122,7 +122,7 @@ def test_every_single_bit_is_sealed(nothing_is_decoded: None) -> None:
         (seal(SNAPSHOT, b"\xff" * 200), "cannot be read"),
         (seal(SNAPSHOT, (90_000).to_bytes(8, "little"), b"[" * 90_000), "cannot be read.*RecursionError"),
         (seal(SNAPSHOT, (8).to_bytes(8, "little"), b'{"\xff\xfe"}'), "cannot be read"),
-        (Writer().finish({}), "not one of"),
+        (Writer().finish({}), "this snapshot is not "),
         (Writer().finish({"runners": {}, "kind": "query set"}), "cannot be read"),
     ],
 )

@@ -83,9 +83,9 @@ def test_text_in_every_form(query: str) -> None:
     ("events", "words"),
     [
         ([], "the input has no columns"),
-        ([{"type": "A", "ts": 1, 5: 2}], "the name of a column must be text, not 5"),
+        ([{"type": "A", "ts": 1, 5: 2}], "the name of a column must be text, got 5"),
         ([{"type": ["A"], "ts": 1}], "the type column 'type' is of type list"),
-        (pa.table([[1], [2], ["A"]], names=["ts", "ts", "type"]), "the column 'ts' stands twice"),
+        (pa.table([[1], [2], ["A"]], names=["ts", "ts", "type"]), "duplicate column 'ts' in the input; rename one"),
         ([{"type": "A", "ts": -INT64_MAX - 1}], "is the smallest number of 64 bits"),
     ],
 )
@@ -109,7 +109,7 @@ def test_the_ends_of_time() -> None:
     answer = ouzel.match(events, "PATTERN SEQ(A a, B b) WITHIN 10")
     assert sorted(answer["end"].to_pylist()) == [first + 9, last]
     assert ouzel.match(events, f"PATTERN SEQ(A a, B b) WITHIN {INT64_MAX - 1}").num_rows == 3
-    with pytest.raises(ouzel.QueryError, match="as far apart as this window is long"):
+    with pytest.raises(ouzel.QueryError, match="a window cannot be longer than all times"):
         ouzel.match(events, f"PATTERN SEQ(A a, B b) WITHIN {INT64_MAX}")
 
 
@@ -283,5 +283,5 @@ def test_values_of_different_types_are_equal_where_they_mean_the_same(
 
 
 def test_a_snapshot_is_bytes() -> None:
-    with pytest.raises(ouzel.StateError, match="a snapshot is bytes, not a str"):
+    with pytest.raises(ouzel.StateError, match="a snapshot must be bytes, got a str"):
         ouzel.Engine.restore("snapshot")  # type: ignore[arg-type]

@@ -73,9 +73,9 @@ def test_finish_before_the_first_events(make: Make) -> None:
 
 @MAKERS
 def test_calls_that_need_events_say_so(make: Make) -> None:
-    with pytest.raises(ouzel.InputError, match="before the first push"):
+    with pytest.raises(ouzel.InputError, match="after the first push"):
         make().advance(5)
-    with pytest.raises(ouzel.InputError, match="before the first push"):
+    with pytest.raises(ouzel.InputError, match="after the first push"):
         make().snapshot()
 
 

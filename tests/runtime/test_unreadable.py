@@ -20,13 +20,17 @@ LATE = "".join(f"{ts},A,{ts % 9}\n" for ts in range(200_000))
         (
             "few.csv",
             HEADER + '1,A,"two\nlines"\n2,B\n',
-            "line 4: 2 values where the header names 3 columns: 2,B; mend the line, and put values that contain",
+            "line 4: 2 values where the header names 3 columns: 2,B; correct the line, and put values that contain",
         ),
-        ("many.csv", HEADER + "1,A,3,4\n", "line 2: 4 values where the header names 3 columns: 1,A,3,4; mend"),
+        ("many.csv", HEADER + "1,A,3,4\n", "line 2: 4 values where the header names 3 columns: 1,A,3,4; correct"),
         # Beyond the first megabyte, from which Arrow takes the types.
-        ("late.csv", HEADER + LATE + "7,A,n/k\n", "line 200002: 'n/k' in column 'x' is no int64, as the values before"),
+        (
+            "late.csv",
+            HEADER + LATE + "7,A,n/k\n",
+            "line 200002: 'n/k' in column 'x' is not int64, as the values before",
+        ),
         ("array.json", '[{"ts": 1},\n{"ts": 2}]', "line 1 is not JSON (Expecting value), and every line must be one"),
-        ("list.jsonl", '\n[{"ts": 1}]\n', "line 2 is no event: one JSON object a line is needed, not [{"),
+        ("list.jsonl", '\n[{"ts": 1}]\n', "line 2 is not an event: each line must be one JSON object, got [{"),
         (
             "kinds.jsonl",
             '{"ts": 1, "type": "A", "x": null}\n{"ts": 2, "x": 1}\n{"ts": 3, "x": "one"}\n',

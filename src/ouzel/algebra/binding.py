@@ -126,7 +126,7 @@ class _Names:
         first, *rest = reference.names
         if reference.index is not None or reference.default is not None:
             raise self.source.mistake(
-                f"{quoted(first)} is a value of one event and takes no index", reference.span, f"write {first}"
+                f"{quoted(first)} is a value of one event and cannot have an index", reference.span, f"write {first}"
             )
         if rest == ["last"] and self.before is not None:
             found = self.before(first)
@@ -148,16 +148,16 @@ class _Names:
 
     def event_field(self, function: str, reference: Reference, place: Place, ranging: Any) -> NoReturn:
         raise self.source.mistake(
-            f"{function}(…) asks an event of a pattern, and streams of the algebra have none",
+            f"{function}(…) needs an event of a pattern, and a stream of the algebra has none",
             reference.span,
             "DUR is how long the composite event lasts",
         )
 
     def kleene_variable(self, reference: Reference, function: str) -> NoReturn:
         raise self.source.mistake(
-            f"{function}(…) ranges over a component with +, and streams of the algebra have none",
+            f"{function}(…) must range over a component with +, and a stream of the algebra has none",
             reference.span,
-            "fold(…) with a step that extends what it has so far computes aggregates",
+            "compute aggregates with fold(…) and a step that extends its attributes",
         )
 
     def _no_last(self, name: str, span: Span) -> QueryError:
@@ -168,7 +168,9 @@ class _Names:
         first, *rest = reference.names
         if rest == ["last"]:
             return self.source.mistake(
-                f"{quoted(first + '.last')} has no meaning here", reference.span, ".last stands in theta and step only"
+                f"{quoted(first + '.last')} cannot be used here",
+                reference.span,
+                ".last can be used in theta and step only",
             )
         what = ".".join(reference.names)
         hint = nearest(first, self.known) or (f"it has {listed(list(self.known)[:12], 'and')}" if self.known else None)
@@ -269,7 +271,7 @@ class _Binder:
         attributes = self._attributes(base)
         if attributes is not None and base.start is not None and base.start not in {*attributes, *self.hidden}:
             raise QueryError(
-                f"there is no column {quoted(base.start)} to tell when events began",
+                f"there is no column {quoted(base.start)} with the start of events",
                 hint=nearest(base.start, attributes),
             )
         if base.columns is not None:
@@ -391,7 +393,7 @@ class _Binder:
                 odd = sorted(set(branch.columns) ^ set(expected))[0]
                 side = "left" if odd in expected else "right"
                 raise QueryError(
-                    f"the streams of a union have the same attributes, and only the {side} one has {quoted(odd)}",
+                    f"the streams of a union must have the same attributes; only the {side} one has {quoted(odd)}",
                     hint="rename(…) and project(…) make them alike",
                 )
         types: dict[str, Type] = {}
@@ -438,14 +440,14 @@ class _Binder:
             if set(again.named) != set(after.named):
                 odd = sorted(set(again.named) ^ set(after.named))[0]
                 raise QueryError(
-                    f"the rounds of fold(…) must give the same attributes, and {quoted(odd)} is not in all of them",
+                    f"all iterations of fold(…) must give the same attributes; {quoted(odd)} is missing in some",
                     text=written(fold.step),
                     hint="keep in the step what theta and step read",
                 )
             if not self._settle_registers(after, again, carried, registers, slot):
                 break
         else:
-            raise QueryError("the types of the rounds of fold(…) do not settle", text=written(fold.step))
+            raise QueryError("the types of fold(…) must become the same in all iterations", text=written(fold.step))
         typing = self._typing("")
         names = list(registers)
         rounds = tuple(
@@ -466,7 +468,7 @@ class _Binder:
         for name, text in fold.first:
             if name in before.named:
                 raise QueryError(
-                    f"first= gives {quoted(name)}, which the stream has already: its own value is the first",
+                    f"first= cannot give {quoted(name)}: the stream has this attribute, and its value is the first",
                     text=text,
                     hint="leave it out, or rename the attribute of the stream",
                 )
@@ -511,8 +513,8 @@ class _Binder:
             kind = common_type(*kinds)
             if kind is None or kind.kind not in _CARRIED:
                 raise QueryError(
-                    f"fold(…) cannot carry {quoted(name)} from round to round: it is {described(kinds[0])} first "
-                    f"and {described(kinds[1])} then"
+                    f"fold(…) cannot carry {quoted(name)} from one iteration to the next: it is "
+                    f"{described(kinds[0])} first and {described(kinds[1])} then"
                 )
             if registers.get(name) != kind:
                 registers[name] = kind

@@ -38,7 +38,7 @@ class Stream:
         """The events with attributes renamed, `{"price": "low"}` (ρ)."""
         _mapping(names, "rename", '{"price": "low"}')
         if not all(isinstance(name, str) for pair in names.items() for name in pair):
-            raise InputError(f"rename(…) takes names as text, and these are {names!r}")
+            raise InputError(f"rename(…) must get names as text, got {names!r}")
         return _checked(Rename(self, tuple(names.items())))
 
     def extend(self, **values: str) -> Stream:
@@ -160,7 +160,9 @@ def stream(type: str | None = None, *, start: str | None = None, **columns: str)
     """
     for what in (type, start, *columns.values()):
         if what is not None and not isinstance(what, str):
-            raise InputError(f"stream(…) takes the type of events, start= and types of columns as text, not {what!r}")
+            raise InputError(
+                f"stream(…) must get the type of events, start= and types of columns as text, got {what!r}"
+            )
     return Base(type, tuple(columns.items()) or None, start)
 
 
@@ -215,7 +217,7 @@ def written(expression: Stream) -> str:
             more += "" if isinstance(each, Round) else f", step={written(each)}"
             more += f", first={dict(first)!r}" if first else ""
             return f"{written(left)}.fold({written(right)}{more})"
-    raise AssertionError(f"{type(expression).__name__} is no stream")
+    raise AssertionError(f"{type(expression).__name__} is not a stream")
 
 
 # ── As plain data ──────────────────────────────────────────────────────────────────────────────────
@@ -263,7 +265,7 @@ def from_text(text: str) -> Stream:
         return _stream(_composed(decode(json.loads(text))), "from_text")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"this text is no expression of the algebra, as ouzel.algebra.to_text writes them: {error}"
+            f"this text is not an expression of the algebra as ouzel.algebra.to_text writes it: {error}"
         ) from None
 
 
@@ -287,11 +289,11 @@ def _composed(node: Stream) -> Stream:
         case Base(type=type_, columns=columns, start=start):
             told = [value for value in (type_, start) if value is not None]
             if not all(isinstance(value, str) for value in told):
-                raise TypeError("the type of events and the column of their start are texts")
+                raise TypeError("the type of events and the column of their start must be text")
             return stream(type_, start=start, **dict(columns or ()))
         case Round():
             return node
-    raise TypeError(f"a {type(node).__name__} is no stream")
+    raise TypeError(f"a {type(node).__name__} is not a stream")
 
 
 def _tuples(value: Any) -> Any:
@@ -303,7 +305,7 @@ def _tuples(value: Any) -> Any:
 
 def _text(text: Any, where: str) -> str:
     if not isinstance(text, str):
-        raise InputError(f"{where}(…) takes expressions as text, and this is a {type(text).__name__}")
+        raise InputError(f"{where}(…) must get expressions as text, got a {type(text).__name__}")
     parsed(text)
     return text
 
@@ -312,19 +314,19 @@ def _names(names: Any) -> tuple[str, ...]:
     found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
     for name in found:
         if not isinstance(name, str):
-            raise InputError(f"project(…) takes a list of names, and {name!r} is none")
+            raise InputError(f"project(…) must get a list of names, got {name!r}")
     return found
 
 
 def _mapping(given: Any, where: str, example: str) -> None:
     if not isinstance(given, Mapping):
-        raise InputError(f"{where}(…) takes a dictionary like {example}, and this is a {type(given).__name__}")
+        raise InputError(f"{where}(…) must get a dictionary like {example}, got a {type(given).__name__}")
 
 
 def _stream(other: Any, where: str) -> Stream:
     if not isinstance(other, Stream) or _has_round(other):
         what = "a step" if isinstance(other, Stream) else f"a {type(other).__name__}"
-        raise InputError(f"{where}(…) takes a stream of ouzel.algebra, and this is {what}")
+        raise InputError(f"{where}(…) must get a stream of ouzel.algebra, got {what}")
     return other
 
 
@@ -338,7 +340,7 @@ def _check_step(each: Any) -> None:
         below = below.input
     if not isinstance(below, Round):
         raise InputError(
-            "the step of fold(…) is a condition or ouzel.algebra.step() with select, project, rename and extend"
+            "the step of fold(…) must be a condition or ouzel.algebra.step() with select, project, rename and extend"
         )
 
 

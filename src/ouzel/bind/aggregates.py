@@ -63,7 +63,7 @@ def bind_group_by(
         expression = expressions.value(item.expression)
         for part in every_in(expression):
             hint = "write an index, [1] or [LEN]"
-            raise source.mistake("GROUP BY needs one value a match, and this has one for each event", part.span, hint)
+            raise source.mistake("GROUP BY needs one value per match, and this has one per event", part.span, hint)
         expressions.typing.check_comparable(expression.type, item.span)
         keys.append(GroupKey(name, None, expression, expression.type))
     return tuple(keys)
@@ -103,7 +103,7 @@ def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, numb
     every = every_in(argument)
     if len({part.component for part in every}) > 1:
         hint = "an index chooses one event: [1] is the first, [LEN] the last"
-        raise source.mistake("an aggregate may range over the events of one component with +", aggregate.span, hint)
+        raise source.mistake("an aggregate must range over the events of one component with +", aggregate.span, hint)
     kind = expressions.aggregate_type(function, argument)
     if function == "count" and aggregate.as_decimal:
         kind = _COUNT_AS_DECIMAL
@@ -131,7 +131,7 @@ class _Having(Expressions):
             return _comparable(ResultColumn(name, type=types[name], span=node.span))
         if len(node.names) == 1 and node.index is None and name.lower() == "count":
             return self._aggregate(syntax.Call("count", (), span=node.span))
-        hint = nearest(name, types) or f"HAVING knows {listed(types, 'and')}"
+        hint = nearest(name, types) or f"the columns are {listed(types, 'and')}"
         raise self.source.mistake(f"there is no column {quoted(name)} to filter by", node.span, hint)
 
     def _aggregate(self, node: syntax.Call) -> Bound:

@@ -99,7 +99,7 @@ def bind_with(
     if streaming and window is None and not aggregates:
         hint = "add WITHIN with a duration, such as WITHIN 12 hours"
         raise source.mistake(
-            "a query on a stream needs WITHIN, else its state grows for ever", query.pattern.span, hint
+            "a query on a stream needs WITHIN, or its state grows without bound", query.pattern.span, hint
         )
     return BoundQuery(
         name=name,
@@ -131,7 +131,7 @@ def _check_depth(query: syntax.Query, source: Source) -> None:
     while stack:
         node, depth = stack.pop()
         if depth > DEPTH_MAX:
-            raise source.mistake(f"the query is nested more than {DEPTH_MAX} levels deep", node.span)
+            raise source.mistake(f"the query cannot be nested more than {DEPTH_MAX} levels deep", node.span)
         for field in dataclasses.fields(node):
             value = getattr(node, field.name)
             for item in value if isinstance(value, tuple) else (value,):
@@ -144,23 +144,21 @@ def _check_clauses(query: syntax.Query, source: Source) -> None:
     if query.aggregates:
         if query.returns is not None:
             raise source.mistake(
-                "RETURN and AGG cannot stand together",
+                "RETURN and AGG cannot be used together",
                 query.returns.span,
                 "name the columns in AGG and GROUP BY with AS",
             )
         if query.output is not None and query.output.form is not OutputForm.ALL:
-            raise source.mistake(f"OUTPUT {query.output.form.value} and AGG cannot stand together", query.output.span)
+            raise source.mistake(f"OUTPUT {query.output.form.value} and AGG cannot be used together", query.output.span)
         if query.threshold is not None:
-            raise source.mistake("THRESHOLD and AGG cannot stand together", query.threshold.span)
+            raise source.mistake("THRESHOLD and AGG cannot be used together", query.threshold.span)
         if query.within is not None and query.within.in_events:
             raise source.mistake("AGG needs a window in time, not in events", query.within.span)
     else:
         if query.group_by:
             raise source.mistake("GROUP BY needs AGG", query.group_by[0].span, "add AGG COUNT, or test [attr] in WHERE")
         if query.having is not None:
-            raise source.mistake(
-                "HAVING needs AGG", query.having.span, "a condition on single matches belongs into WHERE"
-            )
+            raise source.mistake("HAVING needs AGG", query.having.span, "put a condition on single matches into WHERE")
         if query.emit_on_change:
             raise source.mistake("EMIT ON CHANGE needs AGG", query.span)
     if query.output is not None and query.output.form is OutputForm.BEST and query.threshold is None:

@@ -51,7 +51,9 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
     value = extent.value
     if within.in_events:
         if extent.type != INT or not isinstance(value, int):
-            raise source.mistake("a window in events is a whole number", within.extent.span, "write WITHIN 50 EVENTS")
+            raise source.mistake(
+                "a window in events must be a whole number", within.extent.span, "write WITHIN 50 EVENTS"
+            )
         _check_positive(value, within.extent.span, source)
         return EventWindow(value)
     if extent.type == DURATION and isinstance(value, int):
@@ -63,7 +65,7 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
         value = ticks.value
     elif extent.type != INT:
         hint = "write WITHIN 12 hours, or a whole number of ticks"
-        raise source.mistake("a window is a duration or a whole number of ticks", within.extent.span, hint)
+        raise source.mistake("a window must be a duration or a whole number of ticks", within.extent.span, hint)
     assert isinstance(value, int)
     _check_positive(value, within.extent.span, source)
     return TimeWindow(value, format_expression(within.extent))
@@ -77,7 +79,7 @@ def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
         read = None
     if not isinstance(read, syntax.Duration):
         raise source.mistake(
-            f"the value {quoted(str(given.value))} of a window is no duration",
+            f"the value {quoted(str(given.value))} of a window is not a duration",
             span,
             "give text such as '12 hours', a timedelta, or a whole number of ticks",
         )
@@ -91,7 +93,7 @@ def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:
         bound = expressions.bound(node)
         if isinstance(bound, Constant):
             return bound
-    raise expressions.source.mistake("only a literal or a parameter can stand here", node.span)
+    raise expressions.source.mistake("this must be a literal or a parameter", node.span)
 
 
 def _check_positive(value: int, span: Span, source: Source) -> None:
@@ -99,17 +101,17 @@ def _check_positive(value: int, span: Span, source: Source) -> None:
         hint = "the smallest window is 1, which holds matches of one event"
         raise source.mistake("a window must be positive", span, hint)
     if value >= INT64_MAX:
-        raise source.mistake("no two events lie as far apart as this window is long", span, "leave WITHIN out")
+        raise source.mistake("a window cannot be longer than all times together", span, "leave WITHIN out")
 
 
 def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:
-    """A negation that stands first or last forbids events up to the edge of the window, so it needs one in time."""
+    """A negation at the start or end forbids events up to the edge of the window, so it needs one in time."""
     if isinstance(window, TimeWindow):
         return
-    for place, component in (("first", names.components[0]), ("last", names.components[-1])):
+    for place, component in (("start", names.components[0]), ("end", names.components[-1])):
         if component.negated:
             raise names.source.mistake(
-                f"a negation that stands {place} needs WITHIN in time",
+                f"a negation at the {place} needs WITHIN in time",
                 component.span,
                 "add WITHIN with a duration, such as WITHIN 12 hours",
             )
@@ -135,7 +137,7 @@ def bind_strategy(selection: syntax.Selection | None, names: Names) -> Strategy:
         if not later:
             hint = f"write {selection.strategy.value}({', '.join(names.variables)})"
             raise names.source.mistake(
-                f"{quoted(name)} is listed out of the order of the pattern", selection.span, hint
+                f"{quoted(name)} must be listed in the order of the pattern", selection.span, hint
             )
         position = later[0] + 1
     return selection.strategy
@@ -215,7 +217,7 @@ def _check_array(expression: Bound, source: Source) -> None:
         return
     for part in every_in(expression):
         raise source.mistake(
-            "all events of a component with + make an array here, which cannot be computed with",
+            "all events of a component with + are an array, and expressions cannot use arrays",
             part.span,
             "write an index, [1] or [LEN], or an aggregate over []",
         )
@@ -227,9 +229,9 @@ def check_default_columns(components: Iterable[Component], source: Source, reser
     for component in components:
         if not component.negated and component.variable in reserved:
             raise source.mistake(
-                f"the variable {quoted(component.variable)} has the name of a column that every match has",
+                f"the variable {quoted(component.variable)} cannot have the name of a column that every match has",
                 component.span,
-                "give it another name, or say with RETURN what the columns are",
+                "rename it, or name the columns with RETURN",
             )
 
 
@@ -241,5 +243,5 @@ def bind_threshold(threshold: syntax.Threshold | None, expressions: Expressions)
         return None
     value = constant_of(threshold.value, expressions).value
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value <= 1:
-        raise expressions.source.mistake("a threshold is a number from 0 to 1", threshold.value.span)
+        raise expressions.source.mistake("a threshold must be a number from 0 to 1", threshold.value.span)
     return BoundThreshold(float(value), threshold.on_probability)

@@ -54,7 +54,7 @@ def encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and type(value).__name__ in _RECORDS:
         fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "span"}
         return {"r": [type(value).__name__, fields]}
-    raise AssertionError(f"a {type(value).__name__} cannot stand in a bound query")
+    raise AssertionError(f"a {type(value).__name__} cannot be part of a bound query")
 
 
 def decode(value: Any) -> Any:

@@ -106,14 +106,14 @@ def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iter
     if len(set(variables)) > 1:
         both = listed(dict.fromkeys(quoted(variable) for variable in variables), "and")
         raise names.source.mistake(
-            f"{both} stand for several events each in one condition",
+            f"{both} cannot each be several events in one condition",
             every[1].span,
             f"an index chooses one event: {variables[1]}[1] is the first, {variables[1]}[{variables[1]}.LEN] the last",
         )
     iterated = next((part for part in named if _is_iterated(part)), None)
     if iterated is not None:
         raise names.source.mistake(
-            f"{quoted(variables[0])} without an index cannot stand in one condition with [i]",
+            f"{quoted(variables[0])} without an index cannot be in one condition with [i]",
             every[0].span,
             f"write {variables[0]}[1], {variables[0]}[i] or {variables[0]}[{variables[0]}.LEN]",
         )
@@ -174,7 +174,7 @@ def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressi
             raise expressions.source.mistake(
                 f"a query may have {EQUIVALENCES_MAX} equivalence tests at most, those of GROUP BY included",
                 test.span,
-                "put what belongs together into one column beforehand",
+                "combine columns into one before",
             )
     valued = {path for path, value in bound if value is not None}
     return tuple(test for (path, value), test in bound.items() if value is not None or path not in valued)
@@ -197,7 +197,7 @@ def _equivalence(test: syntax.Equivalence, expressions: Expressions) -> Equivale
             message = (
                 f"{quoted(written)} is {found.type} in {quoted(component.variable)} but {kind} in another component"
             )
-            raise names.source.mistake(message, test.span, "an equivalence test compares values of one type")
+            raise names.source.mistake(message, test.span, "an equivalence test must compare values of one type")
         kind = merged
         positive_has_it = positive_has_it or not component.negated
     if kind is None or not positive_has_it:
@@ -216,7 +216,7 @@ def _untestable(names: Names, path: tuple[str, ...], span: Span, only_negative: 
         )
     if path[0] in names.variables and len(path) > 1:
         hint = f"write [{'.'.join(path[1:])}] to test it on all components"
-        return names.source.mistake("an equivalence test names an attribute without a variable", span, hint)
+        return names.source.mistake("an equivalence test must name an attribute without a variable", span, hint)
     return names.unknown_attribute([c for c in names.components if not c.negated], path, span)
 
 
@@ -228,7 +228,7 @@ def _fixed_value(test: syntax.Equivalence, kind: Type, expressions: Expressions)
         hint = f"write a literal or a parameter: [{'.'.join(test.names)} = 'x']"
         raise expressions.source.mistake("the value of an equivalence test must be a constant", test.value.span, hint)
     if value.value is None:
-        hint = "an event with a null satisfies no equivalence test"
+        hint = "an event with a null never satisfies an equivalence test"
         raise expressions.source.mistake("the value of an equivalence test cannot be null", test.value.span, hint)
     attribute = Attribute(0, test.names, type=kind, span=test.span)
     constant = expressions.typing.lone(expressions.typing.unified([attribute, value], test.span, "compare")[1])

@@ -82,13 +82,13 @@ def _between_text_and_numbers(operands: Sequence[Bound], doing: str) -> str | No
     if text is not None and columns & NUMBERS:
         if _NUMBER.fullmatch(text):
             return f"write {text} without quotes"
-        return f"{quoted(text)} is text, and the other side is a number; was another column meant?"
+        return f"{quoted(text)} is text, and the other side is a number; did you mean another column?"
     if number is not None and Kind.STRING in columns:
         quotes = f"write '{number.value!s}' in quotes"
         if doing != "compare":
             return quotes
         # Quotes alone would be bad advice for amounts of which one is not a number: '9' > '10'.
-        return f"{quotes}; if numbers are meant, convert the column first: one value that is no number makes it text"
+        return f"{quotes}; if you mean numbers, convert the column first: one value that is not a number makes it text"
     if len(columns) > 1 and doing == "compare":
         return "convert one of the columns first"
     return None

@@ -100,7 +100,7 @@ class Expressions:
         """A typed expression that is true, false or unknown."""
         result = self.bound(node)
         if result.type.kind not in (Kind.BOOL, Kind.UNKNOWN, Kind.NULL):
-            raise self.source.mistake(f"a condition is true or false, and this is {described(result.type)}", node.span)
+            raise self.source.mistake(f"a condition must be true or false, got {described(result.type)}", node.span)
         return result if result.type != NULL else replace(result, type=BOOL)
 
     # ── Leaves ─────────────────────────────────────────────────────────────────────────────────────
@@ -129,9 +129,9 @@ class Expressions:
     def _equivalence(self, node: syntax.Equivalence) -> Bound:
         written = f"[{'.'.join(node.names)}]"
         raise self.source.mistake(
-            f"{written} must stand by itself, joined to the rest by AND",
+            f"{written} must be a condition of its own, joined to the rest by AND",
             node.span,
-            "it cannot stand under OR or NOT, nor outside WHERE",
+            "it cannot be under OR or NOT, or outside WHERE",
         )
 
     def _reference(self, node: Reference) -> Bound:
@@ -146,13 +146,13 @@ class Expressions:
         if component is None or component.kleene or component.negated or not isinstance(value, Attribute | Intrinsic):
             what = "a negated component" if component is not None and component.negated else "a component with +"
             raise self.source.mistake(
-                f"{what} takes no default in brackets", node.span, "a default is for one event that may be missing"
+                f"{what} cannot have a default in brackets", node.span, "a default is for one event that may be missing"
             )
         default = self.bound(node.default)
         default = self.typing.unified([value, default], node.span, "combine")[1]
         if default.type != value.type and UNKNOWN not in (default.type, value.type):
             raise self.source.mistake(
-                f"the default is {described(default.type)}, and the attribute {described(value.type)}",
+                f"the default is {described(default.type)}, but the attribute is {described(value.type)}",
                 node.default.span,
             )
         if self.defaults.setdefault(value, default) != default:
@@ -216,7 +216,7 @@ class Expressions:
             if pattern[position] == escape:
                 if pattern[position + 1 : position + 2] not in ("%", "_", escape):
                     raise self.source.mistake(
-                        f"in LIKE the escape {quoted(escape)} must stand before %, _ or itself", span
+                        f"in LIKE the escape {quoted(escape)} must come before %, _ or itself", span
                     )
                 position += 1
             position += 1
@@ -304,9 +304,7 @@ class Expressions:
         # A duration whose ticks are not known yet will be an integer.
         expected = _KINDS[accepts] | ({Kind.DURATION} if Kind.INT in _KINDS[accepts] else set())
         if kind.kind not in expected and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
-            raise self.source.mistake(
-                f"{name} takes {accepts.value} here, and this is {described(kind)}", argument.span
-            )
+            raise self.source.mistake(f"{name} takes {accepts.value} here, got {described(kind)}", argument.span)
         self.typing.check_digits([argument])
         if accepts is Accepts.INTEGER_CONSTANT:
             is_small = (
@@ -328,7 +326,7 @@ class Expressions:
     def _aggregate(self, node: syntax.Call) -> Bound:
         name = node.function
         if self.ranging is not None:
-            raise self.source.mistake("an aggregate cannot stand inside another", node.span)
+            raise self.source.mistake("an aggregate cannot be inside another", node.span)
         references = [part for part in nodes(node) if isinstance(part, Reference)]
         if len(node.arguments) != 1 or not references:
             raise self.source.mistake(
@@ -342,7 +340,7 @@ class Expressions:
             for reference, component in zip(references, components, strict=True)
         }
         if len(set(components)) > 1 or len(scopes) > 1:
-            raise self.source.mistake(f"{name}(…) ranges over one variable in one way", node.span)
+            raise self.source.mistake(f"{name}(…) must range over one variable in one way", node.span)
         (scope,), component, argument = scopes, components[0], node.arguments[0]
         if isinstance(argument, Reference) and argument.names == (component.variable,):
             if name != "count":
@@ -362,11 +360,11 @@ class Expressions:
         if kind is not IndexKind.BEFORE:
             hint = f"write {variable}[] for all of them, {variable}[..i-1] for those before this one"
             raise self.source.mistake(
-                "an aggregate ranges over all events or those before this one", reference.span, hint
+                "an aggregate must range over all events or those before this one", reference.span, hint
             )
         if self.place is not Place.WHERE:
             raise self.source.mistake(
-                f"{variable}[..i-1] has no meaning in {self.place.value}",
+                f"{variable}[..i-1] cannot be used in {self.place.value}",
                 reference.span,
                 f"{variable}[] means all of its events",
             )

@@ -23,9 +23,9 @@ def check_defaults(defaults: Defaults, source: Source) -> None:
             for part in parts(defaults[waiting.pop()]):
                 if part == attribute:
                     raise source.mistake(
-                        "the default leads back to itself",
+                        "the default cannot depend on itself",
                         attribute.span,
-                        "let it end at the last component, which is never missing",
+                        "make it end at the last component, which is never missing",
                     )
                 if isinstance(part, Attribute | Intrinsic) and part in defaults and part not in seen:
                     seen.add(part)
@@ -54,13 +54,13 @@ def check_threshold_query(
             raise source.mistake("with THRESHOLD a component cannot have +", component.span)
     if strategy is not Strategy.SKIP_TILL_ANY_MATCH:
         span = query.selection.span if query.selection else where
-        raise source.mistake("with THRESHOLD the strategy is skip_till_any_match", span)
+        raise source.mistake("with THRESHOLD the strategy must be skip_till_any_match", span)
     if not isinstance(window, TimeWindow):
         raise source.mistake(
             "THRESHOLD needs WITHIN in time", where, "add WITHIN with a duration, such as WITHIN 12 hours"
         )
     if query.output is not None and query.output.form not in (OutputForm.ALL, OutputForm.BEST):
-        raise source.mistake(f"OUTPUT {query.output.form.value} cannot stand with THRESHOLD", query.output.span)
+        raise source.mistake(f"OUTPUT {query.output.form.value} cannot be used with THRESHOLD", query.output.span)
     _check_own_predicates(components, conjuncts, source)
     _check_defaults_given(components, conjuncts, defaults, source)
 

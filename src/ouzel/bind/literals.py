@@ -87,7 +87,7 @@ def duration(amount: int | Decimal, unit: str, span: Span, source: Source) -> Co
         raise source.mistake("the duration is out of range", span)
     nanoseconds = Fraction(amount) * NANOSECONDS_OF_UNIT[unit]
     if nanoseconds.denominator != 1:
-        raise source.mistake("the duration is not a whole number of nanoseconds", span)
+        raise source.mistake("the duration must be a whole number of nanoseconds", span)
     if abs(nanoseconds.numerator) >= 10**27:
         raise source.mistake("the duration is out of range", span, "the longest is about 290,000 years")
     return Constant(nanoseconds.numerator, type=DURATION, span=span)

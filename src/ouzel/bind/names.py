@@ -151,7 +151,7 @@ class Names:
         component, path = self._split(reference)
         if path:
             raise self.source.mistake(
-                f"{function}(…) is asked of an event, not of a value",
+                f"{function}(…) needs an event, not a value",
                 reference.span,
                 f"write {function}({component.variable})",
             )
@@ -164,7 +164,7 @@ class Names:
         if component.kleene:
             return component
         raise self.source.mistake(
-            f"{function}(…) ranges over a component with +, and {quoted(component.variable)} is one event",
+            f"{function}(…) must range over a component with +, and {quoted(component.variable)} is one event",
             reference.span,
             "the least and greatest of several values are least(…) and greatest(…)"
             if function in ("min", "max")
@@ -200,13 +200,13 @@ class Names:
         first = reference.names[0]
         if first in self.shared:
             hint = f"give each a variable: {first} {first[0].lower()}1, {first} {first[0].lower()}2"
-            return self.source.mistake(f"{quoted(first)} stands in the pattern more than once", reference.span, hint)
+            return self.source.mistake(f"{quoted(first)} is in the pattern more than once", reference.span, hint)
         if len(reference.names) > 1 or reference.index is not None:
             return self.source.mistake(
                 f"there is no variable {quoted(first)}", reference.span, self.variables_hint(first)
             )
         if self.source.text.startswith('"', reference.span.start):
-            hint = f"in double quotes stands a name, in single quotes text: '{first}'"
+            hint = f"double quotes are for names, single quotes for text: '{first}'"
             return self.source.mistake(f"there is no variable {quoted(first)}", reference.span, hint)
         owners = [
             c for c in self.components if c.variable in self.variables and self.found(c, (first,), reference.span)
@@ -224,7 +224,7 @@ class Names:
         name = component.variable
         if component.kleene and reference.index is None:
             return self.source.mistake(
-                f"{quoted(name)} stands for several events, not for a value",
+                f"{quoted(name)} is several events, not a value",
                 reference.span,
                 f"write {name}[1].x, {name}[i].x, {name}[{name}.LEN].x or an aggregate over {name}[]",
             )
@@ -241,7 +241,7 @@ class Names:
             if index is None:
                 return At.SINGLE
             raise self.source.mistake(
-                f"{quoted(name)} is one event and takes no index",
+                f"{quoted(name)} is one event and cannot have an index",
                 reference.span,
                 f"write {name}.x, or {name}[] with + after its type in the pattern",
             )
@@ -267,7 +267,7 @@ class Names:
                 return At.EVERY
             written = f"{name}[]" if scope is Scope.ALL else f"{name}[..i-1]"
             raise self.source.mistake(
-                f"{written} stands only inside count, sum, avg, min, max, first or last",
+                f"{written} can be used only inside count, sum, avg, min, max, first or last",
                 reference.span,
                 f"write {name}[1], {name}[i] or {name}[{name}.LEN]",
             )
@@ -276,7 +276,7 @@ class Names:
     def _iteration(self, name: str, index: syntax.Index, place: Place) -> At:
         if place is not Place.WHERE:
             raise self.source.mistake(
-                f"{name}[i] has no meaning in {place.value}",
+                f"{name}[i] cannot be used in {place.value}",
                 index.span,
                 f"write {name}[1], {name}[{name}.LEN] or an aggregate over {name}[]",
             )
@@ -288,7 +288,7 @@ class Names:
             raise self.source.mistake(
                 f"{name}[i+{index.offset}] refers to an event that is chosen later",
                 index.span,
-                f"say it of {name}[i] and {name}[i-1]",
+                f"write the condition with {name}[i] and {name}[i-1]",
             )
         raise self._wrong_index(name, f"{name}[i{index.offset}]", index.span)
 
@@ -342,7 +342,7 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
             if variable in variables:
                 where = component.variable_span if component.variable is not None else component.span
                 raise source.mistake(
-                    f"the variable {quoted(variable)} stands twice", where, "give each component its own variable"
+                    f"the variable {quoted(variable)} is used twice", where, "give each component its own variable"
                 )
             variables[variable] = position
         else:

@@ -348,7 +348,7 @@ def time_domain(schemas: Iterable[Mapping[str, Type]], time: str | None, time_un
         return TimeDomain()
     if kind.kind is Kind.TIMESTAMP:
         if time_unit is not None:
-            raise InputError("time_unit is for time columns that hold integers, and this one holds timestamps")
+            raise InputError("time_unit cannot be used where the time column holds timestamps; leave it out")
         return TimeDomain(kind, NANOSECONDS_OF_UNIT[kind.unit or "us"])
     return TimeDomain(kind, tick_ns)
 

@@ -109,7 +109,7 @@ def _producers(members: Sequence[Member]) -> dict[str, int]:
             continue
         if stream == INPUT:
             raise member.source.mistake(
-                "'input' is the primary stream, so nothing can go INTO it", member.tree.span, "choose another name"
+                "'input' is the primary stream, so no query can write INTO it", member.tree.span, "choose another name"
             )
         if stream in producers:
             hint = "give each its own stream, and read both with FROM a, b"

@@ -188,7 +188,7 @@ class Typing:
             exact = decimal_type(operand.value)
             if exact is None:
                 raise self.source.mistake(
-                    f"beside a decimal a number may have {DECIMAL_DIGITS_MAX} digits at most", operand.span
+                    f"a number with a decimal can have at most {DECIMAL_DIGITS_MAX} digits", operand.span
                 )
             return exact
         return operand.type
@@ -210,7 +210,7 @@ class Typing:
             if not self.time.known:
                 return duration
             raise self.source.mistake(
-                "a duration has no meaning where the time column is a bare number",
+                "a duration cannot be used where the time column is a bare number",
                 duration.span,
                 (
                     "give ",
@@ -221,7 +221,7 @@ class Typing:
                 ),
             )
         if duration.value % tick_ns:
-            raise self.source.mistake("the duration is not a whole number of ticks here", duration.span)
+            raise self.source.mistake("the duration must be a whole number of ticks", duration.span)
         ticks = duration.value // tick_ns
         if not INT64_MIN <= ticks <= INT64_MAX:
             raise self.source.mistake("the duration is out of range", duration.span)
@@ -390,7 +390,7 @@ class Typing:
         raise self.source.mistake(
             f"cannot compute {described(left.type)} {operator} {described(right.type)}",
             span,
-            "moments may be subtracted, and durations or whole numbers of ticks added to them",
+            "subtract two times, or add a duration or a whole number of ticks to one",
         )
 
     def _with_duration(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:

@@ -26,10 +26,10 @@ Exit codes:
   1    a query, an input or a limit was wrong; the message says which
   2    the command itself was wrong
   130  interrupted by Ctrl-C; nothing half-written is left
-  141  whoever read the output went away
-  143  told to end; nothing half-written is left
+  141  output pipe closed (SIGPIPE)
+  143  terminated (SIGTERM); nothing half-written is left
 
-Colours switch off where NO_COLOR is set or the output is no screen.
+Colours are off if NO_COLOR is set or the output is not a terminal.
 """
 
 application = typer.Typer(

@@ -68,7 +68,7 @@ class OneQueryOptions(QueryOptions):
             return next(iter(found.values()))
         if self.name is None or self.name not in found:
             asked = f"there is no query '{self.name}' in the script" if self.name else "the script has several queries"
-            raise typer.BadParameter(f"{asked}; say --query with one of {', '.join(found)}")
+            raise typer.BadParameter(f"{asked}; choose one with --query: {', '.join(found)}")
         return found[self.name]
 
 
@@ -139,7 +139,7 @@ def named_value(text: str) -> tuple[str, Any]:
     """`limit=3` is the number 3, `name=John` and `name="3"` are strings: a value is read as JSON where it is JSON."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise typer.BadParameter(f"NAME=VALUE is needed, not {text!r}")
+        raise typer.BadParameter(f"this must be NAME=VALUE, got {text!r}")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -206,7 +206,7 @@ def write_text(path: Path, text: str) -> None:
 def write_picture(path: Path, picture: str) -> None:
     """Put an SVG picture into a file; a name that promises another format is refused."""
     if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp"):
-        raise FileError(f"the picture is SVG, and '{path}' would not be one; call it '{path.with_suffix('.svg')}'")
+        raise FileError(f"the picture must be SVG, got '{path}'; call it '{path.with_suffix('.svg')}'")
     write_text(path, picture + "\n")
 
 

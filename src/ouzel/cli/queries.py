@@ -185,9 +185,7 @@ def format_file(text: str) -> str:
     for query in script.queries:
         if inside := comments_in(text, query.span.start, query.span.end):
             line = text.count("\n", 0, inside[0][0]) + 1
-            raise FileError(
-                f"the comment in line {line} stands inside a query and would be lost: move it before the query"
-            )
+            raise FileError(f"the comment in line {line} is inside a query and would be lost; move it before the query")
         behind, before = _comments_between(text, done, query.span.start)
         if blocks:
             blocks[-1] += behind
@@ -334,7 +332,7 @@ def _list_workloads() -> None:
 
 def _workload(name: str) -> Workload:
     if name not in WORKLOADS:
-        raise InputError(f"there is no workload '{name}'; there are {', '.join(WORKLOADS)}")
+        raise InputError(f"there is no workload '{name}'; the workloads are {', '.join(WORKLOADS)}")
     return WORKLOADS[name]
 
 

@@ -148,7 +148,7 @@ def _format(output: Path | None, chosen: Format | None) -> Format:
         return Format.PARQUET
     if output.suffix.lower() not in _FORMAT_OF_SUFFIX:
         raise InputError(
-            f"the ending of '{output}' says nothing of its format; say --format, or end it with "
+            f"the format of '{output}' is unknown; give --format, or one of the endings "
             f"{', '.join(sorted(_FORMAT_OF_SUFFIX))}"
         )
     return _FORMAT_OF_SUFFIX[output.suffix.lower()]

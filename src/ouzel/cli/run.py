@@ -179,7 +179,7 @@ def _progress(total: int, quiet: bool) -> _Running:
 @contextmanager
 def _patience(quiet: bool) -> Iterator[None]:
     """A word to whoever waits for a single piece: a new user would think that nothing happens."""
-    note = "still at it: the first query of its kind compiles its kernels, once after an installation"
+    note = "still running: the first query of its kind compiles its kernels, once after an installation"
     timer = Timer(PATIENCE_SECONDS, lambda: out(stderr=True).print(note, style="dim"))
     timer.daemon = True
     if not quiet:

@@ -77,16 +77,14 @@ def find_sources(given: Sequence[str]) -> list[Source]:
         found += [Source(path, kind_of(path), event_type) for path in _files(pattern)]
     kinds = {source.event_type is None for source in found}
     if len(kinds) > 1:
-        raise InputError("either all inputs are given as TYPE=PATH or none of them")
+        raise InputError("inputs must all be given as TYPE=PATH, or none of them")
     return found
 
 
 def kind_of(path: Path) -> str:
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise InputError(
-            f"'{path}' has an ending that says nothing of its format; known are {', '.join(sorted(SUFFIXES))}"
-        )
+        raise InputError(f"the format of '{path}' is unknown; its ending must be one of {', '.join(sorted(SUFFIXES))}")
     return kind
 
 
@@ -159,7 +157,7 @@ class Inputs:
             if self._time not in source.schema().names:
                 raise InputError(
                     f"'{source.path}' has no time column '{self._time}'; its columns are "
-                    f"{', '.join(map(repr, source.schema().names))}. Say which one it is with --time"
+                    f"{', '.join(map(repr, source.schema().names))}. Name it with --time"
                 )
             ticks, time_type = [], None
             for batch in source.batches([self._time]):

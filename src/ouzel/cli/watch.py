@@ -67,10 +67,11 @@ def watch_command(
     ] = "0",
     settle: Annotated[
         float,
-        typer.Option(help="After so many seconds of silence no more events of the newest moment are expected."),
+        typer.Option(help="After so many seconds without events, the matches at the newest timestamp are printed."),
     ] = 1.0,
     stop_after: Annotated[
-        float | None, typer.Option("--stop-after", help="End after so many seconds of silence, as if the input ended.")
+        float | None,
+        typer.Option("--stop-after", help="End after so many seconds without events, as if the input ended."),
     ] = None,
     *,
     asked: QueryOptions,
@@ -167,7 +168,7 @@ def follow(
             break
         sleep(POLL_SECONDS)
     if not told.events:
-        raise InputError("no event came")
+        raise InputError("no events came")
     told.answers(engine.finish())
 
 
@@ -281,7 +282,7 @@ class Lines:
                 raise InputError(f"line {number} is not JSON: {error}: {shown(_text(line))}") from None
             if not isinstance(row, dict):
                 raise InputError(
-                    f"line {number} is no event: one JSON object a line is needed, not {shown(_text(line))}"
+                    f"line {number} is not an event: each line must be one JSON object, got {shown(_text(line))}"
                 )
             rows.append(row)
         if self._schema is None:
@@ -293,7 +294,7 @@ class Lines:
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
                 raise InputError(
                     f"the values of '{known.name}' from line {self._line + 1} on are not all of type {known.type}: "
-                    f"{error}. Say --columns where the first events do not show the types"
+                    f"{error}. Declare the types with --columns"
                 ) from None
         return pa.table(columns)
 
@@ -361,8 +362,8 @@ def columns_of(text: str | None) -> pa.Schema | None:
             fields.append(pa.field(name, pa.timestamp("us") if kind == "timestamp" else pa.type_for_alias(kind)))
         except ValueError:
             raise InputError(
-                f"'{part}' declares no column; write NAME:TYPE, with a type such as int64, double, string, timestamp"
+                f"'{part}' does not declare a column; write NAME:TYPE, such as price:double (int64, string, timestamp)"
             ) from None
         if not colon or not name:
-            raise InputError(f"'{part}' declares no column; write NAME:TYPE")
+            raise InputError(f"'{part}' does not declare a column; write NAME:TYPE")
     return pa.schema(fields)

@@ -42,9 +42,9 @@ def medicine(events: int = 100_000, *, patients: int = 1_000, seed: int = 0, dat
     ['name', 'medicine', 'first_at', 'second_at', 'amount']
     """
     if events < 0:
-        raise InputError(f"the number of events must not be negative, but is {events}")
+        raise InputError(f"the number of events must not be negative, got {events}")
     if patients < 1:
-        raise InputError(f"there must be at least one patient, not {patients}")
+        raise InputError(f"there must be at least one patient, got {patients}")
     rng = np.random.default_rng(seed)
     extra = events // 25
     planned = events - extra

@@ -75,7 +75,7 @@ def plot(
     read = read_events(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
     if label is not None and label not in read.table.column_names:
         hint = nearest(label, read.table.column_names) or f"the columns are {listed(read.table.column_names, 'and')}"
-        raise InputError(f"there is no column '{label}' to write beside the marks; {hint}")
+        raise InputError(f"there is no column '{label}' to label the marks with; {hint}")
     found = match(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
     chosen = found.slice(0, matches_max)
     paths = list(_paths(read, chosen))

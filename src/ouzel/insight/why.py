@@ -96,7 +96,7 @@ def why(
 def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
     """The place of the start event in stream order, and what else there is to say of it."""
     if isinstance(start, bool) or not isinstance(start, int | Mapping):
-        raise InputError(f"start= is the row of an event or values of its columns, not {start!r}")
+        raise InputError(f"start= must be the row of an event or values of its columns, got {start!r}")
     if isinstance(start, int):
         if not 0 <= start < events.count:
             raise InputError(f"there is no row {start}; the input has the rows 0 to {events.count - 1}")

@@ -90,7 +90,7 @@ class Builder(Transformer[Token, Any]):
         span = _span(children)
         inner: tuple[Component, ...] = children[2] if len(children) == 4 else (children[1],)
         if len(inner) != 1:
-            raise _refusal("a negation holds one component: it forbids single events, not sequences of them", span)
+            raise _refusal("a negation must hold one component: it forbids single events, not sequences of them", span)
         component = inner[0]
         if component.negated:
             raise _refusal("a negation cannot be negated", span)
@@ -105,7 +105,7 @@ class Builder(Transformer[Token, Any]):
         kleene, brackets = (any(token.type == kind for token in tokens) for kind in ("PLUS", "INDEX"))
         if name is not None and kleene != brackets:
             hint = f"write {name.value}[]" if kleene else f"write + after the type, or {name.value} alone"
-            what = "with + is written with brackets" if kleene else "without + has no brackets"
+            what = "with + must have brackets" if kleene else "without + cannot have brackets"
             raise _refusal(f"a variable {what}", Span(name.start, children[-1].end), hint)
         return Component(
             types.names,
@@ -157,7 +157,7 @@ class Builder(Transformer[Token, Any]):
         if as_decimal and function != "count":
             raise _refusal("only COUNT can be AS DECIMAL", span, 'a column of that name is written AS "DECIMAL"')
         if len(names) - as_decimal > 1:
-            raise _refusal("an aggregate has one name", span)
+            raise _refusal("an aggregate cannot have two names", span)
         alias = names[-1].value if len(names) > as_decimal else None
         return syntax.Aggregate(function, argument, alias, as_decimal, span=span)
 
@@ -169,7 +169,7 @@ class Builder(Transformer[Token, Any]):
         extent = _extent(children[1])
         whole = isinstance(extent, syntax.Parameter) or (isinstance(extent, Literal) and isinstance(extent.value, int))
         if in_events and not whole:
-            raise _refusal("a window in events is a whole number", extent.span, "write WITHIN 50 EVENTS")
+            raise _refusal("a window in events must be a whole number", extent.span, "write WITHIN 50 EVENTS")
         return _clause(children, within=syntax.Within(extent, in_events, span=_span(children)))
 
     def threshold(self, children: list[Any]) -> Any:
@@ -299,9 +299,9 @@ class Builder(Transformer[Token, Any]):
     def call(self, children: list[Any]) -> Expr:
         name = children[0]
         if name.quoted:
-            raise _refusal("the name of a function is not quoted", _span(children[:1]))
+            raise _refusal("the name of a function cannot be quoted", _span(children[:1]))
         if _function(name) != "count" and any(_values(children, "STAR")):
-            raise _refusal("* stands only in COUNT(*)", _span(children[2:3]))
+            raise _refusal("* can be used only in COUNT(*)", _span(children[2:3]))
         return syntax.Call(_function(name), tuple(_nodes(children, Expr)), span=_span(children))
 
     def case(self, children: list[Any]) -> Expr:
@@ -325,7 +325,7 @@ class Builder(Transformer[Token, Any]):
     def index_number(self, children: list[Any]) -> Index:
         number = children[1].value
         if not isinstance(number, int):
-            raise _refusal("an index is a whole number", _span(children), INDEX_HINT)
+            raise _refusal("an index must be a whole number", _span(children), INDEX_HINT)
         return Index(IndexKind.NUMBER, number, span=_span(children))
 
     def index_name(self, children: list[Any]) -> Index:
@@ -337,14 +337,14 @@ class Builder(Transformer[Token, Any]):
     def index_offset(self, children: list[Any]) -> Index:
         _, name, operator, number, _ = children
         if not isinstance(number.value, int):
-            raise _refusal("an index is a whole number", _span(children), INDEX_HINT)
+            raise _refusal("an index must be a whole number", _span(children), INDEX_HINT)
         offset = number.value if operator.type == "PLUS" else -number.value
         return Index(IndexKind.ITERATION, offset, span=self._iteration(children, name))
 
     def index_before(self, children: list[Any]) -> Index:
         span = self._iteration(children, children[2])
         if children[4].value != 1:
-            raise _refusal("a range of a Kleene variable ends at i-1", span, INDEX_HINT)
+            raise _refusal("a range of a Kleene variable must end at i-1", span, INDEX_HINT)
         return Index(IndexKind.BEFORE, -1, span=span)
 
     def index_last(self, children: list[Any]) -> Index:
@@ -434,7 +434,7 @@ def _selection(called: Expr) -> syntax.Selection:
     elif isinstance(called, Reference) and len(called.names) == 1 and called.index is None:
         name, arguments = called.names[0].lower(), ()
     else:
-        raise _refusal("only a strategy can stand before {", called.span, "write skip_till_next_match(a, b) { … }")
+        raise _refusal("only a strategy can come before {", called.span, "write skip_till_next_match(a, b) { … }")
     if name not in _STRATEGIES:
         near = get_close_matches(name, _STRATEGIES, 1)
         hint = f"did you mean {near[0]}?" if near else f"the strategies are {', '.join(_STRATEGIES)}"
@@ -445,7 +445,9 @@ def _selection(called: Expr) -> syntax.Selection:
             case Reference(names=(variable,), index=None | Index(kind=IndexKind.ALL)):
                 variables.append(variable)
             case _:
-                raise _refusal("a strategy lists the pattern's variables", argument.span, f"write {name}(a, b[], c)")
+                raise _refusal(
+                    "a strategy must list the pattern's variables", argument.span, f"write {name}(a, b[], c)"
+                )
     return syntax.Selection(_STRATEGIES[name], tuple(variables), span=called.span)
 
 

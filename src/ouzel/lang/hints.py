@@ -28,7 +28,7 @@ def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
         return _QUANTIFIERS[written]
     last = before.split()[-1].upper() if before.split() else ""
     if last in ("IS", "NOT") and "NULL" in accepted and written.upper() in ("TRUE", "FALSE"):
-        return "there is no IS TRUE; write v.ok, NOT v.ok or v.ok = TRUE, of which a null satisfies none"
+        return "there is no IS TRUE; write v.ok, NOT v.ok or v.ok = TRUE, a null satisfies none of them"
     if last == "RETURN" and written == "*":
         return "leave RETURN out: a match then has all its events with all their attributes"
     return None

@@ -424,7 +424,7 @@ class _Lexer:
 
     def _unknown_character(self, position: int) -> QueryError:
         character = self.text[position]
-        quote = "strings stand in straight quotes: 'text'" if character in "‘’“”´„«»" else None
+        quote = "strings are in straight quotes: 'text'" if character in "‘’“”´„«»" else None
         hint = CHARACTERS.get(character, quote)
         shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
         return QueryError(f"unexpected character {shown}", start=position, end=position + 1, hint=hint)

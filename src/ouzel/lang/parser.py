@@ -87,7 +87,7 @@ def parse_expression(text: str) -> Expr:
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
     """The trees of all statements, one after another."""
     if not isinstance(text, str):
-        raise QueryError(f"a query is a str, not {type(text).__name__}")
+        raise QueryError(f"a query must be a str, got {type(text).__name__}")
     if len(text) > characters_max:
         raise QueryError(f"the text is too long: {len(text):,} characters, at most {characters_max:,}")
     forbidden = _FORBIDDEN.search(text)
@@ -202,7 +202,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
         elif near:
             hint = {"GROUP": "write GROUP BY", "EMIT": "write EMIT ON CHANGE"}.get(near[0])
         elif token.type in {"AND", "OR"} and text[: token.start].rstrip().endswith("}"):
-            hint = "all conditions stand within the { } of the strategy"
+            hint = "put all conditions into the { } of the strategy"
     else:
         message = f"unexpected {shorten(written)}"
     expected = _expected(accepted)

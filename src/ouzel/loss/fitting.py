@@ -65,7 +65,7 @@ def _table(matches: Any) -> pa.Table:
         return pa.Table.from_pylist(list(matches))
     except (TypeError, AttributeError, pa.ArrowException) as error:
         raise InputError(
-            f"a history is an Arrow table of matches, or a list of them as dictionaries: {error}"
+            f"a history must be an Arrow table of matches, or a list of them as dictionaries: {error}"
         ) from None
 
 
@@ -81,11 +81,13 @@ def _times(table: pa.Table, name: str, time: str) -> tuple[NDArray[np.int64], ND
         raise InputError(f"the history has no column '{name}'")
     column = table.column(name)
     if not pa.types.is_struct(column.type) or column.type.get_field_index(time) < 0:
-        raise InputError(f"the column '{name}' of the history is no struct with a field '{time}'; give time=")
+        raise InputError(
+            f"the column '{name}' of the history must be a struct with a field '{time}'; name the field with time="
+        )
     values = pc.struct_field(column, time)
     exact = pa.types.is_timestamp(values.type)
     if not exact and not pa.types.is_integer(values.type):
-        raise InputError(f"times are timestamps or whole numbers, and '{time}' of '{name}' is {values.type}")
+        raise InputError(f"times must be timestamps or whole numbers, and '{time}' of '{name}' is {values.type}")
     known = np.asarray(values.is_valid().to_numpy(), bool)
     ticks = pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
     return np.asarray(ticks), known, _NANOSECONDS[values.type.unit] if exact else None

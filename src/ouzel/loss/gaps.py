@@ -69,9 +69,9 @@ def length_of(given: GivenLength, what: str) -> Length:
 def number_of(given: Any, what: str) -> float:
     """A finite number, or a clear word."""
     if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
-        raise InputError(f"{what} must be a number, not {given!r}")
+        raise InputError(f"{what} must be a number, got {given!r}")
     if not math.isfinite(given):
-        raise InputError(f"{what} must be finite, not {given!r}")
+        raise InputError(f"{what} must be finite, got {given!r}")
     return float(given)
 
 
@@ -371,7 +371,7 @@ def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
     True
     """
     if not isinstance(stored, Mapping):
-        raise InputError(f"a stored gap is an object with a family, not {stored!r}")
+        raise InputError(f"a stored gap must be an object with a family, got {stored!r}")
     family = FAMILIES.get(str(stored.get("family")))
     if family is None:
         raise InputError(f"there is no gap distribution '{stored.get('family')}'; there are {', '.join(FAMILIES)}")

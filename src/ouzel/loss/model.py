@@ -52,10 +52,10 @@ class LossModel:
             given = _mapping(getattr(self, name), name)
             for key, gap in given.items():
                 if not isinstance(gap, Gap):
-                    raise InputError(f"{name}[{key!r}] must be a gap such as Exponential('5 min'), not {gap!r}")
+                    raise InputError(f"{name}[{key!r}] must be a gap such as Exponential('5 min'), got {gap!r}")
             object.__setattr__(self, name, dict(given))
         if not isinstance(self.reader, str):
-            raise InputError(f"reader must be the name of an attribute, not {self.reader!r}")
+            raise InputError(f"reader must be the name of an attribute, got {self.reader!r}")
 
     def loss_of(self, component: str, readers: Sequence[str] | None) -> float:
         """The loss rate of a component whose events these readers read; None: it is not known which.
@@ -124,7 +124,7 @@ class LossModel:
         except (TypeError, ValueError) as error:
             raise InputError(f"this is not a loss model in JSON: {error}") from None
         if not isinstance(stored, Mapping):
-            raise InputError("this is not a loss model in JSON: it is no object")
+            raise InputError("this is not a loss model in JSON: it is not an object")
         fields = {key: value for key, value in stored.items() if key != "version"}
         if stored.get("version", _VERSION) != _VERSION:
             raise InputError(f"this loss model has version {stored['version']}; this Ouzel reads version {_VERSION}")
@@ -144,14 +144,14 @@ class LossModel:
 
 def _mapping(given: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise InputError(f"{what} must be a dictionary by name, not {given!r}")
+        raise InputError(f"{what} must be a dictionary by name, got {given!r}")
     return given
 
 
 def _rate(given: Any, what: str, *, below_one: bool = False) -> float:
     value = number_of(given, what)
     if not 0 <= value <= 1 or (below_one and value == 1):
-        raise InputError(f"{what} must lie between 0 and 1{', below 1' if below_one else ''}, not {given!r}")
+        raise InputError(f"{what} must lie between 0 and 1{', below 1' if below_one else ''}, got {given!r}")
     return value
 
 

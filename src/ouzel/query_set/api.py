@@ -431,7 +431,7 @@ class QuerySet:
         self._calls.complete()
         self._must_be_open()
         if self._layout is None:
-            raise InputError("advance() must come after the first push(); there are no events yet")
+            raise InputError("advance() must come after the first push()")
         return self._answered(self._advance, max(self._watermark, tick_of(to, self._layout)))
 
     @exclusive

@@ -51,7 +51,7 @@ _INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
 def dump(held: QuerySet) -> bytes:
     """The set as bytes."""
     if held._layout is None:
-        raise InputError("there is nothing to snapshot before the first push(), unless the set was given schema=")
+        raise InputError("snapshot() must come after the first push(), unless the set was given schema=")
     held._must_be_open()
     merged, layout = held._merged, held._layout
     assert merged is not None

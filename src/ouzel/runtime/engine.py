@@ -229,7 +229,7 @@ class Engine:
         self._calls.complete()
         self._must_be_open()
         if self._session is None:
-            raise InputError("advance() came before the first push(): there is nothing to move on yet")
+            raise InputError("advance() must come after the first push()")
         return self._answered(self._advance, self._session, tick_of(to, self._binder.program.layout))
 
     @exclusive
@@ -266,7 +266,7 @@ class Engine:
         """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
         self._calls.complete()
         if self._session is None:
-            raise InputError("there is nothing to snapshot before the first push()")
+            raise InputError("snapshot() must come after the first push()")
         feeder = {"delay_ticks": self._delay_ticks, "newest": self._newest, "finished": self._finished}
         return self._calls.call(self._session.snapshot, feeder, self._calls.rows)
 
@@ -278,7 +278,7 @@ class Engine:
         """
         session = Session.restore(blob)
         if session.feeder is None:
-            raise StateError("this snapshot is not one of an Engine")
+            raise StateError("this snapshot is not of an Engine")
         engine = cls.__new__(cls)
         engine._session = session
         engine._absent = None
@@ -347,7 +347,7 @@ def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
     from ouzel.lang.syntax import Duration
 
     if isinstance(given, bool) or not isinstance(given, int | np.integer | str | timedelta):
-        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', not {given!r}")
+        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', got {given!r}")
     if given < timedelta(0) if isinstance(given, timedelta) else not isinstance(given, str) and given < 0:
         raise InputError(argument(what, given), " is negative; it must be 0 or more")
     if isinstance(given, int | np.integer):

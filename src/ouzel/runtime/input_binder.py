@@ -89,7 +89,7 @@ class InputBinder:
             return None if self._program is None and _is_nothing(events) else self._readable(events, known)
         for name in events:
             if not isinstance(name, str):
-                raise InputError(f"the name of an event type must be text, not {name!r}")
+                raise InputError(f"the name of an event type must be text, got {name!r}")
         events = {name: _listed(one) for name, one in events.items()}
         if self._program is None and all(map(_is_nothing, events.values())):
             return None

@@ -113,9 +113,7 @@ def _read(path: Path) -> pa.Table:
             )
         kind = found.pop()
     if kind is None:
-        raise InputError(
-            f"'{path}' has an ending that says nothing of its format; known are {', '.join(sorted(SUFFIXES))}"
-        )
+        raise InputError(f"the format of '{path}' is unknown; its ending must be one of {', '.join(sorted(SUFFIXES))}")
     try:
         return ds.dataset(path, format=kind).to_table()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
@@ -133,7 +131,7 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
         names.update(dict.fromkeys(row))
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"the name of a column must be text, not {name!r}")
+            raise InputError(f"the name of a column must be text, got {name!r}")
     columns = {}
     for name in names:
         try:
@@ -162,11 +160,11 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     if not table.column_names:
         raise no_columns()
     if table.column_names.count(time) > 1:
-        raise InputError(f"the column '{time}' stands twice in the input; give each its own name")
+        raise InputError(f"duplicate column '{time}' in the input; rename one")
     if time not in table.column_names:
         raise InputError(
             f"there is no time column '{time}'; the columns are {', '.join(map(repr, table.column_names))}. "
-            "Say which one it is with ",
+            "Name it with ",
             argument("time"),
         )
     column = table.column(time)

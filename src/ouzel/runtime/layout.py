@@ -61,12 +61,12 @@ def layout_of_table(
             what = "time" if name == time else "type" if name == type else "order"
             raise InputError(
                 f"there is no {what} column '{name}'; the columns are {', '.join(map(repr, schema.names))}. "
-                "Say which one it is with ",
+                "Name it with ",
                 argument(what),
             )
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:
-        raise InputError(f"the column '{sorted(repeated)[0]}' stands twice in the input; give each its own name")
+        raise InputError(f"duplicate column '{sorted(repeated)[0]}' in the input; rename one")
     if type is not None and not _names_types(schema.field(type).type):
         raise InputError(f"the type column '{type}' is of type {schema.field(type).type}; it must be text")
     return Layout(schema, time, type, only_type, tuple(order))
@@ -231,7 +231,7 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
         except pa.ArrowInvalid:
             raise InputError(
                 f"a time in column '{layout.time}' does not fit 64 bits of microseconds; "
-                "such times lie about 300,000 years away: filter them out"
+                "such times are about 300,000 years away; filter them out"
             ) from None
     if array.type != pa.int64():
         try:
@@ -241,7 +241,7 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
     ticks = numbers(array)
     if len(ticks) and ticks.min() == NEVER:
         raise InputError(
-            f"a time in column '{layout.time}' is the smallest number of 64 bits, which stands for no time at all; "
+            f"a time in column '{layout.time}' is the smallest number of 64 bits, which means no time; "
             "filter such events out"
         )
     return ticks
@@ -255,7 +255,7 @@ def tick_of(to: int | datetime, layout: Layout) -> int:
     if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
         if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
             has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")
-            raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; say it as the events do")
+            raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; give it as the events have it")
         unit = "ns" if time.unit == "ns" else "us"
         return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
-    raise InputError(f"time is counted in {time} here; advance() cannot go to {to!r}")
+    raise InputError(f"advance() must get a time of type {time}, got {to!r}")

@@ -37,7 +37,7 @@ def ragged(values: int, columns: int, row: str) -> str:
     many = "value" if values == 1 else "values"
     return (
         f"{values} {many} where the header names {columns} columns: {shown(row)}; "
-        "mend the line, and put values that contain a comma in double quotes"
+        "correct the line, and put values that contain a comma in double quotes"
     )
 
 
@@ -61,8 +61,8 @@ def _in_csv(file: Path, said: str) -> str | None:
             names = names or row
             if record == number and len(row) > column and row[column] == value:
                 return (
-                    f"line {line}: {quoted(value)} in column {quoted(names[column])} is no {type_name}, as the values "
-                    "before it are; mend the value, or leave its place empty where there is none"
+                    f"line {line}: {quoted(value)} in column {quoted(names[column])} is not {type_name}, as the values "
+                    "before it are; correct the value, or leave it empty"
                 )
     return None
 
@@ -91,7 +91,7 @@ def _in_json(file: Path, said: str) -> str | None:
             except json.JSONDecodeError as error:
                 return f"line {line} is not JSON ({error.msg}), and every line must be one event: {shown(text)}"
             if not isinstance(event, dict):
-                return f"line {line} is no event: one JSON object a line is needed, not {shown(text)}"
+                return f"line {line} is not an event: each line must be one JSON object, got {shown(text)}"
             found = None if changed is None else _kind(event.get(changed[1]))
             if found is not None and before not in (None, found):
                 assert changed is not None

@@ -292,7 +292,7 @@ class Session:
         """The session that a snapshot was taken of; with `program` where the snapshot was taken without one."""
         reader = Reader(blob)
         if "runners" not in reader.head:
-            raise StateError("this snapshot is not one of an Engine; try QuerySet.restore")
+            raise StateError("this snapshot is not of an Engine; try QuerySet.restore")
         with decoding(SNAPSHOT):
             stored = None
             if program is None:

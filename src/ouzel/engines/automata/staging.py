@@ -134,7 +134,7 @@ def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) ->
     from ouzel.runtime.layout import ticks_of
 
     if name not in table.column_names:
-        raise InputError(f"there is no column '{name}' to tell when events began")
+        raise InputError(f"there is no column '{name}' with the start of events")
     time = layout.schema.field(layout.time).type
     column = table.column(name)
     try:
