@@ -54,7 +54,7 @@ _HOMES = {
     "query": "ouzel.prepared",
     "why": "ouzel.insight.why",
 }
-_ROOMS = ("algebra", "datasets", "loss", "spark")
+_PACKAGES = ("algebra", "datasets", "loss", "spark")
 
 __all__ = [
     "EmptyAnswerWarning",
@@ -88,7 +88,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
-    elif name in _ROOMS:
+    elif name in _PACKAGES:
         value = import_module(f"ouzel.{name}")
     else:
         raise AttributeError(f"module 'ouzel' has no attribute '{name}'")

@@ -165,11 +165,11 @@ class LimitError(OuzelError):
 
 
 class EmptyAnswerWarning(UserWarning):
-    """A query found nothing in an input that ends, for a plain reason such as a misspelt type; the message tells it."""
+    """A query found nothing, for a plain reason that the message gives, such as a misspelt type."""
 
 
 class ModelWarning(UserWarning):
-    """A loss model speaks of a component that no query has, perhaps by a misspelt name; the message tells which."""
+    """A loss model names a component that no query has, perhaps misspelt; the message says which."""
 
 
 class TypesWarning(UserWarning):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import ouzel
 from ouzel.cli.app import application
-from ouzel.cli.watch import Line, Told, columns_of, follow, open_source
+from ouzel.cli.watch import Line, Printer, columns_of, follow, open_source
 
 PAIR = "PATTERN SEQ(A a, B b) WITHIN 10 RETURN Pair(a.ts AS a, b.ts AS b)"
 
@@ -79,7 +79,7 @@ def test_a_growing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         add('{"type": "B", "ts": 5, "more": 1}\n'),
     )
     follow(
-        open_source(str(path), None, None), ouzel.Engine(PAIR), Told(Line.JSONL),
+        open_source(str(path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
         settle=50, stop_after=9, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert rows(told[0]) == [(1, 2)], "the first match is told before the second begins"
@@ -92,7 +92,7 @@ def test_silence_lets_the_newest_moment_settle(tmp_path: Path, capsys: pytest.Ca
     told: list[str] = []
     script = Script(*[lambda: told.append(capsys.readouterr().out)] * 3)
     follow(
-        open_source(str(path), None, None), ouzel.Engine(PAIR), Told(Line.JSONL),
+        open_source(str(path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
         settle=1, stop_after=5, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert [rows(text) for text in told] == [[], [(1, 2)], []]
@@ -106,7 +106,7 @@ def test_a_folder_that_gets_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     put("_unfinished.parquet", "A", 1)
     script = Script(lambda: put("2.parquet", "B", 4))
     follow(
-        open_source(str(tmp_path), None, None), ouzel.Engine(PAIR), Told(Line.JSONL),
+        open_source(str(tmp_path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
         settle=50, stop_after=5, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert rows(capsys.readouterr().out) == [(1, 4)]
@@ -134,7 +134,7 @@ def test_late_events_are_counted() -> None:
 
     self_ = Feed()
     engine = ouzel.Engine(PAIR)
-    follow(self_, engine, Told(Line.JSONL), settle=1, stop_after=None, clock=lambda: 0.0, sleep=lambda _: None)
+    follow(self_, engine, Printer(Line.JSONL), settle=1, stop_after=None, clock=lambda: 0.0, sleep=lambda _: None)
     assert engine.late == 1
 
 

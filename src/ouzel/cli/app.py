@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ouzel
-from ouzel.cli.console import ends_with_its_reader, out
+from ouzel.cli.console import exit_on_closed_pipe, out
 from ouzel.cli.insights import plot_command, why_command
 from ouzel.cli.queries import check_command, expand_command, explain_command, format_command, generate_command
 from ouzel.cli.run import run_command
@@ -64,4 +64,4 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 for _name, _command in _COMMANDS.items():
-    application.command(name=_name)(ends_with_its_reader(_command))
+    application.command(name=_name)(exit_on_closed_pipe(_command))

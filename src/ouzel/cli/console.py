@@ -1,4 +1,4 @@
-"""What all commands share: consoles, and the way errors are said."""
+"""What all commands share: consoles, errors and warnings."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def caution(text: str) -> None:
     out(stderr=True).print(text, style="yellow")
 
 
-def _tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """A warning as a sentence, without the place in our code that raised it. What others warn of is not for users."""
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Print a warning of ours as a sentence, without the place in the code; drop those of other libraries."""
     if category.__module__ == OuzelError.__module__:
         caution(str(message))
 
 
-def ends_with_its_reader(command: Command) -> Command:
-    """Whoever read the output, `head` perhaps, has enough. typer would call that a mistake, with exit code 1."""
+def exit_on_closed_pipe(command: Command) -> Command:
+    """Exit with 141 if the reader of the output, such as `head`, has closed the pipe; typer would exit with 1."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -72,14 +72,14 @@ def _leave() -> None:
     raise SystemExit(READER_GONE)
 
 
-def speaks_clearly(command: Command) -> Command:
-    """Whatever a user can cause ends in one message and exit code 1, never in a traceback."""
+def report_errors(command: Command) -> Command:
+    """End every error that a user can cause in one message and exit code 1, without a traceback."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _tell
+            warnings.showwarning = _show_warning
             try:
                 return command(*arguments, **options)
             except OuzelError as error:

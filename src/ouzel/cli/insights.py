@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import out, speaks_clearly
+from ouzel.cli.console import out, report_errors
 from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups, write_picture
 from ouzel.cli.run import InputOption
 from ouzel.cli.sources import find_sources
@@ -18,7 +18,7 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.inputs import as_table
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def why_command(
     query: QueryArgument,
@@ -57,7 +57,7 @@ def why_command(
     console.print(Text(told.verdict, "bold green" if told.complete else "bold yellow"))
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def plot_command(
     query: QueryArgument,

@@ -17,7 +17,7 @@ from rich.text import Text
 
 import ouzel
 from ouzel import lang
-from ouzel.cli.console import complain, out, speaks_clearly
+from ouzel.cli.console import complain, out, report_errors
 from ouzel.cli.options import (
     STANDARD_INPUT,
     ColumnOptions,
@@ -111,7 +111,7 @@ def format_command(
         raise typer.Exit(1)
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def explain_command(
     query: QueryArgument,
@@ -135,7 +135,7 @@ def explain_command(
         out().print(ouzel.explain(made, format.value))
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def expand_command(
     table: Annotated[Path, typer.Argument(metavar="FILE", help="What a query with OUTPUT COMPRESSED answered.")],
@@ -288,7 +288,7 @@ EventsOption = Annotated[int, typer.Option("--events", "-n", min=0, help="How ma
 SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same events.")]
 
 
-@speaks_clearly
+@report_errors
 def generate_command(
     workload: WorkloadArgument = None,
     output: Annotated[

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import caution, out, speaks_clearly
+from ouzel.cli.console import caution, out, report_errors
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import Format, Results, counted, what_comes_out
 from ouzel.cli.sources import Inputs, Source, find_sources
@@ -80,7 +80,7 @@ class Ran:
     without_type: int = 0
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def run_command(
     query: QueryArgument,

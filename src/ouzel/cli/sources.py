@@ -17,7 +17,7 @@ from ouzel.errors import InputError
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.inputs import SUFFIXES, as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
-from ouzel.runtime.parse_errors import unreadable
+from ouzel.runtime.parse_errors import parse_error
 
 BATCH_ROWS = 1 << 16
 # Formats whose columns can be read one at a time, so that a first look at the times is cheap.
@@ -65,7 +65,7 @@ class Source:
         try:
             return work()
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OSError) as error:
-            raise unreadable(self.path, self.kind, error) from None
+            raise parse_error(self.path, self.kind, error) from None
 
 
 def find_sources(given: Sequence[str]) -> list[Source]:

@@ -23,7 +23,7 @@ import typer
 from rich.text import Text
 
 import ouzel
-from ouzel.cli.console import out, speaks_clearly
+from ouzel.cli.console import out, report_errors
 from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import cell, counted, json_line, what_comes_out
 from ouzel.cli.sources import Source, kind_of
@@ -45,7 +45,7 @@ class TextFormat(StrEnum):
     CSV = "csv"
 
 
-@speaks_clearly
+@report_errors
 @takes_groups
 def watch_command(
     query: QueryArgument,
@@ -95,15 +95,15 @@ def watch_command(
         max_delay=int(max_delay) if max_delay.lstrip("-").isdigit() else max_delay,
     )  # fmt: skip
     source = open_source(input, columns_of(columns), None if input_format is None else input_format.value)
-    told = Told(format or (Line.LINE if sys.stdout.isatty() else Line.JSONL), what_comes_out(queries))
+    printer = Printer(format or (Line.LINE if sys.stdout.isatty() else Line.JSONL), what_comes_out(queries))
     try:
-        follow(source, engine, told, settle=settle, stop_after=stop_after, clock=clock.monotonic, sleep=clock.sleep)
+        follow(source, engine, printer, settle=settle, stop_after=stop_after, clock=clock.monotonic, sleep=clock.sleep)
     except KeyboardInterrupt:
-        told.note("stopped")
-    told.summary(engine.late)
+        printer.note("stopped")
+    printer.summary(engine.late)
 
 
-class Told:
+class Printer:
     """What has been printed: a line for each match, or for each row that stands for many."""
 
     def __init__(self, chosen: Line, what: str = "match") -> None:
@@ -143,7 +143,7 @@ class Told:
 def follow(
     source: StreamSource,
     engine: ouzel.Engine,
-    told: Told,
+    printer: Printer,
     *,
     settle: float,
     stop_after: float | None,
@@ -155,29 +155,29 @@ def follow(
     while True:
         for table in source.take():
             if table.num_rows:
-                told.answers(_pushed(engine, table, told))
-                told.events += table.num_rows
+                printer.answers(_pushed(engine, table, printer))
+                printer.events += table.num_rows
                 heard, settled = clock(), False
         if source.ended:
             break
         silent = clock() - heard
         if not settled and silent >= settle:
-            told.answers(_settled(engine))
+            printer.answers(_settled(engine))
             settled = True
         if stop_after is not None and silent >= stop_after:
             break
         sleep(POLL_SECONDS)
-    if not told.events:
+    if not printer.events:
         raise InputError("no events came")
-    told.answers(engine.finish())
+    printer.answers(engine.finish())
 
 
-def _pushed(engine: ouzel.Engine, table: pa.Table, told: Told) -> dict[str, pa.Table]:
+def _pushed(engine: ouzel.Engine, table: pa.Table, printer: Printer) -> dict[str, pa.Table]:
     try:
         return engine.push(table)
     except OuzelError:
-        if not told.events:
-            told.note(f"the first events have the columns {', '.join(table.column_names)}; --columns declares others")
+        if not printer.events:
+            printer.note(f"the first events have columns {', '.join(table.column_names)}; --columns declares others")
         raise
 
 

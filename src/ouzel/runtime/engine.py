@@ -1,4 +1,4 @@
-"""The embedded engine: `match` for inputs that end, `Engine` for streams that go on. One process, no Spark."""
+"""The embedded engine: `match` for inputs that end, `Engine` for streams. One process, no Spark."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
 
 
 class Engine:
-    """Queries over a stream that goes on: push batches in, take matches out.
+    """Queries over a stream: push batches in, take matches out.
 
     Events may come out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). What comes later than
     that is late: counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
@@ -225,7 +225,7 @@ class Engine:
 
     @exclusive
     def advance(self, to: int | datetime) -> dict[str, pa.Table]:
-        """Declare that everything at or before a moment has been seen, and give what that completes."""
+        """Declare that all events up to a time have been seen, and return the matches that this completes."""
         self._calls.complete()
         self._must_be_open()
         if self._session is None:
@@ -234,7 +234,7 @@ class Engine:
 
     @exclusive
     def finish(self) -> dict[str, pa.Table]:
-        """The stream has ended: give everything that waits. Nothing can be pushed afterwards. Tables have no columns
+        """End the stream and return what is left. Nothing can be pushed afterwards. Tables have no columns
         if no event ever came."""
         self._calls.complete()
         if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
@@ -263,7 +263,7 @@ class Engine:
 
     @exclusive
     def snapshot(self) -> bytes:
-        """The whole state as bytes, from which `Engine.restore` goes on exactly here."""
+        """The whole state as bytes, from which `Engine.restore` continues exactly here."""
         self._calls.complete()
         if self._session is None:
             raise InputError("snapshot() must come after the first push()")

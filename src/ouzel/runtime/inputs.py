@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ouzel.errors import InputError, argument
 from ouzel.runtime.arrays import array_of, empty_table, plain_table, retyped
-from ouzel.runtime.parse_errors import unreadable
+from ouzel.runtime.parse_errors import parse_error
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -117,7 +117,7 @@ def _read(path: Path) -> pa.Table:
     try:
         return ds.dataset(path, format=kind).to_table()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
-        raise unreadable(path, kind, error) from None
+        raise parse_error(path, kind, error) from None
 
 
 def _from_dicts(rows: list[Any]) -> pa.Table:

@@ -20,7 +20,7 @@ _CHANGED = re.compile(r"Column\(/([^/)]+)\) changed from")
 SHOWN_CHARACTERS = 80
 
 
-def unreadable(path: Path, kind: str, error: Exception) -> InputError:
+def parse_error(path: Path, kind: str, error: Exception) -> InputError:
     """What to tell of an error of Arrow's; `path` is a file, or a folder of files of this kind."""
     where: Callable[[Path, str], str | None] | None = {"csv": _in_csv, "json": _in_json}.get(kind)
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
