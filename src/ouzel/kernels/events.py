@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import INT64_MAX
+
 # Stands for “no window”.
-NO_WINDOW = 2**63 - 1
+NO_WINDOW = INT64_MAX
 # Stands for “no limit”.
 NO_LIMIT = 2**62
 # The key of negative instances that forbid in every partition. No other instance has it where there are partitions.

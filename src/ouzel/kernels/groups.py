@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.jit import kernel
-
-_INT_MAX = np.int64(2**63 - 1)
-_INT_MIN = np.int64(-(2**63))
 
 
 @kernel(allocates=True)
@@ -57,7 +55,7 @@ def sum_integers(offsets, values, valid):
         for place in range(offsets[segment], offsets[segment + 1]):
             if valid[place]:
                 added = values[place]
-                if (added > 0 and total > _INT_MAX - added) or (added < 0 and total < _INT_MIN - added):
+                if (added > 0 and total > INT64_MAX - added) or (added < 0 and total < INT64_MIN - added):
                     fits = False
                     break
                 total += added

@@ -13,11 +13,10 @@ import math
 
 import numpy as np
 
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode
 
-_INT_MAX = np.int64(2**63 - 1)
-_INT_MIN = np.int64(-(2**63))
 _TWO_TO_63 = 2.0**63
 # Products below this in floating point are far from overflow, whatever the rounding.
 _SAFE_PRODUCT = 2.0**62
@@ -216,7 +215,7 @@ def _calculate(ints, floats, nulls, top, opcode):
             nulls[top] = 1
         return top
     if opcode in (Opcode.NEGATE_INT, Opcode.ABS_INT):
-        if ints[top] == _INT_MIN:
+        if ints[top] == INT64_MIN:
             nulls[top] = 1
         elif opcode == Opcode.NEGATE_INT or ints[top] < 0:
             ints[top] = -ints[top]
@@ -282,11 +281,11 @@ def _integer(left, right, opcode):
     """(value, whether it exists). Overflow is found before it happens."""
     zero = left - left
     if opcode == Opcode.ADD_INT:
-        if (right > 0 and left > _INT_MAX - right) or (right < 0 and left < _INT_MIN - right):
+        if (right > 0 and left > INT64_MAX - right) or (right < 0 and left < INT64_MIN - right):
             return zero, False
         return left + right, True
     if opcode == Opcode.SUBTRACT_INT:
-        if (right < 0 and left > _INT_MAX + right) or (right > 0 and left < _INT_MIN + right):
+        if (right < 0 and left > INT64_MAX + right) or (right > 0 and left < INT64_MIN + right):
             return zero, False
         return left - right, True
     if opcode == Opcode.MULTIPLY_INT:
@@ -301,7 +300,7 @@ def _integer(left, right, opcode):
         # The smallest integer divided by -1 would trap.
         if opcode == Opcode.MODULO_INT:
             return zero, True
-        if left == _INT_MIN:
+        if left == INT64_MIN:
             return zero, False
         return -left, True
     # Python rounds down; SQL rounds towards zero.
@@ -317,13 +316,13 @@ def _integer(left, right, opcode):
 def _product_fits(left, right):
     """Whether left * right, neither of them zero, is an int64."""
     if left == -1:
-        return right != _INT_MIN
+        return right != INT64_MIN
     if right == -1:
-        return left != _INT_MIN
+        return left != INT64_MIN
     if (left > 0) == (right > 0):
         # left * right <= MAX
-        return left <= _INT_MAX // right if right > 0 else left >= _INT_MAX // right + (_INT_MAX % right != 0)
+        return left <= INT64_MAX // right if right > 0 else left >= INT64_MAX // right + (INT64_MAX % right != 0)
     # left * right >= MIN, by the positive one, rounding towards zero.
     positive = max(left, right)
     negative = min(left, right)
-    return negative >= _INT_MIN // positive + (_INT_MIN % positive != 0)
+    return negative >= INT64_MIN // positive + (INT64_MIN % positive != 0)

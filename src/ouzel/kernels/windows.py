@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.events import NO_WINDOW, Link, Mark
 from ouzel.kernels.jit import helper, kernel
 
 _NO_WINDOW = np.int64(NO_WINDOW)
-LATEST = np.int64(2**63 - 1)
+LATEST = np.int64(INT64_MAX)
 # Earlier than every time: the guard where there is no negative instance.
-NEVER = np.int64(-(2**63))
-_EARLIEST = np.int64(-(2**63) + 1)
+NEVER = np.int64(INT64_MIN)
+_EARLIEST = np.int64(INT64_MIN + 1)
 
 
 @kernel(inline=True)

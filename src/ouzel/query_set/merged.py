@@ -21,8 +21,9 @@ from ouzel.engines.automata.output import output_type_of
 from ouzel.engines.automata.patterns import merged_stream
 from ouzel.engines.automata.plan import Planner
 from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints
-from ouzel.engines.automata.tables import INT64_MAX, Time, new_events
+from ouzel.engines.automata.tables import Time, new_events
 from ouzel.errors import QueryError
+from ouzel.kernels.arrays import INT64_MAX
 from ouzel.query_set.answers import collect
 from ouzel.query_set.groups import Group, GroupMaker
 from ouzel.query_set.segments import Handover, Members, Segment, with_lanes

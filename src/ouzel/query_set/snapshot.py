@@ -22,8 +22,9 @@ from ouzel.algebra.streams import decode, encode
 from ouzel.bind.codec import decode as decode_bound
 from ouzel.bind.codec import encode as encode_bound
 from ouzel.bind.model import BoundQuery
-from ouzel.engines.automata.tables import INT64_MAX, Time
+from ouzel.engines.automata.tables import Time
 from ouzel.errors import InputError, StateError
+from ouzel.kernels.arrays import INT64_MAX
 from ouzel.query_set.groups import Group, Origin, StoredGroup, objects
 from ouzel.query_set.registry import Pending, PendingQuery
 from ouzel.runtime.arrays import empty_table

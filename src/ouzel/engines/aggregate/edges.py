@@ -19,7 +19,6 @@ from ouzel.engines.aggregate.columns import add_wide, clear_reading, multiply_wi
 from ouzel.engines.aggregate.matrix import complete, emit, next_moment, touch
 from ouzel.engines.aggregate.tables import (
     NEVER,
-    NO_WINDOW,
     NOTHING,
     ByComponent,
     ByMeasure,
@@ -33,12 +32,13 @@ from ouzel.engines.aggregate.tables import (
     Phase,
     Scratch,
     Status,
-    enlarged,
     larger_counter_output,
     new_groups,
     new_scratch,
     reserve_groups,
 )
+from ouzel.kernels.arrays import INT64_MAX, enlarged
+from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
@@ -309,7 +309,7 @@ def _scan(tables, state, instances, lanes, first, last, until, output):
         while position < last and tick[position] == moment:
             position = _apply(tables, state, instances, lanes, position, last, moment)
         counters[Counter.PHASE] = Phase.EMIT
-    if bounded and not counted.on_change and until < 2**63 - 1:
+    if bounded and not counted.on_change and until < INT64_MAX:
         _expire(tables, state, instances, position, until)
     counters[Counter.INSTANCES] += position - first
     return Status.DONE, position

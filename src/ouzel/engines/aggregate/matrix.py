@@ -43,7 +43,6 @@ from ouzel.engines.aggregate.matrix_state import (
     with_trees,
 )
 from ouzel.engines.aggregate.tables import (
-    NO_WINDOW,
     ByComponent,
     ByMeasure,
     Counter,
@@ -59,6 +58,8 @@ from ouzel.engines.aggregate.tables import (
     reals_per_column,
     words_per_column,
 )
+from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 
@@ -89,8 +90,6 @@ def climb(kinds, words, reals, node):
         node //= 2
 
 
-_LATEST = np.int64(2**63 - 1)
-
 # What `emit` wants next.
 NOTHING_LEFT = -1
 FULL = -2
@@ -102,7 +101,7 @@ def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
 
     Expiry is a moment of its own only where EMIT ON CHANGE asks for it.
     """
-    if tables.on_change and leaves and tables.window != NO_WINDOW and oldest_tick <= _LATEST - tables.window:
+    if tables.on_change and leaves and tables.window != NO_WINDOW and oldest_tick <= INT64_MAX - tables.window:
         expiry = oldest_tick + tables.window
         if expiry <= until and (not comes or expiry < event_tick):
             return True, expiry
@@ -656,7 +655,7 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
     tick = instances.tick
     position = first
     bounded = tables.window != NO_WINDOW
-    lets_go = bounded and not tables.on_change and until < 2**63 - 1
+    lets_go = bounded and not tables.on_change and until < INT64_MAX
     while True:
         if counters[Counter.PHASE] == Phase.EMIT:
             while True:

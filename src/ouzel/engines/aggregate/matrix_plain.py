@@ -10,7 +10,6 @@ import numpy as np
 
 from ouzel.engines.aggregate.tables import (
     NARROW_MAX,
-    NO_WINDOW,
     ByComponent,
     Counter,
     CounterTables,
@@ -19,6 +18,8 @@ from ouzel.engines.aggregate.tables import (
     Status,
     Way,
 )
+from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 
 _ZERO = np.uint64(0)
@@ -178,7 +179,7 @@ def scan_plain(tables, state, instances, first, last, until, summed, output):
         counters[Counter.MOMENT] = moment
         counters[Counter.PHASE] = Phase.WORK
         output.written[0] = began
-    if status == Status.DONE and until < 2**63 - 1:
+    if status == Status.DONE and until < INT64_MAX:
         while oldest < last and until >= tick[oldest] and np.uint64(until) - np.uint64(tick[oldest]) >= window:
             if stacks:
                 if component_of[oldest] == tables.first and not _leave(tables, state, instances, oldest, summed):

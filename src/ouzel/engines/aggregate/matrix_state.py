@@ -18,13 +18,13 @@ from ouzel.engines.aggregate.tables import (
     MeasureKind,
     Scratch,
     Way,
-    enlarged,
     new_groups,
     new_scratch,
     reals_per_column,
     reserve_groups,
     words_per_column,
 )
+from ouzel.kernels.arrays import enlarged
 
 
 class MatrixState(NamedTuple):

@@ -30,7 +30,6 @@ from ouzel.engines.aggregate.columns import (
 from ouzel.engines.aggregate.matrix import complete, emit, next_moment, touch
 from ouzel.engines.aggregate.tables import (
     NEVER,
-    NO_WINDOW,
     ByComponent,
     ByMeasure,
     Counter,
@@ -43,7 +42,6 @@ from ouzel.engines.aggregate.tables import (
     Phase,
     Scratch,
     Status,
-    enlarged,
     larger_counter_output,
     new_groups,
     new_scratch,
@@ -51,6 +49,8 @@ from ouzel.engines.aggregate.tables import (
     reserve_groups,
     words_per_column,
 )
+from ouzel.kernels.arrays import INT64_MAX, enlarged
+from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 
@@ -431,7 +431,7 @@ def add_row(tables, state, cell, key, moment):
         guard = max(state.last_negative[key], state.last_negative[0])
         release = moment
         if guard > NEVER:
-            release = guard + tables.window if guard <= 2**63 - 1 - tables.window else np.int64(2**63 - 1)
+            release = guard + tables.window if guard <= INT64_MAX - tables.window else np.int64(INT64_MAX)
         state.row_release[row[Cell.BASE] + newest] = release
     for column in range(tables.columns):
         close(
@@ -594,7 +594,7 @@ def _scan(tables, state, instances, first, last, until, largest_weight, output):
             counters[Counter.INSTANCES] += behind - position
             position = behind
         counters[Counter.PHASE] = Phase.EMIT
-    if not tables.on_change and until < 2**63 - 1:
+    if not tables.on_change and until < INT64_MAX:
         _expire(tables, state, until, 0)
     return Status.DONE, position
 

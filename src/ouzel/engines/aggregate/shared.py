@@ -17,7 +17,7 @@ from ouzel.engines.aggregate.groups import COMPACT_MIN, LATEST, GroupBook, chose
 from ouzel.engines.aggregate.operator import AggregateRunner, dump_arrays, load_arrays
 from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
 from ouzel.engines.aggregate.sharing import Bank, SharedPlan
-from ouzel.engines.aggregate.tables import Counter, CounterInstances, enlarged, new_counter_instances
+from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
 from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
 from ouzel.engines.aggregate.tree_tables import (
     ByElement,
@@ -32,6 +32,7 @@ from ouzel.engines.aggregate.tree_tables import (
     reserve_shared,
 )
 from ouzel.errors import LimitError, OuzelError, StateError
+from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import ties
 from ouzel.kernels.predicate_tables import LaneFlag

@@ -17,10 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-NO_WINDOW = 2**63 - 1
-NEVER = -(2**63)
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, enlarged
+from ouzel.kernels.events import NO_WINDOW
+
+NEVER = INT64_MIN
 # The least of nothing.
-NOTHING = 2**63 - 1
+NOTHING = INT64_MAX
 # Counts below this, times the largest weight, never wrap in 64 bits however a single event is added.
 NARROW_MAX = 2.0**61
 
@@ -263,12 +265,8 @@ def larger_counter_output(output: CounterOutput) -> CounterOutput:
     """Twice the room, with the rows that are there."""
     if output.written[0] > output.written[1]:
         raise TooManyRowsError
-    count, room = int(output.written[0]), 2 * max(len(output.tick), 512)
-    grown: list[NDArray] = []  # type: ignore[type-arg]
-    for array in output[:-1]:
-        larger = np.zeros((room if len(array) else 0, *array.shape[1:]), array.dtype)
-        larger[:count] = array[:count]
-        grown.append(larger)
+    room = 2 * max(len(output.tick), 512)
+    grown = (enlarged(array, room if len(array) else 0, 0) for array in output[:-1])
     return CounterOutput._make([*grown, output.written])
 
 
@@ -317,15 +315,6 @@ def new_groups(tables: CounterTables, capacity: int) -> Groups:
         np.zeros((kept, 1 + measures), np.float64),
         np.full(capacity, -1, np.int32),
     )
-
-
-def enlarged(array: NDArray, length: int, fill: int = -1) -> NDArray:  # type: ignore[type-arg]
-    """At least so long; what is new is `fill`."""
-    if len(array) >= length:
-        return array
-    larger = np.full((length, *array.shape[1:]), fill, array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 def reserve_groups(tables: CounterTables, groups: Groups, capacity: int) -> Groups:

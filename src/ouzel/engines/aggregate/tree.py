@@ -33,7 +33,7 @@ from ouzel.engines.aggregate.segments import (
     pass_joint,
     raise_joint_bound,
 )
-from ouzel.engines.aggregate.tables import NARROW_MAX, NO_WINDOW, Counter, Status
+from ouzel.engines.aggregate.tables import NARROW_MAX, Counter, Status
 from ouzel.engines.aggregate.tree_tables import (
     ByElement,
     ByFinal,
@@ -45,6 +45,8 @@ from ouzel.engines.aggregate.tree_tables import (
     Weight,
     larger_shared_output,
 )
+from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 
@@ -217,7 +219,7 @@ def _scan(tables, state, instances, begin, first, last, until, output, heaviest,
     # Whether the instance at `position` has been counted nevertheless.
     applied = False
     # One step more than there are instances: time runs on, unless it has ended and nobody is told of expiry.
-    behind = last + 1 if until < 2**63 - 1 or on_change else last
+    behind = last + 1 if until < INT64_MAX or on_change else last
     for slot in range(first, behind):
         now = tick[slot] if slot < last else until
         while oldest < slot and now >= tick[oldest] and np.uint64(now) - np.uint64(tick[oldest]) >= window:

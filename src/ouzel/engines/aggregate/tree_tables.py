@@ -24,7 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.aggregate.tables import NO_WINDOW, Counter, enlarged
+from ouzel.engines.aggregate.tables import Counter
+from ouzel.kernels.arrays import enlarged
+from ouzel.kernels.events import NO_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,8 +411,8 @@ def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequenc
     if groups > state.total.shape[1]:
         room = max(groups, 2 * state.total.shape[1])
         state = state._replace(
-            total=_widened(state.total, room),
-            last_row=_widened(state.last_row, room),
+            total=enlarged(state.total, room, 0, axis=-1),
+            last_row=enlarged(state.last_row, room, 0, axis=-1),
         )
     for query, listed in enumerate(key_groups):
         state.key_group[query, : len(listed)] = listed
@@ -432,9 +434,3 @@ def rekey_shared(
         counts = fresh.words.reshape(-1, tables.block)[: len(known), coordinate * tables.levels]
         np.add.at(fresh.total[pattern], fresh.key_group[query, : len(known)], counts)
     return fresh
-
-
-def _widened(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
-    larger = np.zeros((array.shape[0], length), array.dtype)
-    larger[:, : array.shape[1]] = array
-    return larger

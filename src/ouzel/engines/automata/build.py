@@ -26,8 +26,6 @@ from ouzel.engines.automata.indexes import (
     write_entries,
 )
 from ouzel.engines.automata.tables import (
-    INT64_MAX,
-    INT64_MIN,
     Automata,
     Code,
     Conjunct,
@@ -39,6 +37,7 @@ from ouzel.engines.automata.tables import (
     Wait,
     aligned,
 )
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, enlarged
 from ouzel.kernels.jit import helper, kernel
 
 
@@ -592,9 +591,9 @@ class _Rules:
         rows = len(page.first)
         before = self.count
         room = int(self._ends[before]) + int((page.last - page.first).sum())
-        self._words = _with_room(self._words, room)
-        self._ends = _with_room(self._ends, before + rows + 1)
-        self._hashes = _with_room(self._hashes, before + rows)
+        self._words = _grown(self._words, room)
+        self._ends = _grown(self._ends, before + rows + 1)
+        self._hashes = _grown(self._hashes, before + rows)
         if len(self._table) < 2 * (before + rows):
             self._table = np.full(1 << (2 * (before + rows)).bit_length(), -1, np.int64)
             _put_again(self._hashes, before, self._table)
@@ -606,12 +605,8 @@ class _Rules:
         return numbers, fresh[: self.count - before]
 
 
-def _with_room(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
-    if len(array) >= size:
-        return array
-    grown = np.zeros(max(size, 2 * len(array)), array.dtype)
-    grown[: len(array)] = array
-    return grown
+def _grown(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
+    return array if len(array) >= size else enlarged(array, max(size, 2 * len(array)), 0)
 
 
 class _Numbers(NamedTuple):

@@ -13,13 +13,13 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import INT64_MAX
 from ouzel.kernels.jit import helper, kernel
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 _FIRST_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-_LARGEST = 2**63 - 1
 _INFINITY = 0x7FF0000000000000
 # So many rows of atoms stay in a near cache while one atom after the other is added to them.
 _ROWS_AT_ONCE = 4096
@@ -126,12 +126,12 @@ def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, hig
 def _put_in_order(bits, numbers):
     for k in range(len(bits)):
         number = bits[k]
-        if number & _LARGEST > _INFINITY:
-            number = _LARGEST - 1
-        elif number & _LARGEST == 0:
+        if number & INT64_MAX > _INFINITY:
+            number = INT64_MAX - 1
+        elif number & INT64_MAX == 0:
             number = 0
         else:
-            number ^= (number >> 63) & _LARGEST
+            number ^= (number >> 63) & INT64_MAX
         numbers[k] = number
 
 

@@ -28,7 +28,7 @@ from ouzel.engines.automata.plan import (
     StaticAtom,
     range_of,
 )
-from ouzel.engines.automata.tables import INT64_MAX, INT64_MIN
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.runtime.arrays import valids
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate

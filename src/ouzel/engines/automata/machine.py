@@ -11,8 +11,6 @@ from ouzel.engines.automata import advance as cayuga
 from ouzel.engines.automata import advance as cayuga_lists
 from ouzel.engines.automata.plan import EventLanes
 from ouzel.engines.automata.tables import (
-    INT64_MAX,
-    INT64_MIN,
     MEMBERS_MIN,
     Automata,
     Counter,
@@ -31,6 +29,7 @@ from ouzel.engines.automata.tables import (
     with_room,
 )
 from ouzel.errors import LimitError
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.pauses import Pieces
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer

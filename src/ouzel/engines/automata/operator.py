@@ -37,8 +37,6 @@ from ouzel.engines.automata.output import ResultFrame, alike, output_type_of, wi
 from ouzel.engines.automata.plan import EventLane, Form, Planner
 from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints, start_ticks
 from ouzel.engines.automata.tables import (
-    INT64_MAX,
-    INT64_MIN,
     Counter,
     Events,
     Link,
@@ -47,6 +45,7 @@ from ouzel.engines.automata.tables import (
     Wait,
 )
 from ouzel.errors import LimitError, QueryError
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.order import stable_order
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.codes import Coder

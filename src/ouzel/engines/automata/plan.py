@@ -28,8 +28,9 @@ from ouzel.bind.model import (
     Type,
 )
 from ouzel.bind.normal_form import with_not_pushed_in
-from ouzel.engines.automata.tables import INT64_MAX, INT64_MIN, ProgramTable
+from ouzel.engines.automata.tables import ProgramTable
 from ouzel.errors import QueryError
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.predicate_tables import Instruction, Lane, Opcode
 from ouzel.plan.expressions import components_of
 from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, program_of

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # More than any expression that the language allows needs.
 STACK_HEIGHT = 2048
 MEMBERS_MIN = 4096
@@ -343,20 +343,14 @@ def with_room(state: State, capacity: int) -> State:
     used = len(state.links)
     grown = {}
     for name in ("times", "links", "slots"):
-        grown[name] = _taller(getattr(state, name), capacity)
+        grown[name] = enlarged(getattr(state, name), capacity, 0)
     grown["links"][used:, Link.NODE] = -1
     free = int(state.counters[Counter.FREE])
     # The smallest numbers are taken first.
     grown["links"][free : free + capacity - used, Link.FREE] = np.arange(capacity - 1, used - 1, -1)
     state.counters[Counter.FREE] = free + capacity - used
-    registers = Registers(*(_taller(array, capacity) for array in state.registers))
+    registers = Registers(*(enlarged(array, capacity, 0) for array in state.registers))
     return state._replace(times=grown["times"], links=grown["links"], slots=grown["slots"], registers=registers)
-
-
-def _taller(array: NDArray, rows: int) -> NDArray:  # type: ignore[type-arg]
-    new = np.zeros((rows, *array.shape[1:]), array.dtype)
-    new[: len(array)] = array
-    return new
 
 
 def new_registers(rows: int, registers: int) -> Registers:
@@ -379,10 +373,10 @@ def larger_results(results: Results) -> Results:
     rows = 2 * len(results.node)
     return Results(
         count=results.count,
-        node=_taller(results.node, rows),
-        times=_taller(results.times, rows),
-        slots=_taller(results.slots, rows),
-        registers=Registers(*(_taller(array, rows) for array in results.registers)),
+        node=enlarged(results.node, rows, 0),
+        times=enlarged(results.times, rows, 0),
+        slots=enlarged(results.slots, rows, 0),
+        registers=Registers(*(enlarged(array, rows, 0) for array in results.registers)),
     )
 
 

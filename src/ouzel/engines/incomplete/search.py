@@ -26,6 +26,7 @@ from ouzel.engines.incomplete.tables import (
     Queue,
     grown,
 )
+from ouzel.kernels.arrays import INT64_MIN
 from ouzel.kernels.events import EVERY_KEY, NO_LIMIT, Instances, Status
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
@@ -395,5 +396,5 @@ def _scan(tables, state, instances, first, last, output):
 @helper(inline=True)
 def _window_start(now, window):
     """The earliest start that is still within the window of a match that ends now."""
-    lowest = np.int64(-(2**63)) + 1
+    lowest = np.int64(INT64_MIN) + 1
     return now - window + 1 if now >= lowest + window else lowest

@@ -20,6 +20,7 @@ from ouzel.engines.kleene.tables import (
     Guard,
     Source,
 )
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.jit import helper
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.predicates import compare, holds, order_of_floats
@@ -27,8 +28,6 @@ from ouzel.kernels.predicates import compare, holds, order_of_floats
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
 _NULL_SLOT = np.int32(NULL_SLOT)
-_INT_MAX = np.int64(2**63 - 1)
-_INT_MIN = np.int64(-(2**63))
 # How many values a register holds whose sum has overflowed: null from then on.
 _OVERFLOWN = np.int64(-1)
 
@@ -325,7 +324,7 @@ def _update_register(row, events, arena, register, node, before, slot):
                 value = np.int64(slot)
         elif function == Function.SUM and not floating:
             added = events.int_lanes[lane, slot]
-            if (added > 0 and value > _INT_MAX - added) or (added < 0 and value < _INT_MIN - added):
+            if (added > 0 and value > INT64_MAX - added) or (added < 0 and value < INT64_MIN - added):
                 count = _OVERFLOWN - 1
             else:
                 value += added

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.kleene.state import rebase_marks, rebase_negatives, widened
+from ouzel.engines.kleene.state import rebase_marks, rebase_negatives
 from ouzel.engines.kleene.tables import Form, RunTables
+from ouzel.kernels.arrays import INT64_MIN, enlarged
 from ouzel.kernels.events import Link, Mark
 from ouzel.kernels.jit import kernel
 from ouzel.kernels.predicate_tables import Values, new_values
@@ -95,7 +96,7 @@ def new_graph_state(
     for reference, slot in enumerate(number_slots):
         bound[reference] = max(slot, 0)
     counters = np.zeros(len(GraphCounter), np.int64)
-    counters[GraphCounter.MOMENT] = -(2**63)
+    counters[GraphCounter.MOMENT] = INT64_MIN
     state = GraphState(
         cells=Cells(
             empty,
@@ -136,14 +137,14 @@ def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -
     """A state with room for so many slots and keys at least."""
     in_form = tables.form != Form.ALL
     return state._replace(
-        head=_enlarged(state.head, keys * len(tables.stage_place), -1),
-        key_mark=_enlarged(state.key_mark, keys if in_form else 0, -(2**63)),
-        started=_enlarged(state.started, slots if tables.form == Form.FIRST else 0, 0),
-        completed=_enlarged(state.completed, keys if in_form else 0, 0),
-        is_completed=_enlarged(state.is_completed, keys if in_form else 0, 0),
-        negative_head=_enlarged(state.negative_head, keys * tables.negatives, -1),
-        links=widened(state.links, slots, -1),
-        marks=widened(state.marks, slots, 0),
+        head=enlarged(state.head, keys * len(tables.stage_place), -1),
+        key_mark=enlarged(state.key_mark, keys if in_form else 0, INT64_MIN),
+        started=enlarged(state.started, slots if tables.form == Form.FIRST else 0, 0),
+        completed=enlarged(state.completed, keys if in_form else 0, 0),
+        is_completed=enlarged(state.is_completed, keys if in_form else 0, 0),
+        negative_head=enlarged(state.negative_head, keys * tables.negatives, -1),
+        links=enlarged(state.links, slots, -1, axis=-1),
+        marks=enlarged(state.marks, slots, 0, axis=-1),
     )
 
 
@@ -157,7 +158,7 @@ def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphStat
     if len(state.cells.event) >= count:
         return state
     return state._replace(
-        cells=Cells(*(_enlarged(array, count, 0) for array in state.cells)),
+        cells=Cells(*(enlarged(array, count, 0) for array in state.cells)),
         path=np.empty(count + 1, np.int32),
         cursor=np.empty(count + 1, np.int32),
         phase=np.empty(count + 1, np.uint8),
@@ -166,14 +167,6 @@ def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphStat
         newer=np.empty((2, count if tables.form != Form.ALL else 0), np.int32),
         starts=np.empty(count if tables.form != Form.ALL else 0, np.int32),
     )
-
-
-def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
-    if len(array) >= length:
-        return array
-    larger = np.full((length, *array.shape[1:]), fill, array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 class GraphOutput(NamedTuple):
@@ -209,12 +202,12 @@ def larger_graph_output(output: GraphOutput) -> GraphOutput:
     rows = max(2 * len(output.end), int(output.found[2]))
     slots = max(2 * len(output.slots), int(output.found[3]))
     return GraphOutput(
-        _enlarged(output.end, rows, 0),
-        _enlarged(output.key, rows, 0),
-        _enlarged(output.root, rows, 0),
-        _enlarged(output.oldest, rows, 0),
-        _enlarged(output.lengths, rows, 0),
-        _enlarged(output.slots, slots, 0),
+        enlarged(output.end, rows, 0),
+        enlarged(output.key, rows, 0),
+        enlarged(output.root, rows, 0),
+        enlarged(output.oldest, rows, 0),
+        enlarged(output.lengths, rows, 0),
+        enlarged(output.slots, slots, 0),
         output.found,
     )
 

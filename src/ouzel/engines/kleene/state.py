@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.kleene.tables import ByPlace, ByRegister, Form, Function, RunTables
+from ouzel.kernels.arrays import INT64_MIN, enlarged
 from ouzel.kernels.events import EVERY_KEY, Link, Mark
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Values, new_values
@@ -147,7 +148,7 @@ def new_run_state(
     into, -1 for the others."""
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
-    counters[Counter.MOMENT] = -(2**63)
+    counters[Counter.MOMENT] = INT64_MIN
     bound = np.zeros(max(references, 1), np.int32)
     for reference, slot in enumerate(number_slots):
         if slot >= 0:
@@ -220,14 +221,14 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
     state = state._replace(
         kinds=_with_room(state.kinds, 0, kinds),
         futures=_with_room(state.futures, 0, kinds),
-        key_head=_enlarged(state.key_head, key_capacity, -1),
-        key_runs=_enlarged(state.key_runs, key_capacity, 0),
-        key_oldest=_enlarged(state.key_oldest, key_capacity, -(2**63)),
-        key_mark=_enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, -(2**63)),
-        started=_enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
-        negative_head=_enlarged(state.negative_head, key_capacity * tables.negatives, -1),
-        links=widened(state.links, slot_capacity, -1),
-        marks=widened(state.marks, slot_capacity, 0),
+        key_head=enlarged(state.key_head, key_capacity, -1),
+        key_runs=enlarged(state.key_runs, key_capacity, 0),
+        key_oldest=enlarged(state.key_oldest, key_capacity, INT64_MIN),
+        key_mark=enlarged(state.key_mark, key_capacity if tables.form != Form.ALL else 0, INT64_MIN),
+        started=enlarged(state.started, slot_capacity if tables.form == Form.FIRST else 0, 0),
+        negative_head=enlarged(state.negative_head, key_capacity * tables.negatives, -1),
+        links=enlarged(state.links, slot_capacity, -1, axis=-1),
+        marks=enlarged(state.marks, slot_capacity, 0, axis=-1),
     )
     return reserve_index(tables, state) if state.trees.on[0] else state
 
@@ -238,15 +239,15 @@ def reserve_index(tables: RunTables, state: RunState) -> RunState:
     return state._replace(
         trees=RunIndex(
             old.on,
-            _enlarged(old.key, runs, 0),
-            _enlarged(old.previous, runs, -1),
-            _enlarged(old.tree, runs, -1),
-            _enlarged(old.root, keys * tables.length, -1),
-            _enlarged(old.fresh, keys, -1),
-            _enlarged(old.moment, keys, 0),
-            _enlarged(old.found, runs, 0),
-            _enlarged(old.ahead, runs, 0),
-            _enlarged(old.asked, runs, 0),
+            enlarged(old.key, runs, 0),
+            enlarged(old.previous, runs, -1),
+            enlarged(old.tree, runs, -1),
+            enlarged(old.root, keys * tables.length, -1),
+            enlarged(old.fresh, keys, -1),
+            enlarged(old.moment, keys, 0),
+            enlarged(old.found, runs, 0),
+            enlarged(old.ahead, runs, 0),
+            enlarged(old.asked, runs, 0),
         )
     )
 
@@ -265,7 +266,7 @@ def reserve_runs(tables: RunTables, state: RunState, count: int) -> RunState:
     old = state.runs.node.size
     if count <= old:
         return state
-    runs = Runs(*(_enlarged(array, count, 0) for array in state.runs))
+    runs = Runs(*(enlarged(array, count, 0) for array in state.runs))
     runs.next[old : count - 1] = np.arange(old + 1, count)
     runs.next[count - 1] = state.counters[Counter.FREE]
     state.counters[Counter.FREE] = old
@@ -277,18 +278,7 @@ def reserve_runs(tables: RunTables, state: RunState, count: int) -> RunState:
 
 
 def reserve_waiting(state: RunState, count: int) -> RunState:
-    return state._replace(waiting=Waiting(*(_enlarged(array, count, 0) for array in state.waiting)))
-
-
-def _enlarged(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
-    """At least so long; new rows are filled."""
-    if len(array) >= length:
-        return array
-    shape = (length, *array.shape[1:])
-    # Zeros take no memory until they are written to.
-    larger = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
-    larger[: len(array)] = array
-    return larger
+    return state._replace(waiting=Waiting(*(enlarged(array, count, 0) for array in state.waiting)))
 
 
 def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: ignore[type-arg]
@@ -297,15 +287,6 @@ def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: igno
         return array
     larger = np.empty((length, *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
-    return larger
-
-
-def widened(array: NDArray, length: int, fill: int) -> NDArray:  # type: ignore[type-arg]
-    """The same along the last axis."""
-    if array.shape[0] == 0 or array.shape[2] >= length:
-        return array
-    larger = np.full((*array.shape[:2], length), fill, array.dtype)
-    larger[:, :, : array.shape[2]] = array
     return larger
 
 
@@ -645,7 +626,7 @@ def rekey(state, renamed):
         state.key_head[key] = -1
         state.key_runs[key] = 0
         if state.key_mark.size > 0:
-            state.key_mark[key] = -(2**63)
+            state.key_mark[key] = INT64_MIN
         for negative in range(negatives):
             state.negative_head[key * negatives + negative] = -1
     for place in range(state.counters[Counter.WAITING]):

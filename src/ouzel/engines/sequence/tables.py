@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import INT64_MIN, enlarged
 from ouzel.kernels.events import NO_LIMIT, NO_WINDOW, Link, Mark
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 
@@ -245,7 +246,7 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
     """The state before the first instance."""
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
-    counters[Counter.MOMENT] = -(2**63)
+    counters[Counter.MOMENT] = INT64_MIN
     empty = StackState(
         head=np.empty(0, np.int32),
         second_head=np.empty(0, np.int32),
@@ -270,11 +271,13 @@ def reserve(
     """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
     marked = len(tables.by_negative) > 1
     return state._replace(
-        head=_enlarged(state.head, key_capacity * tables.components),
-        second_head=_enlarged(state.second_head, second_keys * tables.components),
-        links=_enlarged(state.links, slot_capacity),
-        marks=_enlarged(state.marks, slot_capacity if marked else 0),
-        waiting_tail=_enlarged(state.waiting_tail, slot_capacity if tables.first_at_end < tables.checks.size else 0),
+        head=enlarged(state.head, key_capacity * tables.components),
+        second_head=enlarged(state.second_head, second_keys * tables.components),
+        links=enlarged(state.links, slot_capacity, axis=-1),
+        marks=enlarged(state.marks, slot_capacity if marked else 0, axis=-1),
+        waiting_tail=enlarged(
+            state.waiting_tail, slot_capacity if tables.first_at_end < tables.checks.size else 0, axis=-1
+        ),
     )
 
 
@@ -290,17 +293,8 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
     return state._replace(
         waiting_slots=np.concatenate([state.waiting_slots, np.full((rows - old, length), -1, np.int32)]),
         waiting_next=following,
-        waiting_heap=_enlarged(state.waiting_heap, rows),
+        waiting_heap=enlarged(state.waiting_heap, rows),
     )
-
-
-def _enlarged(array: NDArray, length: int) -> NDArray:  # type: ignore[type-arg]
-    """At least so long along the last axis; what is new is -1."""
-    if array.shape[-1] >= length:
-        return array
-    larger = np.full((*array.shape[:-1], length), -1, array.dtype)
-    larger[..., : array.shape[-1]] = array
-    return larger
 
 
 class StackOutput(NamedTuple):
@@ -320,10 +314,5 @@ def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
 
 def larger_output(output: StackOutput) -> StackOutput:
     """Twice the room, with the matches that are there."""
-    count = int(output.written[0])
-    length, size = output.slots.shape
-    slots = np.empty((length, 2 * max(size, 512)), np.int32)
-    slots[:, :count] = output.slots[:, :count]
-    match_end = np.empty(slots.shape[1], np.int64)
-    match_end[:count] = output.match_end[:count]
-    return StackOutput(slots, match_end, output.written)
+    size = 2 * max(output.match_end.size, 512)
+    return StackOutput(enlarged(output.slots, size, 0, axis=-1), enlarged(output.match_end, size, 0), output.written)

@@ -1,0 +1,24 @@
+"""The bounds of int64, and arrays with more room."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def enlarged(array: NDArray, length: int, fill: int = -1, *, axis: int = 0) -> NDArray:  # type: ignore[type-arg]
+    """The array itself if it is long enough along an axis, else a longer copy whose new places hold `fill`.
+
+    >>> enlarged(np.array([5, 6]), 4).tolist()
+    [5, 6, -1, -1]
+    """
+    if array.shape[axis] >= length:
+        return array
+    shape = list(array.shape)
+    shape[axis] = length
+    # Zeros take no memory until they are written to.
+    larger = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
+    larger[tuple(slice(old) for old in array.shape)] = array
+    return larger
