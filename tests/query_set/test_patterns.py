@@ -167,7 +167,7 @@ def test_explain_says_what_patterns_share() -> None:
     assert "3 queries of 1 shape, 3 of them patterns" in told
     assert "11 queries beside automata, run as 9 in 1 session," in told
     assert "3 of them differ in names, RETURN and thresholds only, and run as 1" in told
-    assert "are staged together" in told
+    assert "share counters" in told
     held.push([quote(2, "IBM", 6.0), quote(3, "IBM", 7.5)])
     found = held.finish()
     assert found["two"].column_names == ["query", "start", "end", "q", "p"]

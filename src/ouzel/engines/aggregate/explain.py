@@ -76,14 +76,12 @@ def sharing_lines(shared: Sequence[SharedPlan], plans: Mapping[str, Plan]) -> li
     """What is counted together, and why the others are not."""
     lines = []
     for one in shared:
-        keys = f", by {', '.join(part.label for part in one.stage.key)}" if one.stage.key else ""
-        lines.append(f"{_listed(one.names)} are staged together{keys}")
         for bank in one.banks:
-            lines += [f"  {line}" for line in _bank_lines(one, bank)]
+            lines += _bank_lines(one, bank)
     together = {name for one in shared for name in one.names}
     for name, plan in plans.items():
         if name not in together:
-            lines.append(f"{name} is answered alone: {refusal(plan) or 'that costs no more than with the others'}")
+            lines.append(f"{name} is answered alone: {refusal(plan) or 'it has too little in common with the others'}")
     return lines
 
 
@@ -92,8 +90,9 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
         return ", ".join(shared.stage.query.components[symbol].variable for symbol in symbols)
 
     span = f"within {bank.window.written or bank.window.ticks}" if bank.window else "since the start"
-    expiry = ", told of expiry" if bank.on_change else ""
-    lines = [f"{span}{expiry}: {_listed(bank.names)} in one tree of counters"]
+    keys = f", by {', '.join(part.label for part in shared.stage.key)}" if shared.stage.key else ""
+    expiry = ", rows on expiry too" if bank.on_change else ""
+    lines = [f"{_listed(bank.names)} share counters{keys}, {span}{expiry}"]
     for prefix, members in _common_prefixes(bank):
         lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
     for number, segment in enumerate(bank.segments):
@@ -103,10 +102,7 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
             if SegmentPart(number) in pattern
         }
         lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
-    if bank.shared_cost < bank.alone_cost:
-        lines.append(f"  about {bank.shared_cost / bank.alone_cost:.0%} of what counting one by one costs")
-    else:
-        lines.append("  nothing in common: counting costs what it costs one by one")
+    lines.append(f"  {bank.shared_updates / bank.alone_updates:.0%} of the updates of counting one by one")
     return lines
 
 

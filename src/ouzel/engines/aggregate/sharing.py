@@ -1,17 +1,17 @@
-"""Aggregates that are counted together: which queries may share, what they share, and whether that is worth it.
+"""Aggregates that are counted together: which queries may share counters, what they share, and when they do.
 
 Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
 of integers are, or if both count and add up the same since the start; with EMIT ON CHANGE, COUNT only. Both read the
-primary stream, with the same types known of it, and their events are kept apart by the same keys. Groups, HAVING and
-names may differ.
+primary stream, with the same types known of it, have the same window, and the same keys separate their events. Groups,
+HAVING and names may differ.
 
 Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
-sum is a pattern of its own, in which the component that it is over is a symbol with a weight; what comes before that it
-shares with the count, and with other sums over the same. Queries that may share are staged together, whatever their
-patterns; those whose windows are equal, and which all or none are told of expiry, also share a tree of counters (a
-*bank*): what patterns begin with in common is counted once, and so are, where there is a window, segments that stand in
-several of them, wherever that pays. A query that would cost more with the others than alone is left alone. Sharing is
-never visible in answers.
+sum is a pattern of its own, in which the component that it is over is a symbol with a weight; it shares what comes
+before that with the count, and with other sums over the same. The patterns form a tree of counters (a *bank*): common
+beginnings are counted once, and so are, where there is a window, segments that several patterns contain.
+
+The rule: queries share if they have at least two symbols in a row in common, as a beginning or a segment, and if that
+saves enough updates of counters. Sharing never changes answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from itertools import pairwise
 
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
 from ouzel.engines.aggregate.plan import AggregatePlan, MeasureSpec
-from ouzel.engines.aggregate.sharing_cost import TOGETHER, cost, cost_alone, cost_together
 from ouzel.engines.aggregate.tables import MeasureKind, Way
 from ouzel.engines.aggregate.tree_tables import Part, SegmentPart, build_shared_tables
 from ouzel.plan.diagram import label_of
@@ -31,8 +30,38 @@ from ouzel.plan.rules import SHARE_COUNTERS
 
 SEGMENTS_MAX = 8
 _CANDIDATES_MAX = 64
-# Estimates are rough: a segment must promise this much before it is cut out, so that a wrong one costs little.
-WORTH_MAX = 0.85
+# Queries share, and a segment is cut out, if that leaves at most this part of the updates of counters. The rest pays
+# for what sharing costs besides: longer columns, and rows that are separated by query again.
+SHARED_MAX = 0.7
+SEGMENT_MAX = 0.7
+# So many symbols in a row make queries share.
+COMMON_MIN = 2
+
+
+def updates(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], rates: Sequence[float]) -> float:
+    """How many counters an event of the stream updates, with common beginnings merged.
+
+    Each place in the tree or in a segment is one. A segment needs one more on either side: a snapshot of its counters
+    when the event before it comes, and a product with that snapshot when the event behind it comes.
+
+    >>> updates([(0, 1), (0, 2)], (), [1.0] * 3)
+    3.0
+    """
+    total = float(sum(rates[symbol] for segment in segments for symbol in segment))
+    seen: set[tuple[Part, ...]] = set()
+    for pattern in patterns:
+        for place, part in enumerate(pattern):
+            here = tuple(pattern[: place + 1])
+            if here in seen:
+                continue
+            seen.add(here)
+            before = pattern[place - 1] if place else None
+            if isinstance(part, SegmentPart):
+                assert isinstance(before, int)
+                total += rates[before]
+            else:
+                total += rates[part] * (2 if isinstance(before, SegmentPart) else 1)
+    return total
 
 
 def choose_segments(
@@ -40,25 +69,27 @@ def choose_segments(
     rates: Sequence[float],
     weighted: Collection[int] = (),
     *,
-    worth: float | None = None,
     most: int = SEGMENTS_MAX,
 ) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
     """The patterns with segments cut out as long as that promises to pay, the best first; none has a `weighted` symbol,
-    nor stands beside one. With one, a pattern must cost at most `worth` times what it did.
+    nor is next to one.
 
     >>> choose_segments([(0, 1, 2)], [1.0] * 3)
     (((0, 1, 2),), ())
     """
-    worth = WORTH_MAX if worth is None else worth
     parts: tuple[tuple[Part, ...], ...] = tuple(tuple(pattern) for pattern in patterns)
     segments: tuple[tuple[int, ...], ...] = ()
-    now = cost(parts, segments, rates)
+    now = updates(parts, segments, rates)
     while len(segments) < most:
         best = None
         for candidate in _candidates(parts, rates, weighted):
             cut = tuple(_cut(pattern, candidate, len(segments), weighted) for pattern in parts)
-            then = cost(cut, (*segments, candidate), rates)
-            if then <= worth * now and (best is None or then < best[0]) and _is_orderly(cut, (*segments, candidate)):
+            then = updates(cut, (*segments, candidate), rates)
+            if (
+                then <= SEGMENT_MAX * now
+                and (best is None or then < best[0])
+                and _is_orderly(cut, (*segments, candidate))
+            ):
                 best = then, cut, candidate
         if best is None:
             break
@@ -112,14 +143,6 @@ def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[
 
 # The stager knows an event's roles as the bits of one word.
 SYMBOLS_MAX = 64
-
-# How much of the cost one by one whole answers may cost together. Estimates are rough: where only staging is saved,
-# they must promise more, so that a wrong one costs little.
-TOGETHER_MAX = 1.0
-STAGED_MAX = 0.9
-# So many queries with nothing to count in common may save enough by being staged together for their costs to be looked
-# at.
-DISJOINT_MIN = 6
 # So much of what is known of rates is thought to be chance: a first batch may be small.
 RATES_UNKNOWN = 0.1
 
@@ -131,18 +154,18 @@ class Bank:
     names: tuple[str, ...]
     window: TimeWindow | None
     on_change: bool
-    # For each query its count and then its sums; `columns` tells for each the query and the column.
+    # For each query its count and then its sums; `columns` has for each the query and the column.
     patterns: tuple[tuple[Part, ...], ...]
     columns: tuple[tuple[int, int], ...]
     segments: tuple[tuple[int, ...], ...]
-    # What counting costs for each event of the stream, alone and shared.
-    alone_cost: float
-    shared_cost: float
+    # Counters that an event of the stream updates, one by one and shared.
+    alone_updates: float
+    shared_updates: float
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """Queries that are staged together. `stage` is a plan whose components are the symbols."""
+    """Queries that are counted together. `stage` is a plan whose components are the symbols."""
 
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
@@ -175,18 +198,17 @@ def plan_sharing(
     for name, plan in plans.items():
         if refusal(plan) is None:
             assert isinstance(plan, AggregatePlan)
-            # Keys are forgotten with the window, or never.
-            alike.setdefault((_keys_of(plan), plan.way, _Same(plan.query.catalog)), {})[name] = plan
+            alike.setdefault((_keys_of(plan), plan.way, _window_key(plan), _Same(plan.query.catalog)), {})[name] = plan
     made = []
     for own in alike.values():
-        if len(own) < DISJOINT_MIN and not _may_have_parts_in_common(list(own.values())):
+        if not _may_have_parts_in_common(list(own.values())):
             continue
         patterns = {name: _patterns_of(plan) for name, plan in own.items()}
         for group in _small_enough(patterns):
             if len(group) < 2:
                 continue
             draft = _draft({name: own[name] for name in group}, patterns, statistics or Statistics())
-            kept = _worth_sharing(draft)
+            kept = [name for lot in _lots(draft) for name in lot]
             if 1 < len(kept) < len(group):
                 draft = _draft({name: own[name] for name in kept}, patterns, statistics or Statistics())
             if len(kept) > 1:
@@ -310,12 +332,8 @@ class _Draft:
     plans: Mapping[str, AggregatePlan]
     numbers: Mapping[Symbol, int]
     labels: Mapping[int, str]
-    banks: tuple[Bank, ...]
+    bank: Bank
     rates: tuple[float, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.plans)
 
 
 def _draft(
@@ -332,18 +350,8 @@ def _draft(
             patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
     rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
     weighted = {number for symbol, number in numbers.items() if symbol.weight is not None}
-    # While the unit of time is not known, windows are equal if they are written alike.
-    windows: dict[object, list[str]] = {}
-    for name, plan in own.items():
-        window = _window_of(plan)
-        # Without a window nothing expires.
-        key = window and (plan.window_ticks or window.written, plan.query.emit_on_change)
-        windows.setdefault(key, []).append(name)
-    banks = tuple(
-        _bank(members, own[members[0]], [patterns[name] for name in members], rates, weighted)
-        for members in windows.values()
-    )
-    return _Draft(own, numbers, labels, banks, rates)
+    bank = _bank(list(own), next(iter(own.values())), list(patterns.values()), rates, weighted)
+    return _Draft(own, numbers, labels, bank, rates)
 
 
 def _shared(draft: _Draft) -> SharedPlan:
@@ -353,7 +361,14 @@ def _shared(draft: _Draft) -> SharedPlan:
         for symbol, number in draft.numbers.items()
         if symbol.weight is not None
     }
-    return SharedPlan(draft.plans, stage, draft.banks, weights, draft.rates)
+    return SharedPlan(draft.plans, stage, (draft.bank,), weights, draft.rates)
+
+
+def _window_key(plan: AggregatePlan) -> object:
+    """What must be equal for queries to share a tree. While the unit of time is unknown, that is the window's text."""
+    window = _window_of(plan)
+    # Without a window nothing expires.
+    return window and (plan.window_ticks or window.written, plan.query.emit_on_change)
 
 
 def _window_of(plan: AggregatePlan) -> TimeWindow | None:
@@ -405,94 +420,42 @@ def _bank(
     flat = [pattern for own in patterns for pattern in own]
     columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
     # Alone, too, a sum is kept from the component on that it is over.
-    alone = sum(cost(own, (), rates) for own in patterns)
+    alone = sum(updates(own, (), rates) for own in patterns)
     window = _window_of(like)
     parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
     on_change = window is not None and like.query.emit_on_change
-    shared = cost(parts, segments, rates)
+    shared = updates(parts, segments, rates)
     return Bank(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
 
 
-def _worth_sharing(draft: _Draft) -> list[str]:
-    """The queries that together cost less than one by one: those that count something in common, those whose events
-    are staged for others anyway, and all others if there are many of them."""
-    lots = [lot for bank in draft.banks for lot in _lots(bank, draft.rates)]
-    staged: set[int] = set()
-    kept: list[_Lot] = []
-
-    def together(added: Sequence[_Lot]) -> float:
-        fresh = {symbol for lot in added for symbol in lot.symbols} - staged
-        counting, rows = sum(lot.counting for lot in added), sum(lot.rows for lot in added)
-        share = sum(draft.rates[symbol] for symbol in fresh)
-        return cost_together(counting, share, rows) + (0.0 if kept else TOGETHER)
-
-    def keep(added: Sequence[_Lot], limit: float) -> None:
-        if added and together(added) <= limit * sum(lot.alone for lot in added):
-            kept.extend(added)
-            staged.update(symbol for lot in added for symbol in lot.symbols)
-
-    # The largest first: what they stage is there for the others.
-    for lot in sorted(lots, key=lambda lot: -len(lot.names)):
-        if kept or len(lot.names) > 1:
-            keep([lot], TOGETHER_MAX if len(lot.names) > 1 else STAGED_MAX)
-    keep([lot for lot in lots if lot not in kept], STAGED_MAX)
-    chosen = {name for lot in kept for name in lot.names}
-    return [name for name in draft.names if name in chosen]
-
-
-@dataclass(frozen=True, slots=True)
-class _Lot:
-    """Queries of a bank that count something in common, or one that does not."""
-
-    names: tuple[str, ...]
-    symbols: frozenset[int]
-    counting: float
-    rows: float
-    # What whole answers cost one by one.
-    alone: float
-
-
-def _lots(bank: Bank, rates: Sequence[float]) -> list[_Lot]:
-    # By query, the parts that connect: what a pattern begins with, and its segments.
-    links = [
-        {
-            part if isinstance(part, SegmentPart) else pattern[0]
-            for (number, _), pattern in _columns(bank)
-            if number == query
-            for part in pattern
-        }
-        for query in range(len(bank.names))
-    ]
-    lots: list[tuple[list[int], set[Part]]] = []
-    for query, own in enumerate(links):
+def _lots(draft: _Draft) -> list[list[str]]:
+    """Lots of queries that have enough in common, each of which saves enough updates by sharing."""
+    bank, rates = draft.bank, draft.rates
+    by_query: list[list[tuple[Part, ...]]] = [[] for _ in bank.names]
+    for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
+        by_query[query].append(pattern)
+    lots: list[tuple[list[int], set[object]]] = []
+    for query, patterns in enumerate(by_query):
+        own: set[object] = {pattern[:COMMON_MIN] for pattern in patterns if len(pattern) >= COMMON_MIN}
+        own |= {part for pattern in patterns for part in pattern if isinstance(part, SegmentPart)}
         touching = [lot for lot in lots if lot[1] & own]
         lots = [lot for lot in lots if not lot[1] & own]
         members = [query for lot in touching for query in lot[0]]
         lots.append(([*members, query], own.union(*(lot[1] for lot in touching))))
-    return [_lot(bank, sorted(members), rates) for members, _ in lots]
-
-
-def _lot(bank: Bank, members: Sequence[int], rates: Sequence[float]) -> _Lot:
-    patterns = [pattern for (query, _), pattern in _columns(bank) if query in members]
-    used = sorted({part.segment for pattern in patterns for part in pattern if isinstance(part, SegmentPart)})
-    renumbered = [
-        [SegmentPart(used.index(part.segment)) if isinstance(part, SegmentPart) else part for part in pattern]
-        for pattern in patterns
+    return [
+        [bank.names[query] for query in sorted(members)]
+        for members, _ in lots
+        if len(members) > 1 and _saves_enough([by_query[query] for query in members], bank.segments, rates)
     ]
-    segments = [bank.segments[number] for number in used]
-    whole = {query: [_whole(p, bank.segments) for (q, _), p in _columns(bank) if q == query] for query in members}
-    rows = {query: rates[own[0][-1]] for query, own in whole.items()}
-    return _Lot(
-        tuple(bank.names[query] for query in members),
-        frozenset(symbol for own in whole.values() for pattern in own for symbol in pattern),
-        cost(renumbered, segments, rates),
-        sum(rows.values()),
-        sum(cost_alone(cost(own, (), rates), rows[query]) for query, own in whole.items()),
-    )
 
 
-def _columns(bank: Bank) -> list[tuple[tuple[int, int], tuple[Part, ...]]]:
-    return list(zip(bank.columns, bank.patterns, strict=True))
+def _saves_enough(
+    by_query: Sequence[Sequence[tuple[Part, ...]]], segments: Sequence[tuple[int, ...]], rates: Sequence[float]
+) -> bool:
+    together = [pattern for patterns in by_query for pattern in patterns]
+    used = {part.segment for pattern in together for part in pattern if isinstance(part, SegmentPart)}
+    alone = sum(updates([_whole(pattern, segments) for pattern in patterns], (), rates) for patterns in by_query)
+    return updates(together, [segments[number] for number in used], rates) <= SHARED_MAX * alone
 
 
 def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:
