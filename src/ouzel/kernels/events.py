@@ -76,4 +76,4 @@ class Mark(IntEnum):
     """Rows of `StackState.marks`, which exist only for queries that need them."""
 
     GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
-    HEIGHT = 1  # of negatives, in their stack
+    SPAN = 1  # of negatives: how many instances their jump passes

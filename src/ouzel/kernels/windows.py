@@ -1,4 +1,4 @@
-"""Windows in ticks, and lists of negative events that are searched by time."""
+"""Windows in ticks, and lists in order of time that are searched in logarithmic time (Myers' skew-binary lists)."""
 
 from __future__ import annotations
 
@@ -32,33 +32,37 @@ def deadline(start, window):
 
 
 @helper(inline=True)
+def add_jump(jump, span, under, slot):
+    """Give a new slot on top of `under` its jump: two jumps of the same length in a row become one over both."""
+    jump[slot] = under
+    span[slot] = 1
+    if under >= 0:
+        middle = jump[under]
+        if middle >= 0 and jump[middle] >= 0 and span[under] == span[middle]:
+            jump[slot] = jump[middle]
+            span[slot] = 2 * span[under] + 1
+
+
+@helper(inline=True)
+def newest_slot_before(end, jump, below, node, oldest, time):
+    """The newest slot of a list, from `node` down, that ends before a time; below `oldest` if there is none."""
+    while node >= oldest and end[node] >= time:
+        over = jump[node]
+        node = over if over >= oldest and end[over] >= time else below[node]
+    return node
+
+
+@helper(inline=True)
 def push_negative(start, head, links, marks, stack, slot):
     """Put a negative instance on its stack."""
     under = head[stack]
     head[stack] = slot
     links[Link.BELOW, slot] = under
-    links[Link.SKIP, slot] = under
-    marks[Mark.GUARD, slot] = start[slot]
-    marks[Mark.HEIGHT, slot] = 0
-    if under >= 0:
-        marks[Mark.GUARD, slot] = max(start[slot], marks[Mark.GUARD, under])
-        height = marks[Mark.HEIGHT, under]
-        marks[Mark.HEIGHT, slot] = height + 1
-        # Two jumps of the same length in a row become one jump over both.
-        near = links[Link.SKIP, under]
-        if near >= 0:
-            far = links[Link.SKIP, near]
-            if far >= 0 and height - marks[Mark.HEIGHT, near] == marks[Mark.HEIGHT, near] - marks[Mark.HEIGHT, far]:
-                links[Link.SKIP, slot] = far
+    add_jump(links[Link.SKIP], marks[Mark.SPAN], under, slot)
+    marks[Mark.GUARD, slot] = max(start[slot], marks[Mark.GUARD, under]) if under >= 0 else start[slot]
 
 
 @helper(inline=True)
 def newest_before(end, links, node, time):
     """The newest instance of a negative stack, from `node` down, that ends before a time."""
-    while node >= 0 and end[node] >= time:
-        jump = links[Link.SKIP, node]
-        if jump >= 0 and end[jump] >= time:
-            node = jump
-        else:
-            node = links[Link.BELOW, node]
-    return node
+    return newest_slot_before(end, links[Link.SKIP], links[Link.BELOW], node, 0, time)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ouzel.bind.model import BoundQuery
-from ouzel.engines.automata.tables import Counter, Finding, Found, Wait
+from ouzel.engines.automata.tables import Counter, Finding, FrSlot, Wait
 from ouzel.query_set.segments import Segment
 
 # How the kernel keeps its books, which says nothing of queries and events.
@@ -49,7 +49,7 @@ def explained(segment: Segment) -> list[str]:
     sequences = sum(len(rows) for group, rows in segment.members if isinstance(group.origin, BoundQuery))
     dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
     active = int(segment.machine.state.counters[Counter.ACTIVE_WAITS])
-    keys = int((automata.fr_table[:, Found.SIGNATURE] != 0).sum())
+    keys = int((automata.fr_table[:, FrSlot.SIGNATURE] != 0).sum())
     return [
         f"  {some(segment.size, 'query')} of {some(patterns, 'shape')}, {sequences:,} of them patterns",
         f"  merged prefixes: {some(automata.node_count - 1, 'node')}, {some(automata.edge_count, 'edge')}, "

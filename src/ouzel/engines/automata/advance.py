@@ -18,7 +18,7 @@ from ouzel.engines.automata.tables import (
     Entry,
     EntryFlag,
     Finding,
-    Found,
+    FrSlot,
     Link,
     Node,
     Place,
@@ -382,13 +382,13 @@ def candidates(automata, events, event, row):
     table = automata.fr_table
     last = np.uint64(len(table) - 1)
     place = word >> _SHIFT & last
-    while table[place, Found.SIGNATURE] != 0:
+    while table[place, FrSlot.SIGNATURE] != 0:
         if (
-            table[place, Found.SIGNATURE] == row + 1
-            and table[place, Found.VALUE] == value
-            and table[place, Found.OTHER_VALUE] == other_value
+            table[place, FrSlot.SIGNATURE] == row + 1
+            and table[place, FrSlot.VALUE] == value
+            and table[place, FrSlot.OTHER_VALUE] == other_value
         ):
-            return np.int32(table[place, Found.ENTRIES] >> 32), np.int32(table[place, Found.ENTRIES] & _LOWER_HALF)
+            return np.int32(table[place, FrSlot.ENTRIES] >> 32), np.int32(table[place, FrSlot.ENTRIES] & _LOWER_HALF)
         place = (place + _ONE) & last
     return np.int32(0), np.int32(0)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.automata.columns import ConjunctColumns, Ints, Words, apart, mix, mixed, order_of
-from ouzel.engines.automata.tables import Conjunct, Entry, EntryFlag, Found, aligned
+from ouzel.engines.automata.tables import Conjunct, Entry, EntryFlag, FrSlot, aligned
 from ouzel.kernels.jit import helper, kernel
 
 # With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
@@ -240,7 +240,7 @@ def fr_table(fr: FrIndex) -> tuple[Words, Ints]:
     is_first = np.ones(len(words), bool)
     is_first[1:] = (words[1:] != words[:-1]) | (keys[1:] != keys[:-1]).any(axis=1)
     begins = np.flatnonzero(is_first)
-    table = aligned(1 << int(2 * len(begins)).bit_length(), len(Found))
+    table = aligned(1 << int(2 * len(begins)).bit_length(), len(FrSlot))
     table[:] = 0
     bits = np.zeros(min(_BITS_MAX, 1 << int(16 * len(begins) + 63).bit_length()) // 64, np.uint64)
     _insert(words, fr.which, fr.values, begins, fr.first_found, table, bits)
@@ -257,12 +257,12 @@ def _insert(words, which, values, begins, first_entry, table, bits):
         bit = words[begin] & bit_mask
         bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
         place = words[begin] >> np.uint64(32) & mask
-        while table[place, Found.SIGNATURE] != 0:
+        while table[place, FrSlot.SIGNATURE] != 0:
             place = (place + np.uint64(1)) & mask
-        table[place, Found.SIGNATURE] = which[begin] + 1
-        table[place, Found.VALUE] = values[begin, 0]
-        table[place, Found.OTHER_VALUE] = values[begin, 1]
-        table[place, Found.ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
+        table[place, FrSlot.SIGNATURE] = which[begin] + 1
+        table[place, FrSlot.VALUE] = values[begin, 0]
+        table[place, FrSlot.OTHER_VALUE] = values[begin, 1]
+        table[place, FrSlot.ENTRIES] = (first_entry + begin) << 32 | (first_entry + end)
 
 
 # ── AN ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -115,7 +115,7 @@ class EntryFlag(IntEnum):
     REGISTERS = 8  # that the edge sets
 
 
-class Found(IntEnum):
+class FrSlot(IntEnum):
     """Columns of `Automata.fr_table`, which has open addressing."""
 
     SIGNATURE = 0  # its row plus one; 0: free

@@ -13,8 +13,8 @@ from ouzel.engines.incomplete.queues import rebase, rekey
 from ouzel.engines.incomplete.scores import EdgeCurves, best_rates, edge_curves, edges_of, lossy_components, rates_of
 from ouzel.engines.incomplete.search import scan
 from ouzel.engines.incomplete.tables import (
+    ArrivalCounter,
     ArrivalTables,
-    Counter,
     build_arrival_tables,
     new_output,
     new_state,
@@ -168,8 +168,8 @@ class IncompleteRunner(InstanceRunner):
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted, by the names of `Counter`."""
-        return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
+        """What the kernel counted, by the names of `ArrivalCounter`."""
+        return {counter.name.lower(): int(self._state.counters[counter]) for counter in ArrivalCounter}
 
 
 def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, limits: Limits) -> ArrivalTables:

@@ -1,37 +1,30 @@
-"""The queues of the arrival kernel (AYAC 4 and 5.1): pushing, the largest bound, the last instance before a moment.
+"""The queues of the arrival kernel (AYAC 4 and 5.1), the scores of edges, and upper bounds of scores.
 
-Every key and component has a queue of its instances in the order of their ends. Beside their neighbours instances know
-one some way before, which finds a moment in logarithmic time. The kept ones, whose bound reaches the threshold, also
-stand in a queue of falling maxima.
+Every key and component has a queue of its instances in the order of their ends, which is a skew-binary list. The kept
+instances, whose bound reaches the threshold, are also in a queue of falling maxima. `upper_bound` computes the bound of
+a new instance from the queues before it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ouzel.engines.incomplete.tables import ENTRY, ArrivalState, ByEdge, Counter, Link, Queue
+from ouzel.engines.incomplete.tables import ENTRY, ArrivalCounter, ArrivalState, ByEdge, Queue, QueueLink
 from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.windows import add_jump, newest_slot_before
 
 
 @helper(inline=True)
 def push(links, queues, own, slot):
-    """Put an instance at the end of its queue; gives the one before it.
-
-    The jumps are those of a skew-binary list: two neighbouring spans of equal length become one.
-    """
+    """Put an instance at the end of its queue; gives the one before it."""
     below = queues[own, Queue.NEWEST]
-    links[slot, Link.BELOW] = below
-    links[slot, Link.ABOVE] = -1
-    links[slot, Link.OLDER] = -1
-    links[slot, Link.NEWER] = -1
-    links[slot, Link.JUMP] = below
-    links[slot, Link.SPAN] = 1
+    links[slot, QueueLink.BELOW] = below
+    links[slot, QueueLink.ABOVE] = -1
+    links[slot, QueueLink.OLDER] = -1
+    links[slot, QueueLink.NEWER] = -1
+    add_jump(links[:, QueueLink.JUMP], links[:, QueueLink.SPAN], below, slot)
     if below >= 0:
-        links[below, Link.ABOVE] = slot
-        middle = links[below, Link.JUMP]
-        if middle >= 0 and links[middle, Link.JUMP] >= 0 and links[below, Link.SPAN] == links[middle, Link.SPAN]:
-            links[slot, Link.JUMP] = links[middle, Link.JUMP]
-            links[slot, Link.SPAN] = 2 * links[below, Link.SPAN] + 1
+        links[below, QueueLink.ABOVE] = slot
     else:
         queues[own, Queue.OLDEST] = slot
     queues[own, Queue.NEWEST] = slot
@@ -43,10 +36,10 @@ def keep(links, queues, upper, own, slot):
     """Put an arrival into the queue of falling maxima: those before it that are no larger will never matter again."""
     node = queues[own, Queue.LAST_MAXIMUM]
     while node >= 0 and upper[node] <= upper[slot]:
-        node = links[node, Link.OLDER]
-    links[slot, Link.OLDER] = node
+        node = links[node, QueueLink.OLDER]
+    links[slot, QueueLink.OLDER] = node
     if node >= 0:
-        links[node, Link.NEWER] = slot
+        links[node, QueueLink.NEWER] = slot
     else:
         queues[own, Queue.MAXIMUM] = slot
     queues[own, Queue.LAST_MAXIMUM] = slot
@@ -59,10 +52,10 @@ def largest_kept(links, queues, own, oldest):
     if node >= oldest or node < 0:
         return node
     while 0 <= node < oldest:
-        node = links[node, Link.NEWER]
+        node = links[node, QueueLink.NEWER]
     queues[own, Queue.MAXIMUM] = node
     if node >= 0:
-        links[node, Link.OLDER] = -1
+        links[node, QueueLink.OLDER] = -1
     else:
         queues[own, Queue.LAST_MAXIMUM] = -1
     return node
@@ -70,24 +63,21 @@ def largest_kept(links, queues, own, oldest):
 
 @helper(inline=True)
 def next_kept(links, node):
-    below = links[node, Link.BELOW]
-    return links[below, Link.KEPT] if below >= 0 else -1
+    below = links[node, QueueLink.BELOW]
+    return links[below, QueueLink.KEPT] if below >= 0 else -1
 
 
 @helper(inline=True)
 def last_before(end, links, node, oldest, moment):
     """The newest instance of a queue, from `node` down, that ends before a moment; below `oldest` if there is none."""
-    while node >= oldest and end[node] >= moment:
-        jump = links[node, Link.JUMP]
-        node = jump if jump >= oldest and end[jump] >= moment else links[node, Link.BELOW]
-    return node
+    return newest_slot_before(end, links[:, QueueLink.JUMP], links[:, QueueLink.BELOW], node, oldest, moment)
 
 
 def rebase(state: ArrivalState, dead: int, used: int) -> None:
     """The first `dead` of `used` slots are given up; all others move down by so many."""
     _rebase(state.queues, state.links, dead, used)
     state.upper[: used - dead] = state.upper[dead:used]
-    state.counters[Counter.OLDEST] = max(0, int(state.counters[Counter.OLDEST]) - dead)
+    state.counters[ArrivalCounter.OLDEST] = max(0, int(state.counters[ArrivalCounter.OLDEST]) - dead)
 
 
 @kernel(allocates=True)
@@ -95,20 +85,20 @@ def _rebase(queues, links, dead, used):
     for own in range(queues.shape[0]):
         node = queues[own, Queue.OLDEST]
         while 0 <= node < dead:
-            node = links[node, Link.ABOVE]
+            node = links[node, QueueLink.ABOVE]
         queues[own, Queue.OLDEST] = node - dead if node >= 0 else -1
         node = queues[own, Queue.MAXIMUM]
         while 0 <= node < dead:
-            node = links[node, Link.NEWER]
+            node = links[node, QueueLink.NEWER]
             if node >= dead:
-                links[node, Link.OLDER] = -1
+                links[node, QueueLink.OLDER] = -1
         queues[own, Queue.MAXIMUM] = node - dead if node >= 0 else -1
         queues[own, Queue.LAST_MAXIMUM] = max(queues[own, Queue.LAST_MAXIMUM] - dead, -1) if node >= 0 else -1
         queues[own, Queue.NEWEST] = max(queues[own, Queue.NEWEST] - dead, -1)
     for slot in range(dead, used):
         for link in range(links.shape[1]):
             value = links[slot, link]
-            links[slot - dead, link] = value if link == Link.SPAN else max(value - dead, -1)
+            links[slot - dead, link] = value if link == QueueLink.SPAN else max(value - dead, -1)
 
 
 def rekey(state: ArrivalState, components: int, renamed: np.ndarray) -> ArrivalState:
@@ -173,7 +163,7 @@ def upper_bound(tables, state, instances, base, place, slot, oldest):
             if curve >= 0:
                 node = queues[own, Queue.OLDEST]
                 while node < oldest:
-                    node = links[node, Link.ABOVE]
+                    node = links[node, QueueLink.ABOVE]
                 queues[own, Queue.OLDEST] = node
                 longest = begin - instances.end[node]
                 if longest < 1:

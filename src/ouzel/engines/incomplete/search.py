@@ -15,15 +15,15 @@ from ouzel.engines.incomplete.tables import (
     ALWAYS,
     ENTRY,
     SLACK,
+    ArrivalCounter,
     ArrivalOutput,
     ArrivalState,
     ArrivalTables,
     ByEdge,
     ByNegative,
     ByTest,
-    Counter,
-    Link,
     Queue,
+    QueueLink,
     grown,
 )
 from ouzel.kernels.arrays import INT64_MIN
@@ -58,7 +58,7 @@ def _forbids_in(tables, state, instances, component, own, oldest, after, before)
             state.bound[component] = node
             if tests_pass(tables, state, instances, first, last):
                 return True
-        node = state.links[node, Link.BELOW]
+        node = state.links[node, QueueLink.BELOW]
     return False
 
 
@@ -109,7 +109,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
             own = base + tables.component_at[place]
             candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, moment)
         elif tried[place] >= 0:
-            candidate = links[tried[place], Link.BELOW]
+            candidate = links[tried[place], QueueLink.BELOW]
         else:
             candidate = _UNSET
         if chosen[place] < 0 and candidate != _UNSET:
@@ -118,7 +118,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
                 below -= 1
             after = end[chosen[below]] if below >= 0 else window_start - 1
             while candidate >= oldest and end[candidate] > after and start[candidate] <= after:
-                candidate = links[candidate, Link.BELOW]
+                candidate = links[candidate, QueueLink.BELOW]
             if candidate < oldest or end[candidate] <= after:
                 candidate = -1
         if candidate == _UNSET:
@@ -175,8 +175,8 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     begun = written
     now = end[slot]
     room = tables.max_matches_per_moment
-    if state.counters[Counter.MOMENT] == now:
-        room -= state.counters[Counter.AT_MOMENT]
+    if state.counters[ArrivalCounter.MOMENT] == now:
+        room -= state.counters[ArrivalCounter.AT_MOMENT]
     state.bound[tables.component_at[last_position]] = slot
     state.missing[last_position] = 0
     if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
@@ -217,7 +217,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                         continue
                 candidate = last_before(end, links, queues[own, Queue.NEWEST], oldest, start[node])
                 if candidate >= 0:
-                    candidate = links[candidate, Link.KEPT]
+                    candidate = links[candidate, QueueLink.KEPT]
         else:
             candidate = state.candidate[level]
         if source != ENTRY:
@@ -293,13 +293,13 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
         written += 1
     output.written[0] = written
     found = written - begun
-    state.counters[Counter.EDGES] += seen
-    state.counters[Counter.MATCHES] += found
+    state.counters[ArrivalCounter.EDGES] += seen
+    state.counters[ArrivalCounter.MATCHES] += found
     if found > 0:
-        state.counters[Counter.AT_MOMENT] = found + (
-            state.counters[Counter.AT_MOMENT] if state.counters[Counter.MOMENT] == now else 0
+        state.counters[ArrivalCounter.AT_MOMENT] = found + (
+            state.counters[ArrivalCounter.AT_MOMENT] if state.counters[ArrivalCounter.MOMENT] == now else 0
         )
-        state.counters[Counter.MOMENT] = now
+        state.counters[ArrivalCounter.MOMENT] = now
     return Status.DONE
 
 
@@ -352,7 +352,7 @@ def _scan(tables, state, instances, first, last, output):
     links = state.links
     counters = state.counters
     last_position = tables.length - 1
-    oldest = counters[Counter.OLDEST]
+    oldest = counters[ArrivalCounter.OLDEST]
     status = Status.DONE
     slot = first
     while slot < last:
@@ -364,7 +364,7 @@ def _scan(tables, state, instances, first, last, output):
             oldest += 1
         if place < 0:
             push(links, state.queues, base + component, slot)
-            counters[Counter.INSTANCES] += 1
+            counters[ArrivalCounter.INSTANCES] += 1
             slot += 1
             continue
         upper = 1.0
@@ -376,20 +376,20 @@ def _scan(tables, state, instances, first, last, output):
             below = push(links, state.queues, own, slot)
             state.upper[slot] = upper
             if reaches:
-                links[slot, Link.KEPT] = slot
+                links[slot, QueueLink.KEPT] = slot
                 keep(links, state.queues, state.upper, own, slot)
-                counters[Counter.KEPT] += 1
+                counters[ArrivalCounter.KEPT] += 1
             else:
-                links[slot, Link.KEPT] = links[below, Link.KEPT] if below >= 0 else -1
+                links[slot, QueueLink.KEPT] = links[below, QueueLink.KEPT] if below >= 0 else -1
         elif reaches:
-            counters[Counter.OLDEST] = oldest
-            counters[Counter.SEARCHES] += 1
+            counters[ArrivalCounter.OLDEST] = oldest
+            counters[ArrivalCounter.SEARCHES] += 1
             status = search(tables, state, instances, slot, base, oldest, window_start, output)
             if status != Status.DONE:
                 break
-        counters[Counter.INSTANCES] += 1
+        counters[ArrivalCounter.INSTANCES] += 1
         slot += 1
-    counters[Counter.OLDEST] = oldest
+    counters[ArrivalCounter.OLDEST] = oldest
     return status, slot
 
 

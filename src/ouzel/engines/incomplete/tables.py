@@ -22,7 +22,7 @@ ENTRY = -1
 SLACK = 1 + 1e-6
 
 
-class Counter(IntEnum):
+class ArrivalCounter(IntEnum):
     """Places in `ArrivalState.counters`."""
 
     MOMENT = 0  # the tick of the latest matches
@@ -220,7 +220,7 @@ def build_arrival_tables(
     )
 
 
-class Link(IntEnum):
+class QueueLink(IntEnum):
     """Columns of `ArrivalState.links`: slots of the same queue, -1 for none."""
 
     BELOW = 0  # the one before
@@ -246,7 +246,7 @@ class ArrivalState(NamedTuple):
     """What is remembered between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
 
     queues: NDArray[np.int32]  # [key * components + component, Queue]
-    links: NDArray[np.int32]  # [slot, Link]
+    links: NDArray[np.int32]  # [slot, QueueLink]
     upper: NDArray[np.float64]  # by slot: u, an upper bound of the worth of all paths to it
     counters: NDArray[np.int64]
     # Scratch of one search.
@@ -279,9 +279,9 @@ def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
     levels = tables.length + 1
     return ArrivalState(
         queues=np.full((keys * tables.components, len(Queue)), -1, np.int32),
-        links=np.full((capacity, len(Link)), -1, np.int32),
+        links=np.full((capacity, len(QueueLink)), -1, np.int32),
         upper=np.zeros(capacity, np.float64),
-        counters=np.zeros(len(Counter), np.int64),
+        counters=np.zeros(len(ArrivalCounter), np.int64),
         bound=np.zeros(tables.components, np.int32),
         missing=np.zeros(tables.length, np.uint8),
         chosen=np.zeros(tables.length, np.int32),
@@ -299,7 +299,7 @@ def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
 def reserve(tables: ArrivalTables, state: ArrivalState, capacity: int, keys: int) -> ArrivalState:
     """The same state with room for at least so many slots and keys."""
     if capacity > len(state.upper):
-        links = np.full((capacity, len(Link)), -1, np.int32)
+        links = np.full((capacity, len(QueueLink)), -1, np.int32)
         links[: len(state.links)] = state.links
         upper = np.zeros(capacity, np.float64)
         upper[: len(state.upper)] = state.upper
