@@ -1,4 +1,4 @@
-"""What events do to counters: numbers of 128 bits, lengthening columns, closing them, reading complete rows.
+"""What events do to counters: numbers of 128 bits, columns, bounds, reading complete rows, products of matrices.
 
 Counters lie in arenas: field by field, in a field column by column, in a column row by row, so that an event, which
 changes one column of all rows, runs along memory. A place is `base + (field * columns + column) * stride + row`.

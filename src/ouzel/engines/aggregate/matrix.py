@@ -5,6 +5,9 @@ leaves by the inverse of its own (counts and integer sums). `Way.STACKS`: two st
 floats and Kleene plus. The newer events are one matrix; for each first event among the older ones the top row of the
 product from there to where the newer ones begin is kept. When no older ones are left, the newer become the older.
 `Way.UNBOUNDED`: nothing leaves, and the top row is all there is.
+
+The entry function is `scan_matrix`. Before it: reporting changed groups, totals over the keys of a group, other keys,
+and expiry. `columns.py` has what one event does to counters, `matrix_state.py` the state.
 """
 
 from __future__ import annotations

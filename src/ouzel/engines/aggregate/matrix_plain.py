@@ -1,6 +1,6 @@
 """The commonest question, COUNT over events that each fill one place, in as few steps as possible.
 
-The same matrices and answers as `counters_matrix`, for tables with nothing but counts of 64 bits: no Kleene plus, no
+The same matrices and answers as `matrix.py`, for tables with nothing but counts of 64 bits: no Kleene plus, no
 measures, no EMIT ON CHANGE. When 64 bits may no longer be enough, the moment under way is handed over as it stands.
 """
 
@@ -42,7 +42,7 @@ def is_plain(tables: CounterTables) -> bool:
 
 @kernel
 def scan_plain(tables, state, instances, first, last, until, summed, output):
-    """(status, position), as the scan of `counters_matrix`. `summed`: some group has several keys."""
+    """(status, position), as the scan of `matrix.py`. `summed`: some group has several keys."""
     tick = instances.tick
     key_of = instances.key
     component_of = instances.component

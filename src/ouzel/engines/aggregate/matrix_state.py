@@ -1,4 +1,4 @@
-"""What counters in matrices remember between calls: making room, and letting go of what has left."""
+"""What counters in matrices remember between calls: new state, more room, and eviction of what has left the window."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class MatrixState(NamedTuple):
     counters: NDArray[np.int64]
     way: NDArray[np.int64]  # of length 1: INVERSE gives way to STACKS when 64 bits are no longer enough
     scratch: Scratch
-    # Trees over the keys of each group, where its total cannot be kept up: see `counters_tree`.
+    # Trees over the keys of each group, where its total cannot be kept up: see `matrix.py`.
     leaf: NDArray[np.int32]  # per key: its leaf in the tree of its group
     tree_first: NDArray[np.int64]  # per group: where its nodes begin
     tree_leaves: NDArray[np.int64]  # per group: a power of two, or 0 where it has one key and no tree
     tree_words: NDArray[np.uint64]  # [node, word]
     tree_reals: NDArray[np.float64]
     tree_stale: NDArray[np.int64]  # of length 1: 1 where trees were laid out anew
-    # A negated start: its events are linked by `next_start`; see `counters_matrix_leaving`.
+    # A negated start: its events are linked by `next_start`; see `matrix.py`.
     oldest_negative: NDArray[np.int32]  # per key: the oldest in the window, -1 if there is none
     newest_negative: NDArray[np.int32]  # per key
     open_since: NDArray[np.int64]  # per key: what was completed before never stands

@@ -1,4 +1,4 @@
-"""Segments that several patterns share, and the nodes of the tree beside them: what `counters_shared` does with them.
+"""Segments that several patterns share, and the nodes of the tree beside them: what `tree.py` does with them.
 
 Four matrices of side m + 1 belong to a segment: by what has come, its inverse, by what has left, its inverse. The first
 and the third lie column by column, the inverses row by row; each column and row is WIDTH words long.

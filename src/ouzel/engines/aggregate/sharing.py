@@ -23,7 +23,7 @@ from itertools import pairwise
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
 from ouzel.engines.aggregate.plan import AggregatePlan, MeasureSpec
 from ouzel.engines.aggregate.tables import MeasureKind, Way
-from ouzel.engines.aggregate.tree_tables import Part, SegmentPart, build_shared_tables
+from ouzel.engines.aggregate.tree_tables import LANES, Part, SegmentPart, build_shared_tables
 from ouzel.plan.diagram import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
 from ouzel.plan.rules import SHARE_COUNTERS
@@ -42,11 +42,13 @@ def updates(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]
     """How many counters an event of the stream updates, with common beginnings merged.
 
     Each place in the tree or in a segment is one. A segment needs one more on either side: a snapshot of its counters
-    when the event before it comes, and a product with that snapshot when the event behind it comes.
+    when the event before it comes, and a product with that snapshot when the event behind it comes. Long segments make
+    these longer: half an update for each further vector of LANES words.
 
     >>> updates([(0, 1), (0, 2)], (), [1.0] * 3)
     3.0
     """
+    side = [0.5 + 0.5 * -(-(len(segment) + 1) // LANES) for segment in segments]
     total = float(sum(rates[symbol] for segment in segments for symbol in segment))
     seen: set[tuple[Part, ...]] = set()
     for pattern in patterns:
@@ -58,9 +60,9 @@ def updates(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]
             before = pattern[place - 1] if place else None
             if isinstance(part, SegmentPart):
                 assert isinstance(before, int)
-                total += rates[before]
+                total += rates[before] * side[part.segment]
             else:
-                total += rates[part] * (2 if isinstance(before, SegmentPart) else 1)
+                total += rates[part] * (1.0 + (side[before.segment] if isinstance(before, SegmentPart) else 0.0))
     return total
 
 
@@ -454,8 +456,10 @@ def _saves_enough(
 ) -> bool:
     together = [pattern for patterns in by_query for pattern in patterns]
     used = {part.segment for pattern in together for part in pattern if isinstance(part, SegmentPart)}
+    # Segments of other queries count nothing here.
+    own = [segment if number in used else () for number, segment in enumerate(segments)]
     alone = sum(updates([_whole(pattern, segments) for pattern in patterns], (), rates) for patterns in by_query)
-    return updates(together, [segments[number] for number in used], rates) <= SHARED_MAX * alone
+    return updates(together, own, rates) <= SHARED_MAX * alone
 
 
 def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:

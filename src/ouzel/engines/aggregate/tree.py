@@ -1,6 +1,6 @@
 """COUNT and integer SUM of several queries in one pass, with what their patterns have in common counted once.
 
-The tree is the matrix of `counters_matrix` for many patterns at a time: an event multiplies the window by I + N from
+The tree is the matrix of `matrix.py` for many patterns at a time: an event multiplies the window by I + N from
 the right (a column for each of its nodes) and leaves it from the left by the inverse (a row below each of its nodes).
 All arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; what is told is known to be smaller.
 A sum is the count of a pattern in which one symbol counts for what its events weigh: I + wN, with the inverse I - wN.

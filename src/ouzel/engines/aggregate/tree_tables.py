@@ -9,7 +9,7 @@ Each key has one block of words. Its first words are the *columns* of the tree's
 the way from the root: word r of a column counts the ways from the prefix of level r to that of the column. A segment of
 m symbols is counted once for all its places in the tree. Where it stands, it takes m + 1 levels, and the tree keeps a
 *snapshot*: for each level before it m + 1 words, which tell with how many ways prefixes entered the segment, measured
-by the segment as it stood then. See `counters_shared` for how the two are connected. All of them are filled up with
+by the segment as it stood then. See `tree.py` for how the two are connected. All of them are filled up with
 zeros to a multiple of `LANES`, so that they are added and multiplied several words at a time.
 """
 
@@ -94,7 +94,7 @@ class ByJoint(IntEnum):
 
 
 class BySegment(IntEnum):
-    """Columns of `SharedTables.segments`. Words of four matrices follow each other: see `counters_shared`."""
+    """Columns of `SharedTables.segments`. Words of four matrices follow each other: see `tree.py`."""
 
     LENGTH = 0
     WORDS = 1  # where they begin in a key's block
@@ -351,7 +351,7 @@ class SharedState(NamedTuple):
     total: NDArray[np.uint64]  # [pattern, group]
     last_row: NDArray[np.int64]  # [query, group]: where the output may have a row of the moment
     opened: NDArray[np.int64]  # of length 1: so many keys have a block
-    counters: NDArray[np.int64]  # see counters_tables.Counter
+    counters: NDArray[np.int64]  # by tables.Counter
 
 
 class SharedOutput(NamedTuple):

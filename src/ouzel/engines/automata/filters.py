@@ -1,4 +1,4 @@
-"""What predicates of automata say of one event and one instance: ranges over lanes, and programs for all the rest."""
+"""Whether predicates of automata hold for an event and an instance: ranges over lanes, and programs for the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ONE = np.uint64(1)
 
 @helper
 def mixed(folded, value):
-    """A hash of what was folded so far and one more value; `cayuga_columns.mixed` is the same over columns."""
+    """A hash of what was folded so far and one more value; `columns.mixed` is the same over columns."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> _SHIFT
     word *= _SECOND_FACTOR
@@ -30,7 +30,7 @@ def mixed(folded, value):
 
 @helper(inline=True)
 def apart(number):
-    """`cayuga_columns.apart` of one number."""
+    """`columns.apart` of one number."""
     return (np.uint64(number) + _ONE) * _SECOND_FACTOR
 
 

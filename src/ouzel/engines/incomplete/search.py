@@ -1,9 +1,8 @@
 """The arrival kernel (AYAC sections 4 and 5): probabilistic arrival queues, upper bounds, matches found backwards.
 
-Every instance enters the queue of its key and component. For positive ones an upper bound of the worth of all paths
-that reach it is computed from the queues before it; those that cannot reach the threshold are passed over later. A
-last component that can reach it starts a search backwards. Queues, bounds, tests and the search have modules of
-their own, `arrival_*.py`.
+Every instance enters the queue of its key and component. For positive ones an upper bound of the score of all paths
+that reach it is computed from the queues before it (`queues.py`); those that cannot reach the threshold are passed over
+later. A last component that can reach it starts a search backwards. The entry function is `scan`.
 """
 
 from __future__ import annotations

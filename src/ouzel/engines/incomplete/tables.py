@@ -1,6 +1,6 @@
 """Arrays of the arrival kernel (AYAC): a query with its edges and their scores, what is remembered, what is found.
 
-Instances are those of `stack_tables.py`. Positions count positive components. An *edge* leads to a position from an
+Instances are those of `kernels/events.py`. Positions count positive components. An *edge* leads to a position from an
 earlier one, or from the beginning of the window (ENTRY); the positions between are missing. A path's worth is the
 product of its edges' worths: its score, or its probability where the threshold is on that. Nothing here needs numba.
 """

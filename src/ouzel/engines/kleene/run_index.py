@@ -35,7 +35,7 @@ from ouzel.kernels.predicates import order_of_floats
 _EDGE_COLUMNS = EDGE_COLUMNS
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
-# As in `run_bounds`.
+# As in `edges.py`.
 _IS_BOUND = np.int32(-2)
 # By comparison: for which orders of the event's value and the run's it holds.
 _ORDERS = np.array([ORDERS[comparison] for comparison in Comparison], np.int32)

@@ -4,7 +4,7 @@ Every event of a partition is shown to the partition's runs. A run that takes or
 node of the arena; a run that may ignore it stays. A node carries the running aggregates of its place, so a test costs
 the same however long the run is; only a test about v[i] that a later component delays looks at all events again.
 
-What becomes of finished matches is in `run_matches`, upkeep of the arrays in `run_upkeep`.
+What becomes of finished matches is in `matches.py`, upkeep of the arrays in `state.py`.
 """
 
 from __future__ import annotations

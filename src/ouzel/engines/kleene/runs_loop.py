@@ -1,6 +1,6 @@
 """The run kernel for plain queries of the commonest shape: T+ a[] and one component behind it, as in SEQ(A+ a[], B b).
 
-It does what `run_plain` does, in less than two thirds of its time. All runs stand at a[], so what the edges ask is
+It does what `runs_plain.py` does, in less than two thirds of its time. All runs stand at a[], so what the edges ask is
 known before the first event is read. A run that takes an event, or lets it pass, stays where it is in the list of its
 key; only what ends is taken out.
 """

@@ -215,7 +215,7 @@ def _add_node(tables, state, events, parent, place, at, begins):
 
 @helper(inline=True)
 def set_node(arena, events, in_events, node, parent, place, at, begins):
-    """As `add_node` in `run_edges`, for a query without proceed edges, registers and codes."""
+    """As `add_node` in `edges.py`, for a query without proceed edges, registers and codes."""
     made = np.uint32(node)
     arena.event[made] = at
     arena.parent[made] = parent

@@ -1,4 +1,8 @@
-"""What the run kernel remembers between calls, and the matches it finds: plain arrays, and room for more of them."""
+"""What the run kernel remembers between calls, the matches it finds, and upkeep of both.
+
+First the arrays and more room for them, then what reclaims nodes of the arena (`reclaim_nodes`), expires runs (`sweep`)
+and renumbers slots and keys (`rebase`, `renumber`, `rekey`).
+"""
 
 from __future__ import annotations
 
