@@ -10,8 +10,8 @@ from typing import Any
 
 import ouzel
 from ouzel.algebra import Stream
+from ouzel.plan.choose import all_rules
 from ouzel.plan.model import KeyWay
-from ouzel.plan.rules import RULES
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -52,7 +52,7 @@ def rules_off(case: Case, rng: random.Random) -> Any:
 
 
 def random_rules(rng: random.Random) -> list[str]:
-    return [rule.name for rule in RULES if rng.random() < 0.4]
+    return [rule.name for rule in all_rules() if rng.random() < 0.4]
 
 
 def streamed(case: Case, rng: random.Random) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from ouzel.engines.aggregate.explain import NAMES
 from ouzel.engines.kleene.plan import RunKernel
 from ouzel.errors import QueryError
-from ouzel.plan.rules import RULES
+from ouzel.plan.choose import all_rules
 from tests.golden.answers import Answer, disagreement
 from tests.golden.embedded import explained
 from tests.golden.fill import Disputed, fill_file, filled
@@ -69,7 +69,7 @@ def test_explain_blocks_cover_every_file_kernel_and_rule() -> None:
     # Expressions of the algebra, which alone run on automata, are not written as cases.
     assert engines == {"sequence", "kleene", "aggregate", "incomplete"}
     assert kernels >= {"stacks", *(kernel.value for kernel in RunKernel), "arrivals", *NAMES.values()}
-    assert rules == {rule.name for rule in RULES}
+    assert rules == {rule.name for rule in all_rules()}
 
 
 def test_every_case_runs_somewhere_or_is_declared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,10 @@ from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
-from ouzel.engines.automata.explain import explain_algebra
 from ouzel.errors import InputError
 from ouzel.lang import parse_script, syntax
 from ouzel.plan.choose import make_plan
-from ouzel.plan.explain import explanation, render_explanation
+from ouzel.plan.explain import explain_together, explanation, render_explanation
 from ouzel.plan.model import Statistics
 
 
@@ -129,7 +128,9 @@ def explain(
     query query
     """
     if isinstance(query, Stream | AlgebraQuery):
-        return explain_algebra(as_queries(query), format, _catalog(types))
+        (expression,) = as_queries(query).values()
+        plan = make_plan(expression.bind(_catalog(types)), off=off)
+        return render_explanation(explanation(plan), format)
     if not isinstance(query, Query | str):
         return _explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off)
     made = globals()["query"](query, types) if isinstance(query, str) else query
@@ -142,13 +143,10 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
     """Each query, and what they have in common."""
     if format != "text":
         raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
-    from ouzel.engines.aggregate.explain import sharing_lines
-    from ouzel.engines.aggregate.sharing import plan_sharing
-
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
     plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
     texts = [render_explanation(explanation(plan), format) for plan in plans.values()]
-    lines = sharing_lines(plan_sharing(plans, statistics, off=off), plans)
+    lines = explain_together(plans, statistics, off)
     return "\n\n".join([*texts, "\n".join(["sharing", *(f"  {line}" for line in lines)])])
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 import ouzel
+from ouzel.engines.aggregate.plan import SHARE_COUNTERS
 from ouzel.engines.aggregate.sharing import plan_sharing
 from ouzel.lang import syntax
+from ouzel.plan.choose import all_rules
 from ouzel.plan.explain import explanation
-from ouzel.plan.rules import RULES, SHARE_COUNTERS
 from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
 from tests.golden.format import NONE, Case
@@ -138,7 +139,7 @@ def rules_that_act(case: Case) -> frozenset[str]:
     """The rules without which a query of the case has another plan, or is counted alone."""
     program = program_of(case)
     plans = program.plans()
-    names = [rule.name for rule in RULES]
+    names = [rule.name for rule in all_rules()]
     found = {name for name in names if replace(program, rules_off=(name,)).plans() != plans}
     return frozenset(found | ({SHARE_COUNTERS} if plan_sharing(plans) else set()))
 
@@ -157,8 +158,8 @@ def explained(case: Case, of: str | None = None) -> list[str]:
 def embedded_ways() -> tuple[Embedded, ...]:
     return (
         Embedded(),
-        Embedded("embedded, rules off", [rule.name for rule in RULES]),
-        *(WithoutRule(rule.name) for rule in RULES),
+        Embedded("embedded, rules off", [rule.name for rule in all_rules()]),
+        *(WithoutRule(rule.name) for rule in all_rules()),
         OneByOne("engine, one by one"),
         OneByOne("engine, restored", restored=True),
     )

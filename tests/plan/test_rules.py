@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from ouzel.bind import catalog_for
+from ouzel.bind.model import Catalog
 from ouzel.errors import InputError
+from ouzel.plan.choose import all_rules, make_plan
 from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import KeyWay, NegationWay, Plan, Statistics, build
-from ouzel.plan.rules import RULES, optimize
+from ouzel.plan.rules import optimize
 from ouzel.prepared import query
 from tests.golden.embedded import program_of, rules_that_act
 from tests.golden.format import Case, read_all
@@ -28,7 +30,7 @@ def plan_of(text: str, statistics: Statistics | None = None, off: tuple[str, ...
 def test_the_basic_plan_pushes_nothing() -> None:
     plan = plan_of(
         "PATTERN SEQ(A a, !(C c), B b) WHERE [id] AND a.x > 1 AND a.x < b.x WITHIN 5",
-        off=tuple(rule.name for rule in RULES),
+        off=tuple(rule.name for rule in all_rules()),
     )
     assert not plan.key and not plan.construction and not plan.window_in_scan
     assert plan.negation is NegationWay.INDEX
@@ -93,7 +95,7 @@ def test_explain_names_the_rules_that_act_and_each_can_be_switched_off(case: Cas
     program = program_of(case)
     for name, plan in program.plans().items():
         acting = {note.rule for note in plan.notes}
-        for rule in RULES:
+        for rule in all_rules():
             without = replace(program, rules_off=(rule.name,)).plans()[name]
             assert rule.name not in {note.rule for note in without.notes}
             assert rule.name in acting or getattr(without, "inner", None) or without == plan, rule.name
@@ -101,12 +103,12 @@ def test_explain_names_the_rules_that_act_and_each_can_be_switched_off(case: Cas
 
 def test_every_rule_acts_on_a_golden_case() -> None:
     acting = frozenset().union(*(rules_that_act(case) for case in RUNNABLE))
-    assert acting == {rule.name for rule in RULES}
+    assert acting == {rule.name for rule in all_rules()}
 
 
 def test_unknown_rules_are_refused() -> None:
     with pytest.raises(InputError, match="no rule named"):
-        plan_of("PATTERN SEQ(A a, B b) WITHIN 5", off=("magic",))
+        make_plan(query("PATTERN SEQ(A a, B b) WITHIN 5").bind(Catalog()), off=("magic",))
 
 
 # ── Lowering ───────────────────────────────────────────────────────────────────────────────────────

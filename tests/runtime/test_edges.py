@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import ouzel
-from ouzel.plan.rules import RULES
+from ouzel.plan.choose import all_rules
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
@@ -193,7 +193,7 @@ def test_all_digits_of_decimals(condition: str, precision: int) -> None:
         assert in_engine(DECIMALS, text) == wanted
 
 
-@pytest.mark.parametrize("off", [(), tuple(rule.name for rule in RULES)], ids=["rules on", "rules off"])
+@pytest.mark.parametrize("off", [(), tuple(rule.name for rule in all_rules())], ids=["rules on", "rules off"])
 @pytest.mark.parametrize(
     "condition",
     [
@@ -224,7 +224,7 @@ def test_conditions_that_name_no_event_hold_with_every_rule_off() -> None:
     for mode, matches in (("all", 0), ("some", 1)):
         text = "PATTERN SEQ(A a, !(N n), B b) WHERE (:mode = 'all' OR n.x > 3) WITHIN 10"
         query = ouzel.query(text, params={"mode": mode})
-        for off in ((), tuple(rule.name for rule in RULES)):
+        for off in ((), tuple(rule.name for rule in all_rules())):
             assert ouzel.match(rows, query, rules_off=off).num_rows == matches
 
 
@@ -277,7 +277,7 @@ def test_values_of_different_types_are_equal_where_they_mean_the_same(
     left: pa.Array, right: pa.Array, condition: str
 ) -> None:
     query = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10"
-    for off in ((), tuple(rule.name for rule in RULES)):
+    for off in ((), tuple(rule.name for rule in all_rules())):
         inputs = {"A": pa.table({"ts": [1], "x": left}), "B": pa.table({"ts": [2], "x": right})}
         assert ouzel.match(inputs, query, rules_off=off).num_rows == 1
 

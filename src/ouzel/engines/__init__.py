@@ -1,0 +1,76 @@
+"""The engines. Each is a package whose module `plan` defines `ENGINE`; another engine is a package and a name here.
+
+Modules are imported when they are first needed: the compiled code of an engine is most of what a process would load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.plan.model import Plan, Statistics
+    from ouzel.plan.rules import Rule
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
+
+# The first one that applies to a query answers it.
+NAMES = ("automata", "incomplete", "aggregate", "kleene", "sequence")
+
+
+def engine(name: str) -> Engine:
+    """The engine of that name."""
+    found = import_module(f"ouzel.engines.{name}.plan").ENGINE
+    assert isinstance(found, Engine)
+    return found
+
+
+class Engine:
+    """What the planner and the runtime ask of an engine."""
+
+    # The optimisations that only this engine has.
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def applies(self, query: Any) -> bool:
+        """Whether a bound query is for this engine, where those before it do not apply."""
+        raise NotImplementedError
+
+    def plan(self, query: Any, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
+        """The plan of a query, without the rules named in `off`."""
+        raise NotImplementedError
+
+    def check_stream(self, query: Any, off: Collection[str]) -> None:
+        """Raise QueryError for a query whose state would grow for ever on a stream."""
+
+    def explain(self, plan: Any) -> Explanation:
+        """What EXPLAIN shows of a plan."""
+        raise NotImplementedError
+
+    def explain_together(
+        self, plans: Mapping[str, Any], statistics: Statistics | None, off: Collection[str]
+    ) -> list[str]:
+        """What EXPLAIN shows of several queries that run together."""
+        return [f"{name} is answered alone: it asks for matches" for name in plans]
+
+    def operator(self, plan: Any, layout: Layout, limits: Limits) -> Runner:
+        """The operator that runs a plan, before its first event."""
+        raise NotImplementedError
+
+    def operators(
+        self,
+        plans: Mapping[str, Any],
+        layouts: Mapping[str, Layout],
+        limits: Limits,
+        statistics: Statistics,
+        off: Collection[str],
+        *,
+        partial: bool = False,
+    ) -> dict[str, Runner]:
+        """The operators of queries that run together. `partial`: only a part of the stream is seen, and totals are made
+        elsewhere out of what they emit."""
+        assert not partial, "only counters emit partial results"
+        return {name: self.operator(plan, layouts[name], limits) for name, plan in plans.items()}

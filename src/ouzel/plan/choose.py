@@ -1,20 +1,24 @@
-"""The planner: which kernel answers a query, and the plan for it. `plan = make_plan(bound, statistics)`."""
+"""The planner: which engine answers a query, and the plan that it makes. `plan = make_plan(bound, statistics)`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from ouzel.bind.model import BoundQuery
-from ouzel.engines.aggregate.plan import plan_aggregate
-from ouzel.engines.incomplete.plan import build_incomplete
-from ouzel.engines.kleene.plan import build_runs, needs_runs
+from ouzel.engines import NAMES, Engine, engine
+from ouzel.errors import InputError
 from ouzel.loss import LossModel
-from ouzel.plan.model import Plan, Statistics, build
-from ouzel.plan.rules import check_rules, optimize
+from ouzel.plan.model import Plan, Statistics
+from ouzel.plan.rules import Rule
+
+
+def choose(query: Any) -> Engine:
+    """The engine that answers a bound query."""
+    return next(found for found in map(engine, NAMES) if found.applies(query))
 
 
 def make_plan(
-    query: BoundQuery,
+    query: Any,
     statistics: Statistics | None = None,
     *,
     off: Collection[str] = (),
@@ -22,11 +26,33 @@ def make_plan(
 ) -> Plan:
     """The plan of a query, without the rules named in `off`; `model` is for queries with THRESHOLD."""
     check_rules(off)
-    if query.threshold is not None:
-        return build_incomplete(query, model, off)
-    if query.aggregates:
-        return plan_aggregate(query, statistics, off, make_plan)
-    reason = needs_runs(query)
-    if reason is not None:
-        return build_runs(query, reason, off)
-    return optimize(build(query), statistics, off=off)
+    return choose(query).plan(query, statistics or Statistics(), off, model)
+
+
+def engine_of(plan: Plan) -> Engine:
+    """The engine that runs a plan."""
+    return engine(plan.engine)
+
+
+def by_engine(plans: Mapping[str, Plan]) -> list[tuple[Engine, dict[str, Plan]]]:
+    """The plans of each engine."""
+    found: dict[str, dict[str, Plan]] = {}
+    for name, plan in plans.items():
+        found.setdefault(plan.engine, {})[name] = plan
+    return [(engine(name), own) for name, own in found.items()]
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Every optimisation of every engine, those of sequences first."""
+    return tuple(rule for name in reversed(NAMES) for rule in engine(name).rules)
+
+
+def check_rules(off: Collection[str]) -> None:
+    """Raise InputError for a name that no rule has."""
+    known = [rule.name for rule in all_rules()]
+    names = [off] if isinstance(off, str) or not isinstance(off, Collection) else off
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"there is no rule named {unknown[0]!r}; the rules are {', '.join(known)}")
+    if isinstance(off, str):
+        raise InputError(f"rules to switch off are given as a list of names: [{off!r}]")

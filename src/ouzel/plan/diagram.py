@@ -9,20 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ouzel.bind.model import (
-    At,
-    Attribute,
-    Bound,
     BoundQuery,
     Component,
     Conjunct,
     Edge,
     EventWindow,
-    Intrinsic,
     TimeWindow,
 )
-from ouzel.engines.kleene.plan import RunPlan
 from ouzel.lang.syntax import Strategy
-from ouzel.plan.expressions import walk
 from ouzel.plan.model import Plan
 from ouzel.plan.render import render_conjunct
 
@@ -92,21 +86,6 @@ def label_of(component: Component) -> str:
     return types if types == component.variable else f"{types} {component.variable}".strip()
 
 
-def roles_of(plan: Plan, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
-    """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
-    roles = plan.roles.get(component.position, ())
-    if isinstance(plan, RunPlan):
-        return list(roles), list(plan.later_roles.get(component.position, ()))
-    # Counters have one list for both; what [attr] tests ask of every event is written with Edge.BEGIN there.
-    first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
-    later = [c for c in roles if c.edge is Edge.TAKE or all(_has_no_index(part) for part in c.comparisons)]
-    return first, later
-
-
-def _has_no_index(comparison: Bound) -> bool:
-    return all(part.at is At.SINGLE for part in walk(comparison) if isinstance(part, Attribute | Intrinsic))
-
-
 def window_of(query: BoundQuery) -> str | None:
     """The window in words."""
     if isinstance(query.window, EventWindow):
@@ -133,7 +112,7 @@ def _ignore(plan: Plan, state: int) -> Arrow:
 def _within(plan: Plan) -> tuple[str, ...]:
     """A run that an event finds outside its window ends, whatever the event is to it (SASE+ 3.2, step 5)."""
     window = window_of(plan.query)
-    return (f"within {window}",) if isinstance(plan, RunPlan) and window is not None else ()
+    return (f"within {window}",) if plan.has_runs and window is not None else ()
 
 
 def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
@@ -142,10 +121,10 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
     conjuncts: list[Conjunct] = []
     first = plan.positives[0].position
     if edge is Edge.BEGIN:
-        conjuncts += roles_of(plan, component)[0]
+        conjuncts += plan.roles_of(component)[0]
         texts += [f"[{part.label}]" for part in plan.key if component.position != first]
     if edge is Edge.TAKE:
-        conjuncts += roles_of(plan, component)[1]
+        conjuncts += plan.roles_of(component)[1]
         texts += [f"[{part.label}]" for part in plan.key]
     if edge is Edge.TAKE or (edge is Edge.BEGIN and component.position != first):
         texts += _within(plan)
@@ -159,7 +138,7 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
 def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
     """A run leaves a Kleene component only together with an event that begins the next one (SASE+ 3.2, step 6)."""
     following = [c for c in plan.positives if c.position > component.position]
-    return (f"the event begins {following[0].variable}",) if isinstance(plan, RunPlan) and following else ()
+    return (f"the event begins {following[0].variable}",) if plan.has_runs and following else ()
 
 
 def _is_key_null_check(plan: Plan, text: str) -> bool:

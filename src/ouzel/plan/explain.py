@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from ouzel.bind.diagnostics import listed
-from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Conjunct, EventWindow, Kind, Operation
-from ouzel.engines.aggregate.explain import aggregation_lines, counting_kernel, counting_lines
-from ouzel.engines.aggregate.plan import AggregatePlan
-from ouzel.engines.incomplete.plan import IncompletePlan
-from ouzel.engines.kleene.plan import RunPlan
+from ouzel.bind.model import At, Attribute, Bound, BoundQuery, Conjunct, Kind, Operation
 from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
-from ouzel.plan.diagram import Automaton, automaton, label_of, roles_of, window_of
+from ouzel.plan.choose import by_engine, engine_of
+from ouzel.plan.diagram import Automaton, automaton, label_of
 from ouzel.plan.expressions import walk
-from ouzel.plan.model import KeyWay, Plan
+from ouzel.plan.model import KeyWay, Plan, Statistics
 from ouzel.plan.render import render, render_conjunct, said_of
 
 
@@ -153,15 +150,18 @@ class Explanation:
 
 
 def explanation(plan: Plan) -> Explanation:
-    """Describe a plan. Operators come in the order in which events pass them."""
-    kernel, because = kernel_of(plan)
+    """Describe a plan."""
+    return engine_of(plan).explain(plan)
+
+
+def explained(plan: Plan, kernel: str, because: str, operators: Sequence[OperatorLine]) -> Explanation:
+    """An explanation of a plan, with what an engine says of its kernel and its operators, in the order of events."""
     return Explanation(
         name=plan.query.name,
         engine=plan.engine,
         text=plan.query.text.strip(),
-        # Where matches are built, their automaton is the one that runs.
-        automaton=automaton(plan.inner if isinstance(plan, AggregatePlan) and plan.inner is not None else plan),
-        operators=tuple(_operators(plan)),
+        automaton=automaton(plan.matching),
+        operators=tuple(operators),
         notes=tuple((note.rule, note.text) for note in plan.notes),
         kernel=kernel,
         because=because,
@@ -170,125 +170,18 @@ def explanation(plan: Plan) -> Explanation:
     )
 
 
-def kernel_of(plan: Plan) -> tuple[str, str]:
-    """Which kernel runs a plan, and why."""
-    if isinstance(plan, AggregatePlan):
-        return counting_kernel(plan, None if plan.inner is None else kernel_of(plan.inner)[0])
-    if isinstance(plan, RunPlan):
-        return plan.kernel.value, plan.reason
-    if isinstance(plan, IncompletePlan):
-        return "arrivals", "THRESHOLD: components may be missing, and every path has a score"
-    reason = "no Kleene component and skip_till_any_match: every match is a path through stacks of single events"
-    return "stacks", reason
+def explain_together(
+    plans: Mapping[str, Plan], statistics: Statistics | None = None, off: Collection[str] = ()
+) -> list[str]:
+    """What several queries share, as lines."""
+    return [line for engine, own in by_engine(plans) for line in engine.explain_together(own, statistics, off)]
 
 
-def _operators(plan: Plan) -> list[OperatorLine]:
-    if isinstance(plan, AggregatePlan):
-        return _counting_operators(plan)
-    if isinstance(plan, RunPlan):
-        return _run_operators(plan)
-    if isinstance(plan, IncompletePlan):
-        return _arrival_operators(plan)
-    query = plan.query
-    lines = [OperatorLine("roles", tuple(_roles(plan)))]
-    scan = [f"one stack for each of {', '.join(label_of(c) for c in plan.positives)}"]
-    if plan.key:
-        scan.append(f"partitioned by {_keys(plan)}")
-    if plan.window_in_scan:
-        scan.append("events whose latest predecessor has left the window are not stacked")
-    lines.append(OperatorLine("sequence scan", tuple(scan)))
-    construction = ["backwards from each " + label_of(plan.positives[-1])]
-    construction += [f"test {render_conjunct(query, c)}" for c in plan.construction]
-    if plan.key_way is KeyWay.DYNAMIC:
-        construction += [f"test [{part.label}]" for part in plan.key[1:]]
-    if plan.window_in_construction:
-        construction.append("stop at the edge of the window")
-    lines.append(OperatorLine("sequence construction", tuple(construction)))
-    if plan.selection:
-        lines.append(OperatorLine("selection", tuple(render_conjunct(query, c) for c in plan.selection)))
-    window = window_of(query)
-    if window is not None:
-        early = plan.window_in_construction and not isinstance(query.window, EventWindow)
-        lines.append(OperatorLine("window", (f"within {window}" + (", already checked" if early else ""),)))
-    if plan.negatives:
-        lines.append(OperatorLine("negation", tuple(_negation(plan))))
-    lines.append(OperatorLine("transformation", (_transformation(plan),)))
-    return lines
-
-
-def _counting_operators(plan: AggregatePlan) -> list[OperatorLine]:
-    """Counters in the place of stacks and runs; or matches as they are built, and then added up."""
-    if plan.inner is not None:
-        lines = _operators(plan.inner)[:-1]
-    else:
-        lines = [OperatorLine("roles", tuple(_roles(plan))), OperatorLine("counters", counting_lines(plan))]
-        if plan.negatives:
-            lines.append(OperatorLine("negation", tuple(_negation(plan)[: len(plan.negatives)])))
-    return [*lines, OperatorLine("aggregation", aggregation_lines(plan))]
-
-
-def _run_operators(plan: RunPlan) -> list[OperatorLine]:
-    """What happens to events and runs under NFA^b; the tests themselves stand on the automaton's edges."""
-    reading = ["every event is shown to the runs of its partition"]
-    if plan.key:
-        reading[0] += f", by {_keys(plan)}"
-    if plan.coded:
-        labels = ", ".join(".".join(test.path) for test in plan.coded)
-        reading.append(f"[{labels}] is compared between events, since a type lacks it")
-    if plan.needs_positions:
-        counted = "their partition" if plan.key else "the whole stream"
-        reading.append(f"events that can play no component count too, in {counted}")
-    window = window_of(plan.query)
-    if window is not None:
-        reading.append(f"runs that have left the window of {window} end")
-    if isinstance(plan.query.window, EventWindow) and plan.key:
-        reading.append(
-            "a window counts the events of its key: every key seen keeps its last ones (max_buffered_events)"
-        )
-    lines = [OperatorLine("roles", tuple(_roles(plan))), OperatorLine("runs", tuple(reading))]
-    if plan.negatives:
-        lines.append(OperatorLine("negation", tuple(_negation(plan))))
-    lines.append(OperatorLine("transformation", (_transformation(plan),)))
-    return lines
-
-
-def _arrival_operators(plan: IncompletePlan) -> list[OperatorLine]:
-    """AYAC's operators: arrivals with upper bounds, then paths from each last component backwards."""
-    query, threshold = plan.query, plan.query.threshold
-    assert threshold is not None
-    arrivals = [f"one queue for each of {', '.join(label_of(c) for c in query.components)}"]
-    if plan.key:
-        arrivals.append(f"hashed by {_keys(plan)}")
-    if plan.bounds:
-        arrivals.append("with an upper bound of the worth of all paths to each arrival")
-    optional = [c.variable for c in plan.positives[:-1]]
-    paths = [f"backwards from each {label_of(plan.positives[-1])}"]
-    if optional:
-        paths.append(f"{', '.join(optional)} may be missing")
-    paths += [f"test {render_conjunct(query, c)}" for c in (*plan.selection, *plan.equalities)]
-    lines = [
-        OperatorLine("roles", tuple(_roles(plan))),
-        OperatorLine("arrivals", tuple(arrivals)),
-        OperatorLine("paths", tuple(paths)),
-        OperatorLine("window", (f"within {window_of(query)}",)),
-    ]
-    if plan.negatives:
-        forbidding = []
-        for negative in plan.negatives:
-            tests = [render_conjunct(query, c) for c in plan.forbidding.get(negative.position, ())]
-            condition = f" with {' AND '.join(tests)}" if tests else ""
-            forbidding.append(f"no {label_of(negative)}{condition} between its nearest bound components")
-        lines.append(OperatorLine("negation", tuple(forbidding)))
-    on = "probability" if threshold.on_probability else "score"
-    lines.append(OperatorLine("threshold", (f"{on} of {threshold.value:g} or more",)))
-    lines.append(OperatorLine("transformation", (f"{_transformation(plan)}, missing, score, probability",)))
-    return lines
-
-
-def _roles(plan: Plan) -> list[str]:
+def role_lines(plan: Plan) -> list[str]:
+    """What makes an event play each component."""
     lines = []
     for component in plan.query.components:
-        first, later = roles_of(plan, component)
+        first, later = plan.roles_of(component)
         alike = _conditions(plan, first, At.EVERY)
         if not component.kleene or alike == _conditions(plan, later, At.EVERY):
             lines.append(f"{'!' if component.negated else ''}{label_of(component)}{alike}")
@@ -304,13 +197,15 @@ def _conditions(plan: Plan, conjuncts: Sequence[Conjunct], at: At) -> str:
     return f" if {' AND '.join(tests)}" if tests else ""
 
 
-def _keys(plan: Plan) -> str:
+def key_labels(plan: Plan) -> str:
+    """The names of what partitions the events."""
     if plan.key_way is KeyWay.DYNAMIC:
         return plan.key[0].label
     return ", ".join(part.label for part in plan.key)
 
 
-def _negation(plan: Plan) -> list[str]:
+def negation_lines(plan: Plan) -> list[str]:
+    """Which events are forbidden where."""
     lines = []
     positives = plan.positives
     for negative in plan.negatives:
@@ -331,7 +226,8 @@ def _negation(plan: Plan) -> list[str]:
     return [*lines, f"checked {plan.negation.value}"]
 
 
-def _transformation(plan: Plan) -> str:
+def transformation_line(plan: Plan) -> str:
+    """The columns of the answer."""
     query = plan.query
     if query.output.form is OutputForm.COMPRESSED:
         return ", ".join(["end", *(".".join(test.path) for test in query.equivalences), "count", "graph"])

@@ -41,6 +41,11 @@ def ranges_over_events(expression: Bound) -> bool:
     return any(isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY for part in parts(expression))
 
 
+def names_an_index(expression: Bound) -> bool:
+    """Whether the expression says which event of a component with + it means."""
+    return any(isinstance(part, Attribute | Intrinsic) and part.at is not At.SINGLE for part in walk(expression))
+
+
 def components_of(expression: Bound) -> frozenset[int]:
     """The components whose events the expression reads."""
     return frozenset(

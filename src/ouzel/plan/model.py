@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
-from ouzel.bind.model import Bound, BoundQuery, Component, Conjunct, EquivalenceTest, TimeWindow, Type
-from ouzel.plan.expressions import fixed_value, lacked_entirely, not_null
+from ouzel.bind.model import Bound, BoundQuery, Component, Conjunct, Edge, EquivalenceTest, TimeWindow, Type
+from ouzel.plan.expressions import fixed_value, lacked_entirely, names_an_index, not_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class Plan:
 
     # The engine that runs such plans.
     engine: ClassVar[str] = "sequence"
+    # Whether partial matches are runs of an automaton, which the window ends and whose order of events matters.
+    has_runs: ClassVar[bool] = False
 
     query: BoundQuery
     # Single-event conjuncts that an event must satisfy to play a component at all, by component position.
@@ -107,6 +109,29 @@ class Plan:
     @property
     def negatives(self) -> tuple[Component, ...]:
         return self.query.negatives
+
+    @property
+    def matching(self) -> Plan:
+        """The plan that finds the matches."""
+        return self
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether matches are counted and not built."""
+        return False
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether events that can play no component count all the same."""
+        return False
+
+    def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
+        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        # One list has both; what [attr] tests ask of every event is written with Edge.BEGIN there.
+        roles = self.roles.get(component.position, ())
+        first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
+        later = [c for c in roles if c.edge is Edge.TAKE or not any(map(names_an_index, c.comparisons))]
+        return first, later
 
     @property
     def unguarded(self) -> tuple[Component, ...]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import BoundQuery, Catalog, OutputColumn
-from ouzel.engines.kleene.plan import RunPlan
 from ouzel.lang.syntax import OutputForm
+from ouzel.plan.explain import explain_together
 from ouzel.query_set.answers import id_array
 from ouzel.query_set.statistics import some
 from ouzel.query_set.subsumption import Limit, Within, asks_for_more, without_limits
@@ -362,7 +362,7 @@ def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
     if query.output.form is not OutputForm.ALL or query.threshold is not None:
         return _written(stripped), ()
     # Where it matters which of two simultaneous events comes first, the columns that RETURN reads decide, too.
-    if isinstance(plan, RunPlan):
+    if plan.has_runs:
         return _written([replace(stripped, returns=()), deciding_columns(plan, program.layout)]), ()
     stripped, limits = without_limits(stripped)
     return _written(replace(stripped, returns=())), limits
@@ -375,10 +375,7 @@ def _written(value: Any) -> str:
 
 def _counted_together(epoch: _Epoch) -> list[str]:
     """How aggregates of a epoch are counted together."""
-    from ouzel.engines.aggregate.explain import sharing_lines
-    from ouzel.engines.aggregate.sharing import plan_sharing
-
     plans = {name: next(iter(one.program.plans().values())) for name, one in epoch.running.items() if one.query}
     if sum(bool(plan.query.aggregates) for plan in plans.values()) < 2:
         return []
-    return list(sharing_lines(plan_sharing(plans, next(iter(epoch.running.values())).program.statistics), plans))
+    return explain_together(plans, next(iter(epoch.running.values())).program.statistics)

@@ -13,15 +13,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ouzel.bind.model import Catalog
-from ouzel.engines.incomplete.plan import check_model
 from ouzel.errors import InputError
-from ouzel.plan.rules import check_rules
+from ouzel.plan.choose import check_rules
 from ouzel.prepared import Query, bind_all
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import layouts
 from ouzel.runtime.inputs import as_table, is_rows, no_columns, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import has_no_type, widen
-from ouzel.runtime.program import Program, check_columns, make_program
+from ouzel.runtime.program import Program, check_columns, check_model, make_program
 from ouzel.runtime.pruning import needed_columns
 from ouzel.runtime.statistics import key_statistics
 

@@ -11,9 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.plan import AggregatePlan
-from ouzel.engines.incomplete.plan import IncompletePlan
-from ouzel.engines.kleene.plan import RunPlan
+from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.model import Plan, Statistics
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.layout import Layout
@@ -146,42 +144,12 @@ def runners_for(
 
     `partial`: only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
     """
-    if partial:
-        from ouzel.engines.aggregate.operator import AggregateRunner
-
-        counted = {name: plan for name, plan in plans.items() if isinstance(plan, AggregatePlan)}
-        assert len(counted) == len(plans), "only counters tell changes"
-        return {name: AggregateRunner(plan, layouts[name], limits, partial=True) for name, plan in counted.items()}
     made: dict[str, Runner] = {}
-    if sum(isinstance(plan, AggregatePlan) for plan in plans.values()) > 1:
-        from ouzel.engines.aggregate.shared import shared_runners
-        from ouzel.engines.aggregate.sharing import plan_sharing
-
-        for shared in plan_sharing(plans, statistics, off=rules_off):
-            made |= shared_runners(shared, layouts[shared.names[0]], limits)
-    return {
-        name: made[name] if name in made else runner_for(plan, layouts[name], limits) for name, plan in plans.items()
-    }
+    for engine, own in by_engine(plans):
+        made |= engine.operators(own, layouts, limits, statistics, rules_off, partial=partial)
+    return {name: made[name] for name in plans}
 
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
     """The runner of a plan, before its first event."""
-    if isinstance(plan, IncompletePlan):
-        from ouzel.engines.incomplete.operator import IncompleteRunner
-
-        return IncompleteRunner(plan, layout, limits)
-    if isinstance(plan, AggregatePlan):
-        if plan.way is None:
-            from ouzel.engines.aggregate.over_matches import MatchesRunner
-
-            return MatchesRunner(plan, layout, limits, runner_for)
-        from ouzel.engines.aggregate.operator import AggregateRunner
-
-        return AggregateRunner(plan, layout, limits)
-    if isinstance(plan, RunPlan):
-        from ouzel.engines.kleene.operator import RunsRunner
-
-        return RunsRunner(plan, layout, limits)
-    from ouzel.engines.sequence.operator import SequenceRunner
-
-    return SequenceRunner(plan, layout, limits)
+    return engine_of(plan).operator(plan, layout, limits)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,15 +18,13 @@ import pyarrow as pa
 from ouzel.algebra.model import BoundAlgebra
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
+from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import Attribute, BoundQuery, Catalog
 from ouzel.bind.schema import nanoseconds_of
-from ouzel.engines.aggregate.plan import require_streamable
-from ouzel.engines.incomplete.plan import check_model, names_without_use
-from ouzel.errors import InputError, ModelWarning, argument
+from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
-from ouzel.plan.choose import make_plan
+from ouzel.plan.choose import check_rules, choose, make_plan
 from ouzel.plan.model import KeyWay, Plan, Statistics
-from ouzel.plan.rules import check_rules
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
@@ -57,7 +55,9 @@ class Program:
         return (self.queries or self.algebra)[0].catalog
 
     def plans(self) -> dict[str, Plan]:
-        return {q.name: make_plan(q, self.statistics, off=self.rules_off, model=self.model) for q in self.queries}
+        """The plan of each query and expression, by name."""
+        everything: list[BoundQuery | BoundAlgebra] = [*self.queries, *self.algebra]
+        return {q.name: make_plan(q, self.statistics, off=self.rules_off, model=self.model) for q in everything}
 
 
 def make_program(
@@ -95,19 +95,40 @@ def make_program(
         for query in queries.values()
         if isinstance(query, AlgebraQuery)
     )
-    if streaming:
-        for expression in algebra:
-            from ouzel.engines.automata.operator import require_bounded
-
-            require_bounded(expression)
     bound = bind_all(queries, catalog, streaming=streaming)
+    if streaming:
+        for query in (*algebra, *bound):
+            choose(query).check_stream(query, rules_off)
     for query in bound:
-        if streaming:
-            require_streamable(query, rules_off)
         check_model(query, model)
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)
     return Program(bound, layout, limits or Limits(), tuple(rules_off), statistics or Statistics(), algebra, model)
+
+
+def check_model(query: BoundQuery, model: LossModel | None) -> None:
+    """A query with THRESHOLD needs a model."""
+    if model is not None and not isinstance(model, LossModel):
+        raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
+    if query.threshold is not None and model is None:
+        raise InputError(
+            f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; give ",
+            LOSS_MODEL,
+        )
+
+
+def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
+    """A sentence for each name in a model that no component has. A model may serve several queries, so it is no error;
+    but a misspelt name would change scores without a word."""
+    lossy = [query for query in queries if query.threshold is not None]
+    known = {component.variable for query in lossy for component in query.components}
+    if model is None or not lossy:
+        return
+    for where in ("gaps", "priors", "skip_gaps", "component_loss"):
+        for name in getattr(model, where):
+            if name not in known:
+                hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"
+                yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
 
 
 def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str, ...]:
@@ -169,7 +190,8 @@ def describe(program: bytes | Program) -> Description:
     from ouzel.runtime.session import Session
 
     loaded = load(program) if isinstance(program, bytes) else program
-    plans = loaded.plans()
+    # Expressions of the algebra run in one place, over all columns.
+    plans = replace(loaded, algebra=()).plans()
     windows = [plan.window_ticks for plan in plans.values()]
     keys = [_shared_columns(plan) for plan in plans.values()]
     found = layouts(loaded.queries, loaded.layout)

@@ -48,6 +48,7 @@ class Session:
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
         self._layouts = layouts(program.queries, program.layout)
+        self._layouts |= {expression.name: program.layout for expression in program.algebra}
         self._runners = runners_for(
             program.plans(),
             self._layouts,
@@ -56,10 +57,6 @@ class Session:
             program.rules_off,
             partial=program.partial,
         )
-        for expression in program.algebra:
-            from ouzel.engines.automata.operator import AlgebraRunner
-
-            self._runners[expression.name] = AlgebraRunner(expression, program.layout, program.limits)
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ouzel.bind.model import At, Attribute, BoundQuery, EventWindow
-from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.runtime.composition import is_composed, reads_input
@@ -28,10 +27,8 @@ def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
     return tuple(sorted(path for path in paths if path is not None))
 
 
-def total_keys_of(plan: AggregatePlan, layout: Layout) -> tuple[KeyPath, ...]:
+def total_keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
     """The columns that are equal in all events of one match, though a total goes over all their values."""
-    if plan.way is None:
-        return ()
     return keys_of(replace(plan, query=replace(plan.query, aggregates=(), group_by=())), layout)
 
 
@@ -201,7 +198,7 @@ def plan_shares(
             plan = plans[family[0].name]
             keys = keys_of(plan, program.layout)
             total_keys: tuple[KeyPath, ...] = ()
-            if spread_totals and not keys and isinstance(plan, AggregatePlan) and not is_composed(plan.query):
+            if spread_totals and not keys and plan.counts_only and not is_composed(plan.query):
                 total_keys = total_keys_of(plan, program.layout)
             group = (total_keys or keys, apart(plan), bool(total_keys))
             groups.setdefault(group, []).append(plan.query)

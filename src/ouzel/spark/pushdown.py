@@ -17,10 +17,20 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, EventField, Intrinsic, Kind, Operation
+from ouzel.bind.model import (
+    Attribute,
+    Bound,
+    BoundQuery,
+    Component,
+    Conjunct,
+    Constant,
+    EventField,
+    Intrinsic,
+    Kind,
+    Operation,
+)
 from ouzel.bind.model import Type as BoundType
 from ouzel.bind.normal_form import comparisons_of, is_junction
-from ouzel.engines.kleene.plan import RunPlan
 from ouzel.plan.expressions import walk
 from ouzel.plan.model import Plan
 from ouzel.runtime.layout import Layout
@@ -85,7 +95,7 @@ def _role_conditions(plans: Sequence[Plan], layout: Layout, passing: Column) -> 
 
 
 def _counts_every_event(plan: Plan) -> bool:
-    return isinstance(plan, RunPlan) and plan.needs_positions
+    return plan.needs_positions
 
 
 def _types(plans: Sequence[Plan]) -> set[str] | None:
@@ -103,17 +113,16 @@ def _roles(plan: Plan, layout: Layout) -> list[tuple[list[Column], list[Column]]
     found = []
     for component in plan.query.components:
         own_type = [] if component.types is None else [_is_one_of(component.types, layout)]
-        for conjuncts in dict.fromkeys(_conjuncts_of(plan, component.position, component.kleene)):
+        for conjuncts in dict.fromkeys(_groups(plan, component)):
             tests = [pushed(conjunct, plan.query, layout) for conjunct in dict.fromkeys(conjuncts)]
             found.append((own_type, [test for test in tests if test is not None]))
     return found
 
 
-def _conjuncts_of(plan: Plan, position: int, kleene: bool) -> list[tuple[Conjunct, ...]]:
-    groups = [plan.roles[position]]
-    if isinstance(plan, RunPlan) and kleene:
-        groups.append(plan.later_roles[position])
-    return groups
+def _groups(plan: Plan, component: Component) -> list[tuple[Conjunct, ...]]:
+    """The conditions on the first event of a component, and on the later ones of a Kleene component."""
+    first, later = map(tuple, plan.roles_of(component))
+    return [first, later] if component.kleene else [first]
 
 
 def _all_simple(plans: Sequence[Plan]) -> bool:
@@ -121,7 +130,7 @@ def _all_simple(plans: Sequence[Plan]) -> bool:
         _is_simple(comparison)
         for plan in plans
         for component in plan.query.components
-        for group in _conjuncts_of(plan, component.position, component.kleene)
+        for group in _groups(plan, component)
         for conjunct in group
         for comparison in comparisons_of(*conjunct.comparisons)
     )

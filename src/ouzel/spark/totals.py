@@ -20,7 +20,7 @@ from ouzel.engines.aggregate.partial import (
     totals_of,
     with_carried,
 )
-from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.plan.model import Plan
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
@@ -98,16 +98,16 @@ def added_up(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[t
             yield number, answer
 
 
-def plan_of(totals: TotalsJob, number: int) -> tuple[AggregatePlan, pa.Schema]:
+def plan_of(totals: TotalsJob, number: int) -> tuple[Plan, pa.Schema]:
     """The plan of a query and the columns of its answer."""
     return _plans(totals.program)[number - totals.first_query]
 
 
 @lru_cache(maxsize=16)
-def _plans(program: bytes) -> list[tuple[AggregatePlan, pa.Schema]]:
+def _plans(program: bytes) -> list[tuple[Plan, pa.Schema]]:
     loaded = load(program)
     found = []
     for name, plan in loaded.plans().items():
-        assert isinstance(plan, AggregatePlan), name
+        assert plan.counts_only, name
         found.append((plan, output_schema(plan.query, loaded.layout)))
     return found

@@ -11,8 +11,7 @@ from ouzel.engines.aggregate import tables as counters_tables
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import Way
 from ouzel.lang import parse
-from ouzel.plan.choose import make_plan
-from ouzel.plan.rules import RULES
+from ouzel.plan.choose import all_rules, make_plan
 from tests.agreement import agree, case_count, matched, rules_off, streamed, whole
 from tests.generate import random_case
 from tests.generate.cases import SCHEMA, RandomCase
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 CASES = case_count(500)
 PARTS = 50
-COUNTING = [rule.name for rule in RULES if rule.name.startswith("count_")]
+COUNTING = [rule.name for rule in all_rules() if rule.name.startswith("count_")]
 
 
 def plan_of(case: RandomCase) -> AggregatePlan:

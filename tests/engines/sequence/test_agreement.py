@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ouzel.engines.sequence import tables as stack_tables
+from ouzel.plan.choose import all_rules
 from ouzel.plan.model import KeyWay
-from ouzel.plan.rules import RULES
 from tests.agreement import agree, case_count, matched, matched_by_key_way, ways_of
 from tests.generate import random_case
 from tests.generate.cases import RandomCase
@@ -30,7 +30,7 @@ def test_random_sequences(part: int) -> None:
     assert CASES < 500 or matching > 0.1 * CASES / PARTS, "too few cases match for their agreement to mean much"
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+@pytest.mark.parametrize("rule", [rule.name for rule in all_rules()])
 def test_each_rule_off(rule: str) -> None:
     for number in range(40):
         case = random_case(random.Random(f"rule {number}"), "sase")

@@ -1,15 +1,16 @@
-"""Aggregates in EXPLAIN: which counters, what they count, and what is told when."""
+"""Aggregates in EXPLAIN: which counters, what they count, and when rows are emitted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ouzel.engines.aggregate.plan import AggregatePlan
-from ouzel.engines.aggregate.sharing import Bank, SharedPlan, refusal
+from ouzel.engines.aggregate.sharing import Bank, SharedPlan, plan_sharing, refusal
 from ouzel.engines.aggregate.tables import Way
 from ouzel.engines.aggregate.tree_tables import Part, SegmentPart
 from ouzel.plan.diagram import label_of, window_of
-from ouzel.plan.model import Plan
+from ouzel.plan.explain import Explanation, OperatorLine, explained, explanation, negation_lines, role_lines
+from ouzel.plan.model import Statistics
 from ouzel.plan.render import render, render_conjunct
 
 NAMES = {
@@ -28,11 +29,18 @@ _COSTS = {
 }
 
 
-def counting_kernel(plan: AggregatePlan, inner_kernel: str | None) -> tuple[str, str]:
-    """The kernel that answers an aggregate, and why. `inner_kernel` builds the matches, where they are built."""
+def explain(plan: AggregatePlan) -> Explanation:
+    """Describe counters, in the place of stacks and runs; or how matches are built and then added up."""
     if plan.way is None:
-        return f"{inner_kernel}, and adding up", f"matches are built: {plan.reason}"
-    return NAMES[plan.way], plan.reason
+        found = explanation(plan.matching)
+        kernel, because = f"{found.kernel}, and adding up", f"matches are built: {plan.reason}"
+        lines = list(found.operators[:-1])
+    else:
+        kernel, because = NAMES[plan.way], plan.reason
+        lines = [OperatorLine("roles", tuple(role_lines(plan))), OperatorLine("counters", counting_lines(plan))]
+        if plan.negatives:
+            lines.append(OperatorLine("negation", tuple(negation_lines(plan)[: len(plan.negatives)])))
+    return explained(plan, kernel, because, [*lines, OperatorLine("aggregation", aggregation_lines(plan))])
 
 
 def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
@@ -54,7 +62,7 @@ def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
 
 
 def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
-    """What is told, and when."""
+    """What is emitted, and when."""
     query = plan.query
     shown = []
     for column in query.aggregates:
@@ -72,8 +80,9 @@ def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def sharing_lines(shared: Sequence[SharedPlan], plans: Mapping[str, Plan]) -> list[str]:
+def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]) -> list[str]:
     """What is counted together, and why the others are not."""
+    shared = plan_sharing(plans, statistics, off=off)
     lines = []
     for one in shared:
         for bank in one.banks:

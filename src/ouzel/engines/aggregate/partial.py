@@ -16,6 +16,7 @@ from ouzel.engines.aggregate.merge import Changes, Told, total_changes
 from ouzel.engines.aggregate.output import answer, columns_of, rows_to_tell
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import CounterOutput
+from ouzel.plan.model import Plan
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.values import one_array, to_engine
@@ -114,8 +115,9 @@ def as_carried(changes: pa.Table) -> pa.Table:
 # ── Totals ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def totals_of(plan: AggregatePlan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
+def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
     """The answer of a query out of what all parts told of some stretches: changes with the columns STRETCH and PART."""
+    assert isinstance(plan, AggregatePlan)
     query = plan.query
     whole = joined(changes)
     adds_at_most = json.loads(whole.schema.metadata[_MOST])

@@ -6,10 +6,10 @@ way. If nothing is left, prefixes can be counted; the rest is answered by buildi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import (
     BOOL,
@@ -18,6 +18,7 @@ from ouzel.bind.model import (
     Attribute,
     Bound,
     BoundQuery,
+    Component,
     Conjunct,
     Edge,
     Intrinsic,
@@ -26,16 +27,15 @@ from ouzel.bind.model import (
     Operation,
     OutputColumn,
 )
+from ouzel.engines import Engine
 from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
+from ouzel.plan.choose import make_plan
 from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, walk
 from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import Note, Plan, Statistics, build
 from ouzel.plan.rules import (
-    COUNT_BY_INVERSE,
-    COUNT_BY_STACKS,
-    COUNT_WITHOUT_MATCHES,
     EQUIVALENCE_INTO_KEY,
     NEGATION_INTO_CONSTRUCTION,
     PREDICATES_INTO_ROLES,
@@ -43,8 +43,21 @@ from ouzel.plan.rules import (
     WINDOW_INTO_CONSTRUCTION,
     WINDOW_INTO_SCAN,
     WRITTEN_EQUALITIES,
+    Rule,
     optimize,
 )
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
+
+COUNT_WITHOUT_MATCHES = "count_without_matches"
+COUNT_BY_INVERSE = "count_by_inverse"
+COUNT_BY_STACKS = "count_by_stacks"
+SHARE_COUNTERS = "share_counters"
 
 
 class Form(Enum):
@@ -87,6 +100,25 @@ class AggregatePlan(Plan):
     inner: Plan | None = None
 
     @property
+    def matching(self) -> Plan:
+        """The plan that finds the matches."""
+        return self if self.inner is None else self.inner
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether matches are counted and not built."""
+        return self.way is not None
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether events that can play no component count all the same."""
+        return self.inner is not None and self.inner.needs_positions
+
+    def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
+        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        return Plan.roles_of(self, component) if self.inner is None else self.inner.roles_of(component)
+
+    @property
     def several_keys_a_group(self) -> bool:
         """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
         keys = {part.label for part in self.key}
@@ -97,14 +129,8 @@ class AggregatePlan(Plan):
 _TEXT = (Kind.STRING, Kind.BINARY)
 
 
-def plan_aggregate(
-    query: BoundQuery,
-    statistics: Statistics | None,
-    off: Collection[str],
-    make_plan: Callable[..., Plan],
-) -> AggregatePlan:
-    """The plan of a query with AGG. `make_plan` plans the query for the matches themselves."""
-    statistics = statistics or Statistics()
+def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> AggregatePlan:
+    """The plan of a query with AGG."""
     plan = _counted_plan(query, statistics, off)
     reason = obstacle(plan)
     if reason is None and COUNT_WITHOUT_MATCHES in off:
@@ -140,7 +166,7 @@ def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
     return AggregatePlan(**known, **more)  # type: ignore[arg-type]
 
 
-def require_streamable(query: BoundQuery, off: Collection[str] = ()) -> None:
+def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
     """Raise QueryError for an aggregate that would have to keep all events of a stream for ever."""
     if not query.aggregates or query.window is not None:
         return
@@ -347,3 +373,75 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
             return Way.STACKS, "two stacks of products, for the first events between two negative ones at a time"
         return Way.STACKS, "two stacks of products: what has left the window cannot be subtracted here"
     return Way.PER_START, "one row of counters for each first event in the window, as in the paper"
+
+
+# ── The engine ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Aggregate(Engine):
+    rules = (
+        Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)"),
+        Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse"),
+        Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks"),
+        Rule(SHARE_COUNTERS, "queries count once what they have in common (A-Seq 4)"),
+    )
+
+    def applies(self, query: BoundQuery) -> bool:
+        return bool(query.aggregates)
+
+    def plan(
+        self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None
+    ) -> AggregatePlan:
+        return plan_aggregate(query, statistics, off)
+
+    def check_stream(self, query: BoundQuery, off: Collection[str]) -> None:
+        require_streamable(query, off)
+
+    def explain(self, plan: AggregatePlan) -> Explanation:
+        from ouzel.engines.aggregate.explain import explain
+
+        return explain(plan)
+
+    def explain_together(
+        self, plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]
+    ) -> list[str]:
+        from ouzel.engines.aggregate.explain import sharing_lines
+
+        return sharing_lines(plans, statistics, off)
+
+    def operator(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> Runner:
+        if plan.inner is not None:
+            from ouzel.engines.aggregate.over_matches import MatchesRunner
+            from ouzel.runtime.operator import runner_for
+
+            return MatchesRunner(plan, layout, limits, runner_for)
+        from ouzel.engines.aggregate.operator import AggregateRunner
+
+        return AggregateRunner(plan, layout, limits)
+
+    def operators(
+        self,
+        plans: Mapping[str, AggregatePlan],
+        layouts: Mapping[str, Layout],
+        limits: Limits,
+        statistics: Statistics,
+        off: Collection[str],
+        *,
+        partial: bool = False,
+    ) -> dict[str, Runner]:
+        if partial:
+            from ouzel.engines.aggregate.operator import AggregateRunner
+
+            return {n: AggregateRunner(plan, layouts[n], limits, partial=True) for n, plan in plans.items()}
+        from ouzel.engines.aggregate.sharing import plan_sharing
+
+        made: dict[str, Runner] = {}
+        for shared in plan_sharing(plans, statistics, off=off):
+            from ouzel.engines.aggregate.shared import shared_runners
+
+            made |= shared_runners(shared, layouts[shared.names[0]], limits)
+        alone = {name: plan for name, plan in plans.items() if name not in made}
+        return made | super().operators(alone, layouts, limits, statistics, off)
+
+
+ENGINE = _Aggregate()

@@ -21,12 +21,11 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
-from ouzel.engines.aggregate.plan import AggregatePlan, MeasureSpec
+from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec
 from ouzel.engines.aggregate.tables import MeasureKind, Way
 from ouzel.engines.aggregate.tree_tables import LANES, Part, SegmentPart, build_shared_tables
 from ouzel.plan.diagram import label_of
 from ouzel.plan.model import KeyPart, Plan, Statistics
-from ouzel.plan.rules import SHARE_COUNTERS
 
 SEGMENTS_MAX = 8
 _CANDIDATES_MAX = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,10 @@ from ouzel.algebra.model import (
     replaced,
 )
 from ouzel.algebra.normal_form import normal_form
-from ouzel.algebra.query import AlgebraQuery
-from ouzel.bind.model import Attribute, Bound, Catalog, Intrinsic, Type
+from ouzel.bind.model import Attribute, Bound, Intrinsic, Type
 from ouzel.engines.automata.plan import disjunctive_form
 from ouzel.plan.diagram import Arrow, Automaton, State
-from ouzel.plan.explain import Explanation, OperatorLine, render_explanation
+from ouzel.plan.explain import Explanation, OperatorLine
 from ouzel.plan.render import render
 
 
@@ -46,14 +45,7 @@ class _Query:
     components = _Components()
 
 
-def explain_algebra(queries: Mapping[str, Any], form: str, catalog: Catalog) -> str:
-    """An expression in one of the forms text, json or svg."""
-    (query,) = queries.values()
-    assert isinstance(query, AlgebraQuery)
-    return render_explanation(algebra_explanation(query.bind(catalog)), form)
-
-
-def algebra_explanation(query: BoundAlgebra) -> Explanation:
+def explain(query: BoundAlgebra) -> Explanation:
     """Describe the automata of an expression, those that others read first."""
     states: list[State] = []
     arrows: list[Arrow] = []

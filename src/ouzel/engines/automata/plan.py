@@ -7,14 +7,25 @@ instance too is a program; bounds on DUR are kept as numbers, since they say how
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from ouzel.algebra.model import CURRENT, PARAMETERS, REGISTERS, Branch, Operator, Round, Source, duration, moved
+from ouzel.algebra.model import (
+    CURRENT,
+    PARAMETERS,
+    REGISTERS,
+    BoundAlgebra,
+    Branch,
+    Operator,
+    Round,
+    Source,
+    duration,
+    moved,
+)
 from ouzel.bind.model import (
     BOOL,
     INT,
@@ -28,12 +39,21 @@ from ouzel.bind.model import (
     Type,
 )
 from ouzel.bind.normal_form import with_not_pushed_in
+from ouzel.engines import Engine
 from ouzel.engines.automata.tables import ProgramTable
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.predicate_tables import Instruction, Lane, Opcode
 from ouzel.plan.expressions import components_of
 from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, program_of
+from ouzel.plan.model import Plan, Statistics
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
 
 CONJUNCTS_MAX = 16
 ITEMS_MAX = 8
@@ -469,3 +489,42 @@ def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarr
         if operator == ">":
             high = np.where(constants == INT64_MAX, INT64_MAX - 1, high)
     return low, high, False
+
+
+# ── The engine ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class AlgebraPlan(Plan):
+    """An expression of the algebra. Its automata are planned with the tables, over the columns of the input."""
+
+    engine: ClassVar[str] = "automata"
+    query: BoundAlgebra  # type: ignore[assignment]
+
+
+class _Automata(Engine):
+    def applies(self, query: object) -> bool:
+        return isinstance(query, BoundAlgebra)
+
+    def plan(
+        self, query: BoundAlgebra, statistics: Statistics, off: Collection[str], model: LossModel | None
+    ) -> AlgebraPlan:
+        return AlgebraPlan(query, roles={})
+
+    def check_stream(self, query: BoundAlgebra, off: Collection[str]) -> None:
+        from ouzel.engines.automata.operator import require_bounded
+
+        require_bounded(query)
+
+    def explain(self, plan: AlgebraPlan) -> Explanation:
+        from ouzel.engines.automata.explain import explain
+
+        return explain(plan.query)
+
+    def operator(self, plan: AlgebraPlan, layout: Layout, limits: Limits) -> Runner:
+        from ouzel.engines.automata.operator import AlgebraRunner
+
+        return AlgebraRunner(plan.query, layout, limits)
+
+
+ENGINE = _Automata()

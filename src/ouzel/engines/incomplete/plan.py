@@ -6,15 +6,15 @@ tests with a form for every set of missing components that changes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
 from ouzel.bind.normal_form import is_junction
+from ouzel.engines import Engine
 from ouzel.engines.incomplete.tables import ArrivalTest
-from ouzel.errors import LOSS_MODEL, InputError, QueryError
+from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
 from ouzel.loss import LossModel
 from ouzel.plan.expressions import components_of, walk
@@ -23,14 +23,21 @@ from ouzel.plan.model import Plan, Statistics, build
 from ouzel.plan.rules import (
     EQUIVALENCE_INTO_KEY,
     PREDICATES_INTO_ROLES,
-    UPPER_BOUNDS,
     WRITTEN_EQUALITIES,
+    Rule,
     equivalence_into_key,
     predicates_into_roles,
     spell_out_equivalences,
     written_equalities_into_key,
 )
 
+if TYPE_CHECKING:
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
+
+UPPER_BOUNDS = "upper_bounds"
 Defaults = Mapping[Attribute | Intrinsic, Bound]
 
 
@@ -80,31 +87,6 @@ def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Col
         text = "edges and arrivals that cannot reach the threshold are not followed"
         return made.with_note(UPPER_BOUNDS, text)  # type: ignore[return-value]
     return made
-
-
-def check_model(query: BoundQuery, model: LossModel | None) -> None:
-    """A query with THRESHOLD needs a model."""
-    if model is not None and not isinstance(model, LossModel):
-        raise InputError(f"model= must be an ouzel.LossModel, not {model!r}; LossModel.from_json reads a stored one")
-    if query.threshold is not None and model is None:
-        raise InputError(
-            f"query '{query.name}' has THRESHOLD, so it must know what the stream loses; give ",
-            LOSS_MODEL,
-        )
-
-
-def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
-    """A sentence for each name in a model that no component has. A model may serve several queries, so it is no error;
-    but a misspelt name would change scores without a word."""
-    lossy = [query for query in queries if query.threshold is not None]
-    known = {component.variable for query in lossy for component in query.components}
-    if model is None or not lossy:
-        return
-    for where in ("gaps", "priors", "skip_gaps", "component_loss"):
-        for name in getattr(model, where):
-            if name not in known:
-                hint = nearest(name, known) or f"the components are {listed(sorted(known), 'and')}"
-                yield f"{where} of the loss model has {quoted(name)}, which is no component of these queries; {hint}"
 
 
 def _check_defaults(query: BoundQuery) -> None:
@@ -295,3 +277,31 @@ def _alternative(plan: IncompletePlan, comparison: Bound, lanes: Lanes) -> Alter
         lane = lanes.lane(plan.positives[-1].position, LaneSpec(comparison, Domain.TRUTH))
         return Atom(lane, Comparison.EQUAL, 1)
     return alternative_of(comparison, lanes)
+
+
+# ── The engine ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Incomplete(Engine):
+    rules = (Rule(UPPER_BOUNDS, "what cannot reach the threshold is not followed (AYAC 5.1)"),)
+
+    def applies(self, query: BoundQuery) -> bool:
+        return query.threshold is not None
+
+    def plan(
+        self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None
+    ) -> IncompletePlan:
+        return build_incomplete(query, model, off)
+
+    def explain(self, plan: IncompletePlan) -> Explanation:
+        from ouzel.engines.incomplete.explain import explain
+
+        return explain(plan)
+
+    def operator(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> Runner:
+        from ouzel.engines.incomplete.operator import IncompleteRunner
+
+        return IncompleteRunner(plan, layout, limits)
+
+
+ENGINE = _Incomplete()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ouzel.bind.model import (
     Aggregation,
@@ -30,11 +30,22 @@ from ouzel.bind.model import (
     Scope,
     Type,
 )
+from ouzel.engines import Engine
 from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
-from ouzel.plan.model import KeyPart, Note, Plan
-from ouzel.plan.rules import EQUIVALENCE_INTO_KEY, MERGE_RUNS, PREDICATES_INTO_ROLES, SHARE_GRAPH, WRITTEN_EQUALITIES
+from ouzel.plan.model import KeyPart, Note, Plan, Statistics
+from ouzel.plan.rules import EQUIVALENCE_INTO_KEY, PREDICATES_INTO_ROLES, WRITTEN_EQUALITIES, Rule
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
+
+SHARE_GRAPH = "share_graph"
+MERGE_RUNS = "merge_runs"
 
 _CONTIGUOUS = (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
 
@@ -51,6 +62,7 @@ class RunPlan(Plan):
     """A plan for the run kernel. `roles` are what begins a component, or forbids as a negative one."""
 
     engine: ClassVar[str] = "kleene"
+    has_runs: ClassVar[bool] = True
 
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
@@ -67,13 +79,17 @@ class RunPlan(Plan):
 
     @property
     def needs_positions(self) -> bool:
-        """Events that can play no component count all the same."""
+        """Whether events that can play no component count all the same."""
         return _positions_matter(self.query)
 
     @property
     def is_contiguous(self) -> bool:
         """Nothing, or nothing of the partition, may be passed over."""
         return self.query.strategy in _CONTIGUOUS
+
+    def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
+        """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
+        return list(self.roles[component.position]), list(self.later_roles.get(component.position, ()))
 
 
 def needs_runs(query: BoundQuery) -> str | None:
@@ -446,3 +462,32 @@ def _number(expression: Bound) -> int:
     """An integer constant that is no larger than NO_MOST; for all else NO_MOST."""
     value = expression.value if isinstance(expression, Constant) else None
     return min(value, NO_MOST) if type(value) is int else NO_MOST
+
+
+# ── The engine ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Kleene(Engine):
+    rules = (
+        Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph"),
+        Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)"),
+    )
+
+    def applies(self, query: BoundQuery) -> bool:
+        return needs_runs(query) is not None
+
+    def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> RunPlan:
+        return build_runs(query, needs_runs(query) or "", off)
+
+    def explain(self, plan: RunPlan) -> Explanation:
+        from ouzel.engines.kleene.explain import explain
+
+        return explain(plan)
+
+    def operator(self, plan: RunPlan, layout: Layout, limits: Limits) -> Runner:
+        from ouzel.engines.kleene.operator import RunsRunner
+
+        return RunsRunner(plan, layout, limits)
+
+
+ENGINE = _Kleene()

@@ -1,0 +1,41 @@
+"""The engine of sequences without Kleene closure under skip_till_any_match (SASE). Its plans are the common ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ouzel.bind.model import BoundQuery
+from ouzel.engines import Engine
+from ouzel.plan.model import Plan, Statistics, build
+from ouzel.plan.rules import REWRITES, optimize
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import Runner
+
+
+class _Sequence(Engine):
+    rules = tuple(rule for rule, _ in REWRITES if rule is not None)
+
+    def applies(self, query: BoundQuery) -> bool:
+        return True
+
+    def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
+        return optimize(build(query), statistics, off=off)
+
+    def explain(self, plan: Plan) -> Explanation:
+        from ouzel.engines.sequence.explain import explain
+
+        return explain(plan)
+
+    def operator(self, plan: Plan, layout: Layout, limits: Limits) -> Runner:
+        from ouzel.engines.sequence.operator import SequenceRunner
+
+        return SequenceRunner(plan, layout, limits)
+
+
+ENGINE = _Sequence()
