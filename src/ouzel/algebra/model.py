@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.algebra.streams import Base, Stream
 from ouzel.bind.model import INT, Attribute, Bound, Catalog, Constant, EventField, Intrinsic, Operation, Type, parts
@@ -130,6 +131,11 @@ def sources_of(branch: Branch) -> list[Source]:
 @dataclass(frozen=True, slots=True)
 class BoundAlgebra:
     """A checked expression: its streams in an order in which none reads a later one; the last is the answer."""
+
+    # As of a bound query: it reads the primary stream, and no query reads what it finds.
+    sources: ClassVar[tuple[str, ...]] = ()
+    into: ClassVar[str | None] = None
+    aggregates: ClassVar[tuple[()]] = ()
 
     name: str
     expression: Stream

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.algebra.model import BoundAlgebra
 from ouzel.bind.model import BoundQuery
 from ouzel.bind.script import INPUT
 from ouzel.errors import InputError
@@ -24,22 +25,25 @@ EVENT_START = "event start"
 EVENT_END = "event end"
 
 
-def reads_input(query: BoundQuery) -> bool:
+AnyQuery = BoundQuery | BoundAlgebra
+
+
+def reads_input(query: AnyQuery) -> bool:
     """Whether a query reads the primary stream."""
     return not query.sources or INPUT in query.sources
 
 
-def is_composed(query: BoundQuery) -> bool:
+def is_composed(query: AnyQuery) -> bool:
     """Whether a query reads what others write."""
     return any(source != INPUT for source in query.sources)
 
 
-def layouts(queries: Sequence[BoundQuery], primary: Layout) -> dict[str, Layout]:
+def layouts(queries: Sequence[AnyQuery], primary: Layout) -> dict[str, Layout]:
     """The layout that each query reads. Queries come after those whose output they read."""
     found: dict[str, Layout] = {}
-    producers = {query.into: query for query in queries if query.into is not None}
+    producers = {query.into: query for query in queries if isinstance(query, BoundQuery) and query.into}
     for query in queries:
-        if not is_composed(query):
+        if isinstance(query, BoundAlgebra) or not is_composed(query):
             found[query.name] = primary
             continue
         feeding = [producers[source] for source in query.sources if source != INPUT]

@@ -18,7 +18,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.composition import is_composed, layouts, reads_input, widen_input, widen_matches
+from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
 from ouzel.runtime.operator import runners_for, silenced, stopped
 from ouzel.runtime.problems import Problem, shown_time
@@ -47,8 +47,7 @@ class Session:
         self.problems: dict[str, Problem] = {}
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
-        self._layouts = layouts(program.queries, program.layout)
-        self._layouts |= {expression.name: program.layout for expression in program.algebra}
+        self._layouts = layouts(program.members, program.layout)
         self._runners = runners_for(
             program.plans(),
             self._layouts,
@@ -138,14 +137,11 @@ class Session:
         if not len(ticks):
             return
         self._newest = max(self._newest, int(ticks.max()))
-        for query in self._program.queries:
+        for query in self._program.members:
             if reads_input(query):
                 self._attempt(query.name, self._stage, query, table, ticks, keep_whole)
-        for expression in self._program.algebra:
-            runner = self._runners[expression.name]
-            self._attempt(expression.name, runner.stage, table, ticks, keep_whole=keep_whole)
 
-    def _stage(self, query: BoundQuery, table: pa.Table, ticks: np.ndarray, keep_whole: bool) -> None:
+    def _stage(self, query: AnyQuery, table: pa.Table, ticks: np.ndarray, keep_whole: bool) -> None:
         if is_composed(query):
             # Beside matches of other queries, of which only what matters is kept.
             table, keep_whole = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
@@ -198,21 +194,17 @@ class Session:
         answers: dict[str, pa.Table] = {}
         # Queries stand after those whose output they read, and what is handed on to them lies at or before the
         # watermark, so it is never late.
-        for query in self._program.queries:
+        for query in self._program.members:
             runner = self._runners[query.name]
             answer = self._attempt(query.name, runner.advance, self._watermark)
             if answer is not None:
                 answers[query.name] = answer
                 self._hand_on(query, answer, runner.moments)
-        for expression in self._program.algebra:
-            answer = self._attempt(expression.name, self._runners[expression.name].advance, self._watermark)
-            if answer is not None:
-                answers[expression.name] = answer
         return answers
 
-    def _hand_on(self, producer: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
+    def _hand_on(self, producer: AnyQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
         """Give matches to the queries that read them."""
-        if producer.into is None or not matches.num_rows:
+        if not isinstance(producer, BoundQuery) or producer.into is None or not matches.num_rows:
             return
         for query in self._program.queries:
             if producer.into in query.sources:

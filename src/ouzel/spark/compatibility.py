@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ouzel.algebra.model import BoundAlgebra
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import encode
 from ouzel.bind.model import BoundQuery, Catalog, TimeWindow
@@ -96,9 +97,7 @@ def _as_asked(delays_ms: Sequence[int]) -> list[int]:
 
 
 def _names(programs: Sequence[Program]) -> list[str]:
-    return [q.name for program in programs for q in program.queries] + [
-        expression.name for program in programs for expression in program.algebra
-    ]
+    return [query.name for program in programs for query in program.members]
 
 
 def _changed_column(old: Program, new: Program) -> str | None:
@@ -130,20 +129,18 @@ def _same_moments(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _changed_query(old: Program, new: Program) -> str | None:
-    for before, now in zip(old.queries, new.queries, strict=False):
+    for before, now in zip(old.members, new.members, strict=False):
         if before.name != now.name or _essence(before) != _essence(now):
             return f"query '{now.name}' is not the one that wrote this checkpoint; go back to that one"
-    for one, other in zip(old.algebra, new.algebra, strict=False):
-        texts = [AlgebraQuery(q.name, q.expression, q.params).encoded() for q in (one, other)]
-        if texts[0] != texts[1]:
-            return f"query '{other.name}' is not the one that wrote this checkpoint; go back to that one"
     same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
     if not same_model or old.rules_off != new.rules_off:
         return "model= or rules_off= are not those that wrote this checkpoint; go back to them"
     return None
 
 
-def _essence(query: BoundQuery) -> Any:
+def _essence(query: BoundQuery | BoundAlgebra) -> Any:
     """A query without how it was written and without the columns that it does not use."""
+    if isinstance(query, BoundAlgebra):
+        return AlgebraQuery(query.name, query.expression, query.params).encoded()
     window = replace(query.window, written="") if isinstance(query.window, TimeWindow) else query.window
     return encode(replace(query, text="", catalog=Catalog(), window=window))
