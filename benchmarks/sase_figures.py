@@ -23,7 +23,7 @@ from benchmarks.sase_worlds import (
     work_of,
 )
 from benchmarks.twin_basic import basic_scan, stack_scan
-from ouzel.plan.model import KeyWay
+from ouzel.plan.model import KeyStrategy
 
 Table = tuple[list[str], list[list[str]]]
 # Of these, as in the paper, is the second equivalence test.
@@ -79,9 +79,9 @@ SELECTION = (
 )
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "selection": (SELECTION, {"rules_off": ("predicates_into_construction",)}),
-    "Multi-PAIS": (TWO_TESTS, {"key_way": KeyWay.MULTI_PAIS}),
-    "dynamic": (TWO_TESTS, {"key_way": KeyWay.DYNAMIC}),
-    "composite": (TWO_TESTS, {"key_way": KeyWay.COMPOSITE}),
+    "Multi-PAIS": (TWO_TESTS, {"key_strategy": KeyStrategy.MULTI_PAIS}),
+    "dynamic": (TWO_TESTS, {"key_strategy": KeyStrategy.DYNAMIC}),
+    "composite": (TWO_TESTS, {"key_strategy": KeyStrategy.COMPOSITE}),
 }
 
 

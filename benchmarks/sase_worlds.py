@@ -11,7 +11,7 @@ from numba import njit
 
 import ouzel
 from benchmarks.sase_generators import sase_events
-from ouzel.plan.model import KeyWay
+from ouzel.plan.model import KeyStrategy
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import Program, make_program
 from ouzel.runtime.session import Session
@@ -56,10 +56,10 @@ class Work:
 
 
 def program_of(
-    text: str, table: pa.Table, *, rules_off: tuple[str, ...] = (), key_way: KeyWay | None = None
+    text: str, table: pa.Table, *, rules_off: tuple[str, ...] = (), key_strategy: KeyStrategy | None = None
 ) -> Program:
     program = make_program(as_queries(text), table.schema, time="ts", type="type", rules_off=rules_off)
-    return replace(program, statistics=replace(program.statistics, key_way=key_way))
+    return replace(program, statistics=replace(program.statistics, key_strategy=key_strategy))
 
 
 def run(text: str, table: pa.Table, **how: Any) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import Any
 import ouzel
 from ouzel.algebra import Stream
 from ouzel.plan.choose import all_rules
-from ouzel.plan.model import KeyWay
+from ouzel.plan.model import KeyStrategy
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
@@ -83,10 +83,10 @@ def ways_of(case: Case) -> tuple[Way, ...]:
     return (whole, rules_off, streamed) if case.can_stream else (whole, rules_off)
 
 
-def matched_by_key_way(case: RandomCase, way: KeyWay) -> Any:
+def matched_by_key_strategy(case: RandomCase, way: KeyStrategy) -> Any:
     """With a given way for further equivalence tests, whatever the planner would choose."""
     program = make_program(as_queries(case.query), case.table.schema, **COLUMNS)
-    program = replace(program, statistics=replace(program.statistics, key_way=way))
+    program = replace(program, statistics=replace(program.statistics, key_strategy=way))
     session = Session(program)
     session.push(case.table)
     return counted(session.finish()["query"].to_pylist())

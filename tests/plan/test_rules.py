@@ -11,7 +11,7 @@ from ouzel.bind.model import Catalog
 from ouzel.errors import InputError
 from ouzel.plan.choose import all_rules, make_plan
 from ouzel.plan.lowering import Domain, lower
-from ouzel.plan.model import KeyWay, NegationWay, Plan, Statistics, build
+from ouzel.plan.model import KeyStrategy, NegationStrategy, Plan, Statistics, build
 from ouzel.plan.rules import optimize
 from ouzel.prepared import query
 from tests.golden.embedded import program_of, rules_that_act
@@ -33,7 +33,7 @@ def test_the_basic_plan_pushes_nothing() -> None:
         off=tuple(rule.name for rule in all_rules()),
     )
     assert not plan.key and not plan.construction and not plan.window_in_scan
-    assert plan.negation is NegationWay.INDEX
+    assert plan.negation is NegationStrategy.INDEX
     # a.x > 1, a.x < b.x and a.id = b.id on complete sequences; c.id = a.id and c.id = b.id for the negative.
     assert len(plan.selection) == 3 and len(plan.forbidding[1]) == 2
 
@@ -44,7 +44,7 @@ def test_everything_is_pushed_where_it_belongs() -> None:
     assert len(plan.roles[0]) == 2 and len(plan.construction) == 1 and not plan.selection
     assert len(plan.forbidding[1]) == 1
     assert plan.window_in_scan and plan.window_in_construction
-    assert plan.negation is NegationWay.CONSTRUCTION
+    assert plan.negation is NegationStrategy.CONSTRUCTION
     assert {note.rule for note in plan.notes} >= {"predicates_into_roles", "equivalence_into_key"}
 
 
@@ -74,20 +74,20 @@ def test_an_absent_attribute_makes_no_partition() -> None:
 @pytest.mark.parametrize(
     ("distinct", "rate", "way", "first"),
     [
-        ({}, None, KeyWay.COMPOSITE, "id"),
-        ({"id": 10, "s": 10}, 1.0, KeyWay.COMPOSITE, "id"),
-        ({"id": 100, "s": 100_000}, 1.0, KeyWay.MULTI_PAIS, "s"),
+        ({}, None, KeyStrategy.COMPOSITE, "id"),
+        ({"id": 10, "s": 10}, 1.0, KeyStrategy.COMPOSITE, "id"),
+        ({"id": 100, "s": 100_000}, 1.0, KeyStrategy.MULTI_PAIS, "s"),
         # Nothing is known of the rate, or too many events share a stack.
-        ({"id": 100, "s": 100_000}, None, KeyWay.COMPOSITE, "id"),
-        ({"id": 200, "s": 200}, 1_000.0, KeyWay.COMPOSITE, "id"),
+        ({"id": 100, "s": 100_000}, None, KeyStrategy.COMPOSITE, "id"),
+        ({"id": 200, "s": 200}, 1_000.0, KeyStrategy.COMPOSITE, "id"),
     ],
 )
 def test_the_way_of_a_second_equivalence_goes_by_statistics(
-    distinct: dict[str, int], rate: float | None, way: KeyWay, first: str
+    distinct: dict[str, int], rate: float | None, way: KeyStrategy, first: str
 ) -> None:
     statistics = Statistics(distinct, events_per_tick=rate)
     plan = plan_of("PATTERN SEQ(A a, B b) WHERE [id] AND [s] WITHIN 5", statistics)
-    assert plan.key_way is way and plan.key[0].label == first
+    assert plan.key_strategy is way and plan.key[0].label == first
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.identity)

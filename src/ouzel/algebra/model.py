@@ -7,13 +7,25 @@ CURRENT, events of the instance by their slot, and values that fold carries from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
 from ouzel.algebra.streams import Base, Stream
-from ouzel.bind.model import INT, Attribute, Bound, Catalog, Constant, EventField, Intrinsic, Operation, Type, parts
+from ouzel.bind.model import (
+    INT,
+    Attribute,
+    Bound,
+    Catalog,
+    Constant,
+    EventField,
+    Intrinsic,
+    Operation,
+    Type,
+    parts,
+    replaced,
+)
 
 CURRENT = -1
 REGISTERS = -2
@@ -160,16 +172,6 @@ def duration(first: int, last: int, time: Type) -> Operation:
         type=INT,
     )
     return Operation("+", (ticks, Constant(1, type=INT)), type=INT)
-
-
-def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]) -> Bound:
-    """The expression with every reference to an event changed."""
-    if isinstance(expression, Attribute | Intrinsic):
-        return change(expression)
-    if isinstance(expression, Operation):
-        operands = tuple(replaced(operand, change) for operand in expression.operands)
-        return expression if operands == expression.operands else replace(expression, operands=operands)
-    return expression
 
 
 def moved(expression: Bound, source: int, target: int) -> Bound:

@@ -6,8 +6,8 @@ trees again. Components are numbered by their place in SEQ, negative ones includ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 
@@ -219,6 +219,16 @@ def parts(expression: Bound) -> Iterator[Bound]:
         yield part
         if isinstance(part, Operation):
             stack.extend(reversed(part.operands))
+
+
+def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]) -> Bound:
+    """The expression with every reference to an event changed."""
+    if isinstance(expression, Attribute | Intrinsic):
+        return change(expression)
+    if isinstance(expression, Operation):
+        operands = tuple(replaced(operand, change) for operand in expression.operands)
+        return expression if operands == expression.operands else replace(expression, operands=operands)
+    return expression
 
 
 # ── Queries ────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from ouzel.lang.syntax import OutputForm
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.diagram import Automaton, automaton, label_of
 from ouzel.plan.expressions import walk
-from ouzel.plan.model import KeyWay, Plan, Statistics
+from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.plan.render import render, render_conjunct, said_of
 
 
@@ -199,7 +199,7 @@ def _conditions(plan: Plan, conjuncts: Sequence[Conjunct], at: At) -> str:
 
 def key_labels(plan: Plan) -> str:
     """The names of what partitions the events."""
-    if plan.key_way is KeyWay.DYNAMIC:
+    if plan.key_strategy is KeyStrategy.DYNAMIC:
         return plan.key[0].label
     return ", ".join(part.label for part in plan.key)
 

@@ -35,7 +35,7 @@ from ouzel.bind.normal_form import is_junction
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Instruction, Lane, Opcode, Program
 from ouzel.plan.expressions import components_of, walk
-from ouzel.plan.model import KeyWay, Plan
+from ouzel.plan.model import KeyStrategy, Plan
 
 
 class Domain(Enum):
@@ -114,7 +114,7 @@ def lower(plan: Plan) -> Lowered:
     """Lanes and predicate tables for a plan."""
     lanes = Lanes()
     residual: list[Conjunct] = []
-    equalities = _dynamic_equalities(plan) if plan.key_way is KeyWay.DYNAMIC else []
+    equalities = _dynamic_equalities(plan) if plan.key_strategy is KeyStrategy.DYNAMIC else []
     construction = _lower_all([*(e for e in equalities if e.negative is None), *plan.construction], lanes, residual)
     selection = _lower_all(plan.selection, lanes, residual)
     forbidding = {}

@@ -28,7 +28,7 @@ class KeyPart:
     expressions: Mapping[int, Bound]
 
 
-class KeyWay(Enum):
+class KeyStrategy(Enum):
     """How several equivalence tests are pushed down (SASE 4.2.2); with one test or none there is nothing to choose."""
 
     COMPOSITE = "one composite key"
@@ -36,7 +36,7 @@ class KeyWay(Enum):
     MULTI_PAIS = "Multi-PAIS"
 
 
-class NegationWay(Enum):
+class NegationStrategy(Enum):
     """How a negative component is checked."""
 
     INDEX = "on finished matches, by the index over negative events"
@@ -48,11 +48,11 @@ class Statistics:
     """What is known of the events when the plan is made: distinct values of key attributes, by label, and how dense
     events lie in time.
 
-    `key_way` settles how a second equivalence test is pushed, instead of leaving it to the numbers.
+    `key_strategy` settles how a second equivalence test is pushed, instead of leaving it to the numbers.
     """
 
     distinct: Mapping[str, int] = field(default_factory=dict)
-    key_way: KeyWay | None = None
+    key_strategy: KeyStrategy | None = None
     events_per_tick: float | None = None
     # Which share of all events each type has; empty where nothing is known.
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Plan:
     roles: Mapping[int, tuple[Conjunct, ...]]
     # Equalities that partition the stacks.
     key: tuple[KeyPart, ...] = ()
-    key_way: KeyWay = KeyWay.COMPOSITE
+    key_strategy: KeyStrategy = KeyStrategy.COMPOSITE
     # Conjuncts over positive components, tested as soon as their events are bound during construction.
     construction: tuple[Conjunct, ...] = ()
     # Conjuncts over positive components, tested on complete sequences.
@@ -89,7 +89,7 @@ class Plan:
     equivalences: tuple[EquivalenceTest, ...] = ()
     # Conjuncts that name a negative component and another one, by negative position.
     forbidding: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
-    negation: NegationWay = NegationWay.INDEX
+    negation: NegationStrategy = NegationStrategy.INDEX
     window_in_scan: bool = False
     window_in_construction: bool = False
     notes: tuple[Note, ...] = ()

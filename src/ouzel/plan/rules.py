@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation, TimeWindow
 from ouzel.plan.expressions import attribute_of, components_of, equal_values, pairwise_equalities, walk
-from ouzel.plan.model import KeyPart, KeyWay, NegationWay, Plan, Statistics
+from ouzel.plan.model import KeyPart, KeyStrategy, NegationStrategy, Plan, Statistics
 
 # Which way of a second equivalence test is best, measured end to end (benchmarks.sase, figure 10: L = 3, W = 10,000,
 # 20 types; CPU time of composite : Multi-PAIS : dynamic, the best being 1):
@@ -202,9 +202,9 @@ def _label(plan: Plan, expression: Bound) -> str:
 def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     if len(plan.key) < 2:
         return plan
-    if statistics.key_way is not None:
-        return replace(plan, key_way=statistics.key_way).with_note(
-            SECOND_EQUIVALENCE, f"{statistics.key_way.value}: as asked"
+    if statistics.key_strategy is not None:
+        return replace(plan, key_strategy=statistics.key_strategy).with_note(
+            SECOND_EQUIVALENCE, f"{statistics.key_strategy.value}: as asked"
         )
     known = [statistics.distinct.get(part.label) for part in plan.key]
     if any(count is None for count in known):
@@ -221,7 +221,7 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     if product <= COMPOSITE_KEYS_MAX or stack_events is None or stack_events > STACK_EVENTS_MAX or plan.negatives:
         return plan.with_note(SECOND_EQUIVALENCE, f"one composite key: about {product:,} combinations")
     ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
-    return replace(plan, key=ordered, key_way=KeyWay.MULTI_PAIS).with_note(
+    return replace(plan, key=ordered, key_strategy=KeyStrategy.MULTI_PAIS).with_note(
         SECOND_EQUIVALENCE,
         f"Multi-PAIS: about {product:,} combinations, and few events of a window for each value of {ordered[0].label}",
     )
@@ -255,7 +255,7 @@ def window_into_construction(plan: Plan, statistics: Statistics) -> Plan:
 def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
     if not plan.negatives:
         return plan
-    return replace(plan, negation=NegationWay.CONSTRUCTION).with_note(
+    return replace(plan, negation=NegationStrategy.CONSTRUCTION).with_note(
         NEGATION_INTO_CONSTRUCTION, "a forbidden event cuts the backward search short"
     )
 

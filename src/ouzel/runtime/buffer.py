@@ -16,7 +16,7 @@ from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
 from ouzel.kernels.order import first_disorder, gather, stable_order
 from ouzel.plan.lowering import Domain, Lanes
-from ouzel.plan.model import KeyWay, Plan
+from ouzel.plan.model import KeyStrategy, Plan
 from ouzel.runtime.frames import take
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -76,7 +76,7 @@ class InstanceRunner(ABC):
             int_lanes=self._lanes.int_count,
             float_lanes=self._lanes.float_count,
             points=self._layout.start is None,
-            second_key=self._plan.key_way is KeyWay.MULTI_PAIS and len(self._plan.key) > 1,
+            second_key=self._plan.key_strategy is KeyStrategy.MULTI_PAIS and len(self._plan.key) > 1,
         )
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from ouzel.bind.schema import nanoseconds_of
 from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
 from ouzel.plan.choose import check_rules, choose, make_plan
-from ouzel.plan.model import KeyWay, Plan, Statistics
+from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
@@ -252,7 +252,7 @@ def dump(program: Program) -> bytes:
             "limits": asdict(program.limits),
             "rules_off": list(program.rules_off),
             "distinct": dict(program.statistics.distinct),
-            "key_way": program.statistics.key_way.name if program.statistics.key_way is not None else None,
+            "key_way": program.statistics.key_strategy.name if program.statistics.key_strategy is not None else None,
             "events_per_tick": program.statistics.events_per_tick,
             "rates": dict(program.statistics.rates),
             "model": program.model.to_json() if program.model is not None else None,
@@ -291,7 +291,7 @@ def _loaded(data: dict[str, Any]) -> Program:
         rules_off=tuple(data["rules_off"]),
         statistics=Statistics(
             data["distinct"],
-            KeyWay[data["key_way"]] if data["key_way"] else None,
+            KeyStrategy[data["key_way"]] if data["key_way"] else None,
             data.get("events_per_tick"),
             data.get("rates", {}),
         ),

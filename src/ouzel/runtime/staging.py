@@ -20,7 +20,7 @@ from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
-from ouzel.plan.model import KeyPart, KeyWay, Plan
+from ouzel.plan.model import KeyPart, KeyStrategy, Plan
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
@@ -59,9 +59,9 @@ class Stager:
                 self._roles_by_code |= bit
             for name in component.types or ():
                 self._roles_by_code[numbers[name]] |= bit
-        hashed = plan.key if plan.key_way is not KeyWay.DYNAMIC else plan.key[:1]
-        self._first_key = hashed[:1] if plan.key_way is KeyWay.MULTI_PAIS else hashed
-        self._second_key = hashed[1:] if plan.key_way is KeyWay.MULTI_PAIS else ()
+        hashed = plan.key if plan.key_strategy is not KeyStrategy.DYNAMIC else plan.key[:1]
+        self._first_key = hashed[:1] if plan.key_strategy is KeyStrategy.MULTI_PAIS else hashed
+        self._second_key = hashed[1:] if plan.key_strategy is KeyStrategy.MULTI_PAIS else ()
         # The key 0 is EVERY_KEY, so codes of values count from 1.
         self.keys = Coder(first_code=EVERY_KEY + 1)
         self.second_keys = Coder(first_code=EVERY_KEY + 1)

@@ -26,6 +26,7 @@ from ouzel.bind.model import (
     Length,
     Operation,
     OutputColumn,
+    replaced,
 )
 from ouzel.engines import Engine
 from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
@@ -246,11 +247,7 @@ def _same_for_all(conjuncts: Sequence[Conjunct], position: int) -> bool:
 
 def _at_any(expression: Bound) -> Bound:
     """An expression that does not say which event of a component it means."""
-    if isinstance(expression, Attribute | Intrinsic):
-        return replace(expression, at=At.SINGLE)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_at_any(operand) for operand in expression.operands))
-    return expression
+    return replaced(expression, lambda reference: replace(reference, at=At.SINGLE))
 
 
 def _obstacle_in_columns(query: BoundQuery) -> str | None:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from ouzel.bind.model import Attribute, Bound, Component, Conjunct, Edge, Intrinsic, Operation, TimeWindow
+from ouzel.bind.model import Bound, Component, Conjunct, Edge, TimeWindow, replaced
 from ouzel.engines.aggregate.plan import SHARE_COUNTERS, AggregatePlan, MeasureSpec
 from ouzel.engines.aggregate.tables import MeasureKind, Way
 from ouzel.engines.aggregate.tree_tables import LANES, Part, SegmentPart, build_shared_tables
@@ -265,11 +265,7 @@ class _Same:
 
 def _moved(expression: Bound, component: int) -> Bound:
     """The same of another component."""
-    if isinstance(expression, Attribute | Intrinsic):
-        return replace(expression, component=component)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_moved(operand, component) for operand in expression.operands))
-    return expression
+    return replaced(expression, lambda reference: replace(reference, component=component))
 
 
 def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:

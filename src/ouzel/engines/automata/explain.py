@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ouzel.algebra.model import (
@@ -16,10 +16,9 @@ from ouzel.algebra.model import (
     Operator,
     Source,
     duration,
-    replaced,
 )
 from ouzel.algebra.normal_form import normal_form
-from ouzel.bind.model import Attribute, Bound, Intrinsic, Type
+from ouzel.bind.model import Attribute, Bound, Operation, Type
 from ouzel.engines.automata.plan import disjunctive_form
 from ouzel.plan.diagram import Arrow, Automaton, State
 from ouzel.plan.explain import Explanation, OperatorLine
@@ -132,18 +131,12 @@ def _text(expression: Bound, time: Type) -> str:
     def shown(part: Bound) -> Bound:
         if part in wholes:
             return Attribute(CURRENT, ("DUR",), type=part.type)
-        operands = getattr(part, "operands", None)
-        if operands is None:
+        if not isinstance(part, Operation):
             return part
-        from dataclasses import replace
-
-        return replace(part, operands=tuple(shown(one) for one in operands))  # type: ignore[call-arg]
-
-    def plain(reference: Attribute | Intrinsic) -> Bound:
-        return reference
+        return replace(part, operands=tuple(shown(one) for one in part.operands))
 
     query: Any = _Query()
-    return render(query, replaced(shown(expression), plain)).replace("event.DUR", "DUR").replace(":.", ":")
+    return render(query, shown(expression)).replace("event.DUR", "DUR").replace(":.", ":")
 
 
 def _registers(hop: Hop, time: Type) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation, replaced
 from ouzel.bind.normal_form import is_junction
 from ouzel.engines import Engine
 from ouzel.engines.incomplete.tables import ArrivalTest
@@ -168,15 +168,16 @@ def _classes(conjuncts: Collection[Conjunct]) -> list[set[Bound]]:
 
 def with_defaults(expression: Bound, missing: Collection[int], defaults: Defaults) -> Bound:
     """The expression with the defaults of missing components in place, and null where one has no default."""
-    if isinstance(expression, Attribute | Intrinsic) and expression.component in missing:
-        default = defaults.get(expression)
+
+    def change(reference: Attribute | Intrinsic) -> Bound:
+        if reference.component not in missing:
+            return reference
+        default = defaults.get(reference)
         if default is None:
-            return Constant(None, type=expression.type)
+            return Constant(None, type=reference.type)
         return with_defaults(default, missing, defaults)
-    if isinstance(expression, Operation):
-        operands = tuple(with_defaults(operand, missing, defaults) for operand in expression.operands)
-        return replace(expression, operands=operands)
-    return expression
+
+    return replaced(expression, change)
 
 
 def reached_by(expression: Bound, defaults: Defaults) -> frozenset[int]:

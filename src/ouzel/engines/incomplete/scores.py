@@ -1,4 +1,4 @@
-"""Edges of a query over an incomplete stream and their worths: loss rates by disjunct, curves, what is pruned."""
+"""Edges of a query over an incomplete stream and their scores: loss rates by disjunct, curves, what is pruned."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
 
 
 def best_rates(rates: Sequence[Rates], query: BoundQuery) -> tuple[float, ...]:
-    """For upper bounds: a path is worth more the more its missing events, and the fewer its negatives, are lost."""
+    """For upper bounds: a path scores higher the more its missing events, and the fewer its negatives, are lost."""
     columns = zip(*(one.losses for one in rates), strict=True)
     return tuple(min(c) if query.components[p].negated else max(c) for p, c in enumerate(columns))
 

@@ -24,6 +24,7 @@ from ouzel.bind.model import (
     Length,
     Operation,
     Scope,
+    replaced,
 )
 from ouzel.engines.kleene.plan import RunPlan, most_events
 from ouzel.engines.kleene.tables import Function, Load, Register, RunNegative, RunPlace, RunTest, Source
@@ -298,11 +299,7 @@ class _Rewriting:
 
 def _seen_as(expression: Bound, component: int, at: At) -> Bound:
     """An expression over one event with that event known by another number."""
-    if isinstance(expression, Attribute | Intrinsic):
-        return replace(expression, component=component, at=at)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_seen_as(operand, component, at) for operand in expression.operands))
-    return expression
+    return replaced(expression, lambda reference: replace(reference, component=component, at=at))
 
 
 def lane_specs(lowered: RunLowered) -> Iterable[tuple[LaneSpec, int, bool]]:

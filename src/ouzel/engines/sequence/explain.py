@@ -13,7 +13,7 @@ from ouzel.plan.explain import (
     role_lines,
     transformation_line,
 )
-from ouzel.plan.model import KeyWay, Plan
+from ouzel.plan.model import KeyStrategy, Plan
 from ouzel.plan.render import render_conjunct
 
 
@@ -29,7 +29,7 @@ def explain(plan: Plan) -> Explanation:
     lines.append(OperatorLine("sequence scan", tuple(scan)))
     construction = ["backwards from each " + label_of(plan.positives[-1])]
     construction += [f"test {render_conjunct(query, c)}" for c in plan.construction]
-    if plan.key_way is KeyWay.DYNAMIC:
+    if plan.key_strategy is KeyStrategy.DYNAMIC:
         construction += [f"test [{part.label}]" for part in plan.key[1:]]
     if plan.window_in_construction:
         construction.append("stop at the edge of the window")

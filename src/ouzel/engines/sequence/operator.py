@@ -26,7 +26,7 @@ from ouzel.errors import LimitError
 from ouzel.kernels.events import NO_LIMIT, Status
 from ouzel.kernels.order import gather
 from ouzel.plan.lowering import Lowered, lower
-from ouzel.plan.model import KeyWay, NegationWay, Plan
+from ouzel.plan.model import KeyStrategy, NegationStrategy, Plan
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import LATEST, NO_MOMENTS, InstanceRunner
 from ouzel.runtime.expressions import any_holds
@@ -223,7 +223,7 @@ def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
         push |= Push.WINDOW_INTO_SCAN
     if plan.window_in_construction:
         push |= Push.WINDOW_INTO_CONSTRUCTION
-    if plan.negation is NegationWay.CONSTRUCTION:
+    if plan.negation is NegationStrategy.CONSTRUCTION:
         push |= Push.NEGATION
     conjuncts = [StackConjunct(c.alternatives) for c in lowered.construction]
     conjuncts += [StackConjunct(c.alternatives, early=False) for c in lowered.selection]
@@ -234,7 +234,7 @@ def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
         conjuncts,
         everywhere=[c.position for c in plan.unguarded],
         push=push,
-        second_equivalence=plan.key_way is KeyWay.MULTI_PAIS and len(plan.key) > 1,
+        second_equivalence=plan.key_strategy is KeyStrategy.MULTI_PAIS and len(plan.key) > 1,
         max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
         max_waiting=min(limits.max_partial_matches, NO_LIMIT),
     )
