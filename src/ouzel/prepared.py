@@ -121,8 +121,8 @@ def explain(
 ) -> str:
     """What will be done for a query and why: its automaton, its operators, the rules that shaped them, the kernel.
 
-    `format` is text, json or svg. `distinct` tells how many values key attributes have, `off` names rules to
-    leave out. Of several queries, as text, also what they share; `rates` tells which share of all events a type has.
+    `format` is text, json or svg. `distinct` says how many values key attributes have, `off` names rules to
+    leave out. Of several queries, as text, also what they share; `rates` says which share of all events a type has.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query

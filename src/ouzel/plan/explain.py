@@ -29,7 +29,7 @@ def assumptions(plan: Plan) -> str:
     ]
     equalities = [conjunct for conjunct in between if _is_equality(conjunct)]
     found: dict[str, None] = {}
-    # Events can be told apart by what all of them have.
+    # Only equalities that cover all positive components could make a key.
     if {c.position for c in query.positives} <= {c for conjunct in equalities for c in conjunct.components}:
         shown = " AND ".join(render_conjunct(query, conjunct) for conjunct in equalities)
         found[f"{shown} makes no key"] = None

@@ -147,8 +147,8 @@ def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def _keep_negatives_apart(plan: Plan) -> Plan:
-    """A negative that some part of the key leaves out stands in every partition: it is held to the other parts one by
-    one."""
+    """A negative that some part of the key leaves out forbids in every partition: the other parts become
+    equalities."""
     forbidding = dict(plan.forbidding)
     for negative in plan.unguarded:
         beside = min((c.position for c in plan.positives), key=lambda position: abs(position - negative.position))

@@ -221,7 +221,7 @@ def describe(program: bytes | Program) -> Description:
 def _shared_columns(plan: Plan) -> list[str]:
     """Columns of the input that are equal for all events of a match, negative ones included."""
     found = []
-    # The rows of a total over all keys, or of groups that cross keys, can only be told in one place.
+    # The rows of a total over all keys, or of groups that cross keys, can only be emitted in one place.
     grouped = {key.path for key in plan.query.group_by} if plan.query.aggregates else None
     for part in plan.key:
         attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]

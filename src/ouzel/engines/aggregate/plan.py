@@ -1,7 +1,7 @@
 """The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise.
 
-`plan_aggregate` looks at what stands between events once single-event predicates and equivalence tests are out of the
-way. If nothing is left, prefixes can be counted; the rest is answered by building the matches and adding them up.
+`plan_aggregate` looks at the predicates between events that are left once single-event predicates and equivalence tests
+are decided. If there are none, prefixes can be counted. All other queries build the matches and add them up.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def obstacle(plan: Plan) -> str | None:
 
 
 def _on_edges(plan: Plan) -> bool:
-    """Whether all that stands between events stands between neighbours, where it can be tested pair by pair."""
+    """Whether all predicates between events are between neighbours, where they can be tested pair by pair."""
     query = plan.query
     if plan.selection or any(plan.forbidding.values()) or any(c.kleene for c in query.positives):
         return False

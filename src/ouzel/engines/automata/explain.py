@@ -27,7 +27,7 @@ from ouzel.plan.render import render
 
 @dataclass(frozen=True)
 class _Named:
-    """Stands for a component of a pattern in `render`, which asks for its variable only."""
+    """A component of a pattern for `render`, which reads its variable only."""
 
     variable: str
 

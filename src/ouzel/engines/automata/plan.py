@@ -1,7 +1,7 @@
 """Linear-plus expressions as automata (CESAR 3.2): branches of a bound stream become places, edges and predicates.
 
 Every predicate is taken apart into disjunctive form. What it says of the event alone is static: for one query a single
-lane that tells whether the event passes, for many queries ranges over lanes that an index can find. What looks at the
+lane that says whether the event passes, for many queries ranges over lanes that an index can find. What looks at the
 instance too is a program; bounds on DUR are kept as numbers, since they say how long an instance may wait.
 """
 

@@ -278,7 +278,7 @@ def edges_of(
 
 
 def _number(curve: Curve | None, listed: list[Curve]) -> int | float:
-    """A constant as it is, else the number of the curve in the list; NaN stands for what is not known."""
+    """A constant as it is, else the number of the curve in the list; NaN where it is not known."""
     if curve is None:
         return float("nan")
     if curve.constant is not None:

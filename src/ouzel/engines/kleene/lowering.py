@@ -69,7 +69,7 @@ class RunLanes(Lanes):
 
 @dataclass(frozen=True, slots=True)
 class RunLowered:
-    """What the run kernel is told of a plan."""
+    """A plan as the run kernel reads it."""
 
     places: tuple[RunPlace, ...]
     negatives: tuple[RunNegative, ...]
