@@ -16,7 +16,7 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.spark.partitioning import plan_shares
-from ouzel.spark.pushdown import thinned
+from ouzel.spark.pushdown import projected_columns
 from ouzel.spark.ranges import Edges, Ranges, joined, ranged, reach_in_events, watched
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.tasks import Clock
@@ -200,7 +200,9 @@ def test_events_that_play_no_part_travel_as_a_time_and_a_key(spark: SparkSession
     table = events(rows=60)
     query = "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) { [id] AND a.x IS NULL } WITHIN 5 EVENTS"
     program = make_program(as_queries(query), table.schema, **COLUMNS)
-    sent = frame(spark, table).select(*thinned(tuple(program.plans().values()), program.layout, table.column_names))
+    sent = frame(spark, table).select(
+        *projected_columns(tuple(program.plans().values()), program.layout, table.column_names)
+    )
     for row in sent.collect():
         if row["type"] is None:
             assert row["time"] is not None and row["n"] is None and row["f"] is None
@@ -211,7 +213,9 @@ def test_events_that_play_no_part_travel_as_a_time_and_a_key(spark: SparkSession
     having = {"n": pa.int64(), "id": pa.int64(), "x": pa.int64()}
     types = {"A": having, "B": having, "C": {"n": pa.int64()}}
     program = make_program(as_queries(ouzel.query(query, types)), table.schema, **COLUMNS)
-    plain = frame(spark, table).select(*thinned(tuple(program.plans().values()), program.layout, table.column_names))
+    plain = frame(spark, table).select(
+        *projected_columns(tuple(program.plans().values()), program.layout, table.column_names)
+    )
     assert plain.where("type IS NULL").count() == 0
 
 

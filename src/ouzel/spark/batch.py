@@ -15,11 +15,17 @@ from ouzel.runtime.program import Program, dump
 from ouzel.spark.distribution import AddedUp, ByKey, InPlace, InRanges, InSlices, Placement, Together, filtered
 from ouzel.spark.input import Events, check_names, key_column
 from ouzel.spark.partitioning import SharePlan, plan_shares
-from ouzel.spark.pushdown import INT_MAX
 from ouzel.spark.ranges import Ranges, reach_in_events, why_together
 from ouzel.spark.schema import PROBLEM, beside_others, spark_schema
 from ouzel.spark.tasks import TotalsJob, on_workers
-from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cannot_be_cut, cut, is_about_single_events
+from ouzel.spark.time_slices import (
+    INT_MAX,
+    PART_COLUMN,
+    WINDOWS_PER_SLICE,
+    cannot_be_cut,
+    cut,
+    is_about_single_events,
+)
 
 log = logging.getLogger("ouzel.spark")
 

@@ -19,7 +19,7 @@ from ouzel.plan.model import Plan
 from ouzel.spark.input import Events, key_column
 from ouzel.spark.partitioning import SharePlan
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER
-from ouzel.spark.pushdown import thinned, wanted
+from ouzel.spark.pushdown import projected_columns, pushed_filters
 from ouzel.spark.ranges import RANGED, Ranges, join_ranges, place_in_ranges
 from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.tasks import TotalsJob, in_arrow, on_workers
@@ -61,7 +61,7 @@ class Placement(ABC):
     ) -> DataFrame:
         """What a function of the workers gives for the events where they lie."""
         part = self.part
-        rows = filtered(events, part.plans).select(*thinned(part.plans, events.layout, part.columns))
+        rows = filtered(events, part.plans).select(*projected_columns(part.plans, events.layout, part.columns))
         placed = self._spread(rows, events, memory_limit)
         if memory_limit is not None:
             if not isinstance(memory_limit, int) or isinstance(memory_limit, bool) or memory_limit <= 0:
@@ -204,6 +204,6 @@ def spread_by(part: SharePlan) -> str:
 def filtered(events: Events, plans: Sequence[Plan] | None) -> DataFrame:
     """Only the events that may matter to some plan; None: to all of them."""
     rows = events.frame
-    for condition in wanted(plans, events.layout, events.layout.time):
+    for condition in pushed_filters(plans, events.layout, events.layout.time):
         rows = rows.where(condition)
     return rows

@@ -27,7 +27,6 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
-from ouzel.spark.datasource import RfidDataSource
 from ouzel.spark.partitioning import plan_shares
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.tasks import Clock
@@ -41,7 +40,7 @@ PARTITIONS = 64
 
 
 def register(spark: SparkSession) -> None:
-    """Make Ouzel known to the SQL of a Spark session: two table functions, and the data source `ouzel.rfid`.
+    """Register two table functions with the SQL of a Spark session.
 
     `ouzel_match(TABLE(events), query)` gives the matches of a query. Its events are spread by the query's equivalence
     tests; without any, one task sees all of them. `ouzel_match_within(TABLE(events) PARTITION BY …, query)` answers the
@@ -55,7 +54,6 @@ def register(spark: SparkSession) -> None:
         made = udtf(function)
         assert isinstance(made, UserDefinedTableFunction)
         spark.udtf.register(name, made)
-    spark.dataSource.register(RfidDataSource)
 
 
 @dataclass

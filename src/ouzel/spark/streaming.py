@@ -20,7 +20,7 @@ from ouzel.spark.input import WATERMARK_COLUMN, Events, Watermark, check_names, 
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
 from ouzel.spark.partitioning import KeyPath, SharePlan
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
-from ouzel.spark.pushdown import wanted
+from ouzel.spark.pushdown import pushed_filters
 from ouzel.spark.schema import PROBLEM, beside_others, quoted, spark_schema
 from ouzel.spark.tasks import FIRST_PROBLEM, TotalsJob, adding_processor, bucket_processor, in_arrow, on_workers
 from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT
@@ -108,7 +108,7 @@ def match_stream(
     # The watermark column takes part in the test, or Spark would test before it moves the watermark, and events that no
     # pattern wants would no longer move time.
     rows = events.frame
-    for condition in wanted(_all_plans(shares), events.layout, watermark.column):
+    for condition in pushed_filters(_all_plans(shares), events.layout, watermark.column):
         rows = rows.where(condition)
     placed = rows.select(
         *(quoted(column) for column in columns),

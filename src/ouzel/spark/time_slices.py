@@ -22,7 +22,6 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.values import one_array
 from ouzel.spark.payloads import from_payload, gather, packets
-from ouzel.spark.pushdown import INT_MAX
 from ouzel.spark.tasks import Share
 
 # A column of our own, with a name that no query can speak of.
@@ -35,6 +34,7 @@ PACKET_BYTES = 512 * 1024
 REPEATED_MIN = 8
 FIRST_LOOK_ROWS = 4_096
 
+INT_MAX = 2**63 - 1
 INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 
