@@ -38,7 +38,7 @@ from benchmarks.measure import machine
 from benchmarks.spark_stream_page import PAGE, PARTS, bars_of, page, told
 from ouzel.prepared import as_queries
 from ouzel.spark.input import bind_events, quoted, watermarked
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.schema import spark_schema
 
 KEYS = 10_000
@@ -136,7 +136,7 @@ def rows(events: DataFrame, world: World) -> DataFrame:
 
     bound = bind_events(events, as_queries(world.query), time="ts", type="type")
     frame, _ = watermarked(bound, [events], "0 ms")
-    (part,) = plan_shares(bound.program, bound.clock)
+    (part,) = plan_query_groups(bound.program, bound.clock)
     share, (name,) = part.share, part.share.queries
     buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 

@@ -13,7 +13,7 @@ from pyspark.sql.connect.dataframe import DataFrame
 
 import ouzel.spark
 from ouzel.errors import InputError
-from tests.golden.answers import disagreement
+from tests.golden.answers import incompatibility
 from tests.golden.embedded import answer_of
 from tests.golden.format import read_all
 from tests.spark.together import collect_together
@@ -36,7 +36,7 @@ def run_cases(spark: SparkSession, step: int) -> tuple[int, dict[str, str]]:
         for case, found in started:
             answers = {name: answer_of(case, name, tables[f"{case.identity} {name}"]) for name in found}
             found.release()
-            if problem := disagreement(case, answers):
+            if problem := incompatibility(case, answers):
                 wrong[case.identity] = problem
     return len(cases), wrong
 
@@ -45,7 +45,7 @@ def error_of_a_worker(spark: SparkSession) -> str:
     """What a user reads where an event has no time."""
     events = spark.createDataFrame([("A", None, 1)], "type string, ts long, id long")
     try:
-        with ouzel.spark.clear_errors():
+        with ouzel.spark.unwrap_errors():
             ouzel.spark.match(events, "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 3").collect()
     except InputError as error:
         return str(error)

@@ -19,8 +19,8 @@ from ouzel.runtime.engine import duration_ticks
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import limits_of
 from ouzel.runtime.program import Program, make_program
+from ouzel.spark.query_group import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
-from ouzel.spark.tasks import NANOSECONDS_PER_MILLISECOND, Clock
 
 # Spark marks the column of a watermark with this.
 WATERMARK_METADATA = "spark.watermarkDelayMs"

@@ -58,7 +58,7 @@ def expand(
     bound, layout = reading(queries, compressed, inputs, options)
     answer = spark_schema(output_schema(bound, layout))
     if first is None and sample is None:
-        return in_arrow(frame, answer, "expand_rows", queries, compressed, inputs, options, max_matches)
+        return in_arrow(frame, answer, expand_rows, queries, compressed, inputs, options, max_matches)
     if first is not None:
         # Each row holds a match at least.
         others = [name for name in frame.columns if name not in ("end", GRAPH)]

@@ -45,6 +45,13 @@ def payloads_of(table: pa.Table, bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator
         yield to_payload(table.slice(first_row, rows_max))
 
 
+def packed_batch(numbers: Iterable[int], payloads: Sequence[bytes]) -> pa.RecordBatch:
+    """Rows of (number, payload)."""
+    return pa.record_batch(
+        [pa.array(numbers, pa.int32()), pa.array(payloads, pa.binary())], names=[PACKED_NUMBER, PACKED_PAYLOAD]
+    )
+
+
 def packets(numbers: Sequence[int], tables: Iterable[pa.Table]) -> pa.RecordBatch:
     """Tables as payloads with a number each, without a copy of their bytes.
 

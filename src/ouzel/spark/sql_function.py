@@ -27,10 +27,10 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
-from ouzel.spark.tasks import Clock
-from ouzel.spark.worker import message_alone
+from ouzel.spark.tasks import hide_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class OuzelMatch:
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
         """The columns of the answer, and how the events are to be spread."""
-        with message_alone():
+        with hide_traceback():
             analysed, keys = _analysed(events, query, time, type)
         if keys:
             hashed = ", ".join(".".join(map(quoted, path)) for path in keys)
@@ -119,7 +119,7 @@ class OuzelMatchWithin(OuzelMatch):
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
         """The columns of the answer; PARTITION BY stands in the SQL."""
-        with message_alone():
+        with hide_traceback():
             return _analysed(events, query, time, type)[0]
 
 
@@ -134,8 +134,8 @@ def _analysed(
     program = make_program(
         as_queries(names[0]), arrow_schema(events.dataType), time=names[1] or "ts", type=names[2] or "type"
     )
-    (part,) = plan_shares(program, Clock(1))
-    (schema,) = part.outputs.values()
+    (plan,) = plan_query_groups(program, Clock(1))
+    (schema,) = plan.outputs.values()
     analysed = Analysed(
         schema=spark_schema(schema),
         # As ticks: rows would carry moments in the time zone of the machine they are read on.
@@ -143,12 +143,12 @@ def _analysed(
             SelectedColumn(f"unix_micros({quoted(name)})", quoted(name))
             if isinstance(events.dataType[name].dataType, TimestampType)
             else SelectedColumn(quoted(name))
-            for name in part.columns
+            for name in plan.columns
         ],
-        program=part.share.program,
-        columns=part.share.columns,
+        program=plan.group.program,
+        columns=plan.group.columns,
     )
-    return analysed, part.keys
+    return analysed, plan.keys
 
 
 def _text(argument: AnalyzeArgument | None, name: str) -> str | None:

@@ -22,7 +22,7 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.values import one_array
 from ouzel.spark.payloads import from_payload, gather, packets
-from ouzel.spark.tasks import Share
+from ouzel.spark.query_group import QueryGroup
 
 # A column of our own, with a name that no query can speak of.
 PART_COLUMN = "ouzel part"
@@ -81,27 +81,27 @@ class Slices:
         return rows, parts
 
 
-def spread(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def spread(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task as packets for the parts that need them, under the numbers of the parts."""
     for table in gather(batches):
-        events = share.events(table).combine_chunks()
-        rows, parts = slices.needed(events[share.time])
+        events = group.events(table).combine_chunks()
+        rows, parts = slices.needed(events[group.time])
         yield _packets(narrowed(events), rows, parts, slices.parts)
 
 
-def gathered(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of the packets that came to a task, each with its part."""
     for batch in batches:
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            rows = share.events(from_payload(payload.as_buffer()))
+            rows = group.events(from_payload(payload.as_buffer()))
             yield from rows.append_column(PART_COLUMN, pa.repeat(pa.scalar(part, pa.int32()), len(rows))).to_batches()
 
 
-def mark(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def mark(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task as they are, each once for each part that needs it, with the part in a last column."""
     for batch in batches:
-        events = share.events(pa.Table.from_batches([batch]))
-        rows, parts = slices.needed(events[share.time])
+        events = group.events(pa.Table.from_batches([batch]))
+        rows, parts = slices.needed(events[group.time])
         yield from events.take(rows).append_column(PART_COLUMN, pa.array(parts, pa.int32())).to_batches()
 
 
