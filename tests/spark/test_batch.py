@@ -223,4 +223,4 @@ def test_a_query_that_one_task_must_answer_says_so(spark: SparkSession, caplog: 
     ouzel.spark.match(events, ANYWHERE)
     assert caplog.text == ""
     ouzel.spark.match(events, ANYWHERE.replace(" WITHIN 3", ""))
-    assert "a single task has to see all events of query, because no equivalence test keeps them apart" in caplog.text
+    assert "a single task must see all events of query, because no equivalence test separates them" in caplog.text

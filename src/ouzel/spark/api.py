@@ -135,7 +135,7 @@ def explain(
     slices: SliceHint = None,
     **options: Any,
 ) -> str:
-    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are spread.
+    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are distributed.
 
     >>> print(explain(readings, theft))                                                       # doctest: +SKIP
     """
@@ -159,8 +159,9 @@ def why_empty(
     time_unit: str | None = None,
     **options: Any,
 ) -> dict[str, str]:
-    """What is plainly in the way of queries that found nothing in a bounded DataFrame, by the name of the query: types
-    that no event has, events without a type, a window without a unit. Reads the type column once.
+    """Likely reasons why queries found nothing in a bounded DataFrame, by the name of the query.
+
+    They are: types that no event has, events without a type, a window without a unit. Reads the type column once.
 
     >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
     {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}

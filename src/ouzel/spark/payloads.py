@@ -1,4 +1,4 @@
-"""Tables as binary values, so that Spark moves a few large rows where it would have moved many small ones."""
+"""Tables as binary values, so that Spark moves a few large rows instead of many small ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
 PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
 
-# A value of Spark's must stay far below 2 GB, and a payload is held two or three times while it is handed over.
+# A value in Spark must stay far below 2 GB, and a payload is held two or three times while it is passed on.
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 
 

@@ -67,7 +67,7 @@ def match_set(
     the path of a folder of Parquet files, with columns `id`, `query` (a text; null removes the query) and perhaps
     `owner` and `version`, of which the greatest counts where one micro-batch has several rows of an id. A query sees
     the events that are later than the watermark of the micro-batch that read it. What is wrong with a query of this
-    table is told in a column `problem`, in a row of its own, and disturbs no other query.
+    table is reported in a column `problem`, in a row of its own, and does not affect other queries.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -218,10 +218,10 @@ def _keys(
         if name not in schema.names:
             raise InputError(f"key='{name}' is not a column of the events; they have {', '.join(schema.names)}")
         if pa.types.is_floating(schema.field(name).type) or pa.types.is_nested(schema.field(name).type):
-            raise InputError(f"key='{name}' is of type {schema.field(name).type}, by which events cannot be spread")
+            raise InputError(f"key='{name}' is of type {schema.field(name).type}, which cannot be a key")
         if found is not None and name not in found:
             raise InputError(
-                f"not all events of an answer need agree on '{name}', so they cannot be spread by it; "
+                f"not all events of an answer need agree on '{name}', so it cannot be the key; "
                 f"{'every query agrees on ' + ', '.join(sorted(found)) if found else 'there is no such column'}"
             )
     return wanted

@@ -1,4 +1,4 @@
-"""Ouzel from SQL: table functions over TABLE(events), spread by the query's own keys or by PARTITION BY.
+"""Ouzel from SQL: table functions over TABLE(events), partitioned by the query's keys or by PARTITION BY.
 
 Spark hands a table function its input row by row, which costs far more CPU than `ouzel.spark.match` (docs/spark.md):
 a function for people at a SQL prompt, not for pipelines. Spark's table functions over Arrow batches must have one fixed
@@ -42,9 +42,9 @@ PARTITIONS = 64
 def register(spark: SparkSession) -> None:
     """Register two table functions with the SQL of a Spark session.
 
-    `ouzel_match(TABLE(events), query)` gives the matches of a query. Its events are spread by the query's equivalence
-    tests; without any, one task sees all of them. `ouzel_match_within(TABLE(events) PARTITION BY …, query)` answers the
-    query within each partition of yours. Both take the names of columns as `time => 'ts'` and `type => 'type'`.
+    `ouzel_match(TABLE(events), query)` gives the matches of a query. Its events are partitioned by the query's
+    equivalence tests; without any, one task sees all of them. `ouzel_match_within(TABLE(events) PARTITION BY …, query)`
+    answers the query within each of your partitions. Both take names of columns: `time => 'ts'`, `type => 'type'`.
 
     >>> register(spark)                                                                       # doctest: +SKIP
     >>> spark.sql("SELECT * FROM ouzel_match(TABLE(readings), 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN 1 hour')")
@@ -78,7 +78,7 @@ class OuzelMatch:
         time: AnalyzeArgument | None = None,
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
-        """The columns of the answer, and how the events are to be spread."""
+        """The columns of the answer, and how the events are partitioned."""
         with hide_traceback():
             analysed, keys = _analysed(events, query, time, type)
         if keys:
@@ -118,7 +118,7 @@ class OuzelMatchWithin(OuzelMatch):
         time: AnalyzeArgument | None = None,
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
-        """The columns of the answer; PARTITION BY stands in the SQL."""
+        """The columns of the answer; the SQL has PARTITION BY."""
         with hide_traceback():
             return _analysed(events, query, time, type)[0]
 
@@ -138,7 +138,7 @@ def _analysed(
     (schema,) = plan.outputs.values()
     analysed = Analysed(
         schema=spark_schema(schema),
-        # As ticks: rows would carry moments in the time zone of the machine they are read on.
+        # As ticks: rows would have timestamps in the time zone of the machine that reads them.
         select=[
             SelectedColumn(f"unix_micros({quoted(name)})", quoted(name))
             if isinstance(events.dataType[name].dataType, TimestampType)
@@ -166,7 +166,7 @@ def _column(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _as_value(value: Any) -> Any:
-    """A value of Spark's rows as Arrow takes it: rows as dictionaries, moments with their zone."""
+    """A value of Spark's rows as Arrow takes it: rows as dictionaries, timestamps with their zone."""
     if hasattr(value, "asDict"):
         return {name: _as_value(inner) for name, inner in value.asDict().items()}
     if isinstance(value, list):

@@ -1,4 +1,7 @@
-"""Queries over streaming DataFrames: pack the rows of each bucket, step its session, unpack the matches."""
+"""Queries over streaming DataFrames: pack the rows of each bucket, step its session, unpack the matches.
+
+Buckets have names that Spark's hash distributes evenly over its partitions.
+"""
 
 from __future__ import annotations
 
