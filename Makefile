@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark test-rest test-fast test-long check format golden docs bench wheel clean
+.PHONY: help setup demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,29 +32,32 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## a day in a shop: a million events, three queries
 	$(PY) -m ouzel.demo
 
-# Spark brings its own threads and is started once; everything else is shared out over the cores.
-FAST := $(PY) -m pytest --numprocesses auto --dist worksteal
-SPARK := $(PY) -m pytest
+# Kernels are plain Python, too, and small cases run faster without the compiler. Tests that need machine code, for its
+# types, its wrap-around or its speed, have the mark `compiled`.
+PYTEST := $(PY) -m pytest
+UNCOMPILED := NUMBA_DISABLE_JIT=1 $(PYTEST)
+PARALLEL := --numprocesses auto --dist worksteal
+# A Spark session is slow to start and waits for itself much of the time: two sessions, one file at a time.
+SPARK := $(PYTEST) --numprocesses 2 --dist loadfile
 
-# On a new machine half of the time goes into compiling kernels, which these tests need most of. They come first, and
-# the rest runs while Spark waits for itself, which it does for much of its time: then Spark's own tests run in two halves.
-COMPILING := $(addprefix tests/,aggregate algebra embedded incomplete kernels kleene queryset)
-SPARK_LATER := tests/cli tests/house $(addprefix tests/spark/test_,connect.py launch.py query_set_pages.py \
-	query_sets.py stream_faults.py stream_pages.py stream_random.py totals_stream.py)
+test-quick: export OUZEL_RANDOM_SHARE = 0.1
+test-quick: $(READY)  ## golden cases and a tenth of the random ones, in half a minute
+	$(UNCOMPILED) -q -m "quick and not spark and not long" tests $(ARGS)
 
+test-fast: $(READY)  ## all but Spark, in two minutes once the kernels are compiled
+	$(UNCOMPILED) $(PARALLEL) -m "not compiled and not spark and not long" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "compiled and not spark and not long" $(ARGS)
+
+# Spark's workers run the same kernels, so these are compiled first.
 test: $(READY)  ## everything that must hold, Spark included
-	$(FAST) -m "not spark and not long" $(COMPILING) $(ARGS)
+	OUZEL_RANDOM_SHARE=0.1 $(PYTEST) $(PARALLEL) -m "(compiled or quick) and not spark and not long" $(ARGS)
 	$(MAKE) --jobs 2 test-spark test-rest
 
 test-spark: $(READY)
-	$(SPARK) -m "spark and not long" $(addprefix --ignore=,$(SPARK_LATER)) $(ARGS)
+	$(SPARK) -m "spark and not long" $(ARGS)
 
 test-rest: $(READY)
-	$(PY) -m pytest -q -m "not spark and not long" $(addprefix --ignore=,$(COMPILING)) $(ARGS)
-	$(SPARK) -m "spark and not long" $(SPARK_LATER) $(ARGS)
-
-test-fast: $(READY)  ## all but Spark, in a few minutes
-	$(FAST) -m "not spark and not long" $(ARGS)
+	$(UNCOMPILED) -q -m "not compiled and not spark and not long" $(ARGS)
 
 test-long: export OUZEL_FUZZ_INPUTS = 200000
 test-long: export OUZEL_DRESSED_INPUTS = 100000
@@ -62,7 +65,7 @@ test-long: export OUZEL_DAMAGED_STATES = 50000
 test-long: export OUZEL_RANDOM_CASES = 20000
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
-	$(FAST) --timeout=7200 -m "not spark" $(ARGS)
+	$(PYTEST) $(PARALLEL) --timeout=7200 -m "not spark" $(ARGS)
 	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
 
 # A word of its theme's makers about other tools is no fault of ours.
@@ -72,14 +75,14 @@ check: $(READY)  ## style, types, the directions of imports, and that the docume
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PY) -m pytest -q tests/house/test_imports.py
+	$(PY) -m pytest -q tests/repository/test_imports.py
 	$(MKDOCS)
 
 format: $(READY)  ## put the code into its standard form
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
 
-golden: $(READY)  ## fill in the answers of golden cases; refuses what the oracle disputes
+golden: $(READY)  ## fill in the answers and plans of golden cases; refuses what the oracle disputes
 	$(PY) -m tests.golden.fill $(ARGS)
 
 docs: $(READY)  ## build the documentation into build/site, without the network
@@ -97,7 +100,7 @@ wheel: $(READY)  ## build the wheel, install it into an empty environment, run a
 	$(PY) -m build --wheel --outdir dist .
 	$(WHEEL_PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
-	cd build/wheel-check && bin/python -I ../../tests/house/wheel_check.py
+	cd build/wheel-check && bin/python -I ../../tests/repository/wheel_check.py
 
 clean:  ## remove what was built, but not .venv
 	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

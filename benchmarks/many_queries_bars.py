@@ -176,7 +176,7 @@ def naive(quick: bool) -> Found:
 
 def double_top(quick: bool, *, with_spark: bool = True) -> Found:
     """Double-Top by folds and by resubscription over the smoothing windows of figure 20, and by self-joins."""
-    from tests.algebra.paper import double_top_by_fold, double_top_by_resubscription
+    from tests.engines.automata.paper import double_top_by_fold, double_top_by_resubscription
 
     windows = SMOOTHING[::2] if quick else SMOOTHING
     tables = {window: prices(window) for window in windows}

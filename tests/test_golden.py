@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from ouzel.engines.aggregate.explain import NAMES
+from ouzel.engines.kleene.plan import RunKernel
 from ouzel.errors import QueryError
+from ouzel.plan.rules import RULES
 from tests.golden.answers import Answer, disagreement
+from tests.golden.embedded import explained
 from tests.golden.fill import Disputed, fill_file, filled
-from tests.golden.format import FOLDER, Case, CaseError, read_all, read_file, read_text
+from tests.golden.format import FOLDER, Block, Case, CaseError, read_all, read_file, read_text
 from tests.golden.ways import Oracle, Way, all_ways
+
+pytestmark = pytest.mark.quick
 
 CASES = read_all()
 WAYS = all_ways()
+EXPLAINED_MIN = 60
 CASES_MIN = 150  # a guard against files that are no longer found
 
 
@@ -42,6 +49,27 @@ def test_case(case: Case, way: Way) -> None:
     if answers is not None:
         found = disagreement(case, answers)
         assert found is None, f"{case.file}.case, line {case.line_number}, {way.name}: {found}"
+
+
+EXPLAINED = [(case, block) for case in CASES for block in case.explanations]
+
+
+@pytest.mark.parametrize(("case", "block"), EXPLAINED, ids=lambda value: getattr(value, "identity", None))
+def test_explain(case: Case, block: Block) -> None:
+    assert list(block.body) == explained(case, block.of)
+
+
+def test_explain_blocks_cover_every_file_kernel_and_rule() -> None:
+    assert len({case.identity for case, _ in EXPLAINED}) >= EXPLAINED_MIN
+    assert {case.file for case, _ in EXPLAINED} == {case.file for case in CASES if case.expected_error is None}
+    lines = [line.partition(" ") for _, block in EXPLAINED for line in block.body]
+    engines = {text for what, _, text in lines if what == "engine"}
+    kernels = {text for what, _, text in lines if what == "kernel"}
+    rules = {rule for what, _, text in lines if what == "rules" for rule in text.split() if rule != "(none)"}
+    # Expressions of the algebra, which alone run on automata, are not written as cases.
+    assert engines == {"sequence", "kleene", "aggregate", "incomplete"}
+    assert kernels >= {"stacks", *(kernel.value for kernel in RunKernel), "arrivals", *NAMES.values()}
+    assert rules == {rule.name for rule in RULES}
 
 
 def test_every_case_runs_somewhere_or_is_declared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,6 @@ from ouzel.lang import parse_script, syntax
 from ouzel.plan.choose import make_plan
 from ouzel.plan.explain import explanation, render_explanation
 from ouzel.plan.model import Statistics
-from ouzel.plan.support import require_runnable
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def explain(
 ) -> str:
     """What will be done for a query and why: its automaton, its operators, the rules that shaped them, the kernel.
 
-    `format` is text, json, mermaid or svg. `distinct` tells how many values key attributes have, `off` names rules to
+    `format` is text, json or svg. `distinct` tells how many values key attributes have, `off` names rules to
     leave out. Of several queries, as text, also what they share; `rates` tells which share of all events a type has.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
@@ -135,7 +134,6 @@ def explain(
         return _explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off)
     made = globals()["query"](query, types) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
-    require_runnable(bound)
     plan = make_plan(bound, Statistics(distinct or {}), off=off)
     return render_explanation(explanation(plan), format)
 
@@ -148,8 +146,6 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
     from ouzel.engines.aggregate.sharing import plan_sharing
 
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
-    for one in bound:
-        require_runnable(one)
     plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
     texts = [render_explanation(explanation(plan), format) for plan in plans.values()]
     lines = sharing_lines(plan_sharing(plans, statistics, off=off), plans)

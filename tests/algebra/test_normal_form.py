@@ -10,8 +10,9 @@ import ouzel
 from ouzel.algebra import Stream, normal_form, step, stream
 from ouzel.algebra.streams import UNARY, Extend, Fold, Project, Rename, Select, inputs_of
 from ouzel.runtime.layout import catalog_of, layout_of_table
-from tests.algebra.agreement import counted, expected, run
-from tests.algebra.random_expressions import SCHEMA, random_case
+from tests.generate import random_case
+from tests.generate.cases import ALGEBRA_SCHEMA as SCHEMA
+from tests.generate.cases import AlgebraCase, counted
 
 CATALOG = catalog_of(layout_of_table(SCHEMA, time="time", type="type"))
 ORDER = (Select, Rename, Extend, Project)
@@ -34,13 +35,13 @@ def rows_of_operators(expression: Stream) -> list[list[Stream]]:
 def test_random_expressions_mean_the_same_in_normal_form() -> None:
     changed = 0
     for number in range(40):
-        case = random_case(random.Random(f"normal form {number}"))
+        case = random_case(random.Random(f"normal form {number}"), "algebra")
         made = normal(case.expression)
         changed += made != case.expression
-        wanted = expected(case.expression, case.rows)
-        assert expected(made, case.rows) == wanted, f"{number}: {case.expression}: {made}"
-        assert expected(normal_form(case.expression), case.rows) == wanted, f"{number}: {case.expression}"
-        answer, plain = run(made, case.table), run(case.expression, case.table)
+        wanted = case.expected()
+        assert AlgebraCase(made, case.rows).expected() == wanted, f"{number}: {case.expression}: {made}"
+        assert AlgebraCase(normal_form(case.expression), case.rows).expected() == wanted, f"{number}: {case.expression}"
+        answer, plain = (ouzel.match(case.table, one, time="time") for one in (made, case.expression))
         assert counted(answer.to_pylist()) == wanted and answer.schema == plain.schema, f"{number}: {made}"
         assert normal(made) == made
         for row in rows_of_operators(made):
@@ -75,9 +76,11 @@ def test_names_that_get_in_each_others_way() -> None:
     rng = random.Random("names")
     for number in range(150):
         row = random_row(rng)
-        case = random_case(rng)
+        case = random_case(rng, "algebra")
         made = normal(row)
-        assert expected(made, case.rows) == expected(row, case.rows), f"{number}: {row}: {made}"
+        assert AlgebraCase(made, case.rows).expected() == AlgebraCase(row, case.rows).expected(), (
+            f"{number}: {row}: {made}"
+        )
         assert len(rows_of_operators(made)[0]) <= 4
 
 

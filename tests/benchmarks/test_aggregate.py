@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import aggregate
 
+pytestmark = pytest.mark.compiled
+
 
 # Spark has its own test, in a session that others share.
 @pytest.mark.parametrize("part", [part for part in aggregate.PARTS if part != "spark"])

@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import kleene, kleene_figures
 
+pytestmark = pytest.mark.compiled
+
 
 @pytest.mark.parametrize("part", ["matching", "merging", "compressed", "enumeration", "memory"])
 def test_bars_are_measured(part: str, tmp_path: Path) -> None:

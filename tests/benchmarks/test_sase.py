@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import sase, sase_figures
 
+pytestmark = pytest.mark.compiled
+
 
 @pytest.mark.parametrize("part", ["kernel", "peers", "growth", "snapshots"])
 def test_bars_are_measured(part: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ouzel.bind.model import (
     Aggregation,
     At,
     Attribute,
+    CompoundComparison,
     Edge,
     EventField,
     EventWindow,
@@ -24,7 +25,6 @@ from ouzel.bind.model import (
     Kind,
     Length,
     Operation,
-    Range,
     Scope,
     TimeDomain,
     TimeWindow,
@@ -232,9 +232,9 @@ def _shown(comparison: object) -> str:
 def test_between_is_one_comparison() -> None:
     (conjunct,) = bound(AB + "WHERE a.n BETWEEN 1 AND b.n").conjuncts
     (inside,) = conjunct.comparisons
-    assert isinstance(inside, Range) and inside.operator == "and"
+    assert isinstance(inside, CompoundComparison) and inside.operator == "and"
     outside = condition("NOT (a.n BETWEEN 1 AND b.n)")
-    assert isinstance(outside, Range) and outside.operator == "or"
+    assert isinstance(outside, CompoundComparison) and outside.operator == "or"
     assert outside == condition("a.n NOT BETWEEN 1 AND b.n")
     assert [o.operator for o in outside.operands if isinstance(o, Operation)] == ["<", ">"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import pickle
 import random
 import re
@@ -18,10 +17,10 @@ from ouzel.bind import bind, catalog_for, shapes
 from ouzel.bind.model import Catalog
 from ouzel.lang import parse
 from ouzel.prepared import Query
-from tests.aggregate.random_aggregates import random_aggregate
-from tests.oracle.random_cases import random_case
+from tests.agreement import case_count
+from tests.generate import random_case
 
-CASES = int(os.environ.get("OUZEL_RANDOM_CASES", "500"))
+CASES = case_count(500)
 TYPES = {name: {"id": "long", "x": "long", "y": "long", "n": "long", "f": "double", "s": "string"} for name in "ABCD"}
 CATALOGS = [Catalog(), catalog_for(TYPES), catalog_for({**TYPES, "A": {**TYPES["A"], "x": "decimal(9,2)"}})]
 LITERAL = re.compile(r"'[^']*'|(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
@@ -80,7 +79,7 @@ def check(text: str, streaming: bool) -> bool:
 def random_text(rng: random.Random) -> str:
     kind = rng.choice(["sase", "kleene", "aggregate", "written", "written", "written"])
     if kind == "aggregate":
-        return random_aggregate(rng).text
+        return random_case(rng, "aggregate").text
     if kind != "written":
         return random_case(rng, kind).text
     tests = [

@@ -17,7 +17,7 @@ from tests.golden.format import NONE, Block, Case, read_table, write_table, writ
 
 Row = Mapping[str, Any]
 
-RELATIVE_TOLERANCE = 1e-9  # what semantics 3 promises for sums of doubles
+RELATIVE_TOLERANCE = 1e-9  # docs/semantics.md, "Aggregates", promises this for sums of doubles
 
 
 @dataclass(frozen=True)

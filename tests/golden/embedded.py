@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 import ouzel
-from ouzel.bind.model import Catalog
+from ouzel.engines.aggregate.sharing import plan_sharing
 from ouzel.lang import syntax
-from ouzel.plan.rules import RULES
-from ouzel.plan.support import missing_support
+from ouzel.plan.explain import explanation
+from ouzel.plan.rules import RULES, SHARE_COUNTERS
+from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
-from tests.golden.format import Case
+from tests.golden.format import NONE, Case
 
 # Longer than any case lasts, so that it changes no answer.
 ENDLESS_TICKS = 2**60
@@ -69,8 +70,7 @@ class Embedded:
     def gap(self, case: Case) -> str | None:
         if case.expected_error is not None:
             return "mistakes are found by the binder, before anything runs"
-        reasons = (missing_support(query.bind(Catalog())) for query in prepared(case).values())
-        return next((reason for reason in reasons if reason is not None), None)
+        return None
 
     def run(self, case: Case) -> Answers:
         events = case.inputs.get(None, case.inputs)
@@ -113,10 +113,52 @@ class OneByOne(Embedded):
             found.setdefault(name, []).append(table)
 
 
+class WithoutRule(Embedded):
+    """`ouzel.match` without one rule of the planner, for the cases on which the rule acts."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"embedded, without {rule}", [rule])
+        self.rule = rule
+
+    def gap(self, case: Case) -> str | None:
+        reason = super().gap(case)
+        if reason is None and self.rule not in rules_that_act(case):
+            return "the rule changes no plan of these cases"
+        return reason
+
+
+@cache
+def program_of(case: Case) -> Program:
+    schemas = {name: table.schema for name, table in case.inputs.items()}
+    return make_program(prepared(case), schemas.get(None, schemas), **options(case))
+
+
+@cache
+def rules_that_act(case: Case) -> frozenset[str]:
+    """The rules without which a query of the case has another plan, or is counted alone."""
+    program = program_of(case)
+    plans = program.plans()
+    names = [rule.name for rule in RULES]
+    found = {name for name in names if replace(program, rules_off=(name,)).plans() != plans}
+    return frozenset(found | ({SHARE_COUNTERS} if plan_sharing(plans) else set()))
+
+
+def explained(case: Case, of: str | None = None) -> list[str]:
+    """How a query of the case is run: the lines of an `explain` block."""
+    plans = program_of(case).plans()
+    name = next(iter(plans)) if of is None else of
+    found = explanation(plans[name])
+    rules = [rule for rule, _ in found.notes]
+    if any(name in shared.names for shared in plan_sharing(plans)):
+        rules.append(SHARE_COUNTERS)
+    return [f"engine {found.engine}", f"kernel {found.kernel}", f"rules {' '.join(rules) or NONE}"]
+
+
 def embedded_ways() -> tuple[Embedded, ...]:
     return (
         Embedded(),
         Embedded("embedded, rules off", [rule.name for rule in RULES]),
+        *(WithoutRule(rule.name) for rule in RULES),
         OneByOne("engine, one by one"),
         OneByOne("engine, restored", restored=True),
     )

@@ -1,4 +1,4 @@
-"""Fill in the answers of golden cases that wait with a `?`:  python -m tests.golden.fill [FILE …]
+"""Fill in the answers and explanations of golden cases that wait with a `?`:  python -m tests.golden.fill [FILE …]
 
 The answer comes from the fastest way that gives one, and is refused where the oracle disputes it. Read what was filled
 in before committing it: a case is worth what its reader checked.
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ouzel.errors import QueryError
 from tests.golden.answers import Answer, Answers, answer_for, disagreement, written
-from tests.golden.format import FOLDER, Block, Case, read_file
+from tests.golden.embedded import explained
+from tests.golden.format import EXPLAIN, FOLDER, Block, Case, read_file
 from tests.golden.ways import Oracle, Way, all_ways
 
 
@@ -27,6 +28,7 @@ def filled(case: Case, ways: Sequence[Way] | None = None) -> Case:
 
     `ways` are in order of preference; the last that can run the case answers, since later ones stand closer to users.
     """
+    case = _explained(case)
     if not any(block.unanswered for block in case.expectations):
         return case
     ways = all_ways() if ways is None else ways
@@ -43,6 +45,17 @@ def filled(case: Case, ways: Sequence[Way] | None = None) -> Case:
         if isinstance(way, Oracle) and (reason := disagreement(proposed, found)):
             raise Disputed(f"{case.identity}: the oracle disputes the answer of {answers[-1][0].name}: {reason}")
     return proposed
+
+
+def _explained(case: Case) -> Case:
+    """The case with every explanation that waits for it."""
+    if not any(block.unanswered for block in case.explanations):
+        return case
+    blocks = (
+        block.with_body(explained(case, block.of)) if block.keyword == EXPLAIN and block.unanswered else block
+        for block in case.blocks
+    )
+    return replace(case, blocks=tuple(blocks))
 
 
 def _error_text(way: Way, case: Case) -> str | None:

@@ -21,6 +21,7 @@ the margin is a comment. Blocks:
     matches [of query]      one a line, by the events' labels: `a=a1 b=[b2 b3]`, if need be with `start=1 end=9` on each
     rows [of query]         a table of output columns; `start` and `end` are compared only where they stand in it
     error                   the whole text of the QueryError
+    explain [of query]      `engine sequence`, `kernel stacks`, and `rules` with the names of those that acted
 
 An answer of `?` waits to be filled in by `python -m tests.golden.fill`. A file read and written is the same file.
 """
@@ -43,6 +44,7 @@ FOLDER = Path(__file__).parent
 
 QUESTIONS = ("query", "script", "types", "params", "options", "events")
 ANSWERS = ("matches", "rows", "error")
+EXPLAIN = "explain"
 OPTIONS = ("time", "type", "order", "time_unit", "model")
 NONE = "(none)"
 
@@ -159,6 +161,10 @@ class Case:
         return tuple(block for block in self.blocks if block.keyword in ANSWERS)
 
     @property
+    def explanations(self) -> tuple[Block, ...]:
+        return tuple(block for block in self.blocks if block.keyword == EXPLAIN)
+
+    @property
     def expected_error(self) -> str | None:
         block = self._only("error")
         return None if block is None else "\n".join(block.body)
@@ -213,7 +219,7 @@ def _read_case(lines: list[str], start: int, end: int, path: Path) -> Case:
             (blocks[-1][3] if blocks else comments).append(line)
             continue
         keyword, _, of = line.strip().partition(" of ")
-        if keyword not in QUESTIONS + ANSWERS:
+        if keyword not in (*QUESTIONS, *ANSWERS, EXPLAIN):
             raise CaseError(f"{path.name}:{number + 1}: {line!r} opens no block; a body is indented by two spaces")
         blocks.append((keyword, of or None, number + 1, []))
     made = tuple(Block(keyword, of, tuple(body), number) for keyword, of, number, body in blocks)

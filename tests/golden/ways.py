@@ -42,7 +42,7 @@ def parsed(case: Case) -> tuple[syntax.Query, ...]:
 
 
 class Oracle:
-    """The naive evaluator of semantics sections 1, 2, 3 and 4."""
+    """The naive evaluator of docs/semantics.md, incomplete streams and the algebra aside."""
 
     name = "oracle"
 
@@ -50,7 +50,7 @@ class Oracle:
         if case.expected_error is not None:
             return "the oracle takes every query for valid; mistakes are found by the binder"
         if case.is_script and any(query.threshold for query in parsed(case)):
-            return "the oracle of incomplete streams (semantics 6) takes one query"
+            return "the oracle of incomplete streams takes one query"
         return None
 
     def run(self, case: Case) -> Answers:

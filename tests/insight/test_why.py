@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 
@@ -11,16 +10,17 @@ import pytest
 
 import ouzel
 from ouzel.lang import parse
-from tests.embedded.agreement import COLUMNS, query_of, table_of
+from tests.agreement import case_count
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, RandomCase
 from tests.oracle.conditions import Conditions
 from tests.oracle.events import EventTypes, in_stream_order
 from tests.oracle.expressions import Settings
 from tests.oracle.negation import stands
 from tests.oracle.oracle import passes_some_component, used
-from tests.oracle.random_cases import RandomCase, random_case
 from tests.oracle.selection import Run, Selection
 
-CASES = min(int(os.environ.get("OUZEL_RANDOM_CASES", "150")), 5_000)
+CASES = min(case_count(150), 5_000)
 
 
 def selection_of(case: RandomCase) -> Selection:
@@ -46,7 +46,7 @@ def test_it_agrees_with_the_oracle_about_every_event(profile: str) -> None:
     for number in range(CASES):
         case = random_case(random.Random(f"why {profile} {number}"), profile)
         selection = selection_of(case)
-        table, query = table_of(case), query_of(case)
+        table, query = case.table, case.query
         by_number = {event.attributes["n"]: row for row, event in enumerate(case.events)}
         for place, event in enumerate(selection.events):
             runs = list(runs_from(selection, place))

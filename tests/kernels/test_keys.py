@@ -15,6 +15,8 @@ from ouzel.kernels.columns import column_of
 from ouzel.kernels.keys import NO_KEY, compact, encode, key_count, new_keys, restore, snapshot
 from ouzel.kernels.words import MULTIPLIER_SECOND, hash_integer
 
+pytestmark = pytest.mark.compiled
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 integers = (

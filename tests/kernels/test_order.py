@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from ouzel.kernels.order import expand, first_disorder, gather, merge_order, stable_order, ties
 
+pytestmark = pytest.mark.compiled
+
 ticks = st.integers(-5, 20) | st.integers(-(2**63), 2**63 - 1)
 time_columns = st.lists(ticks, max_size=50).map(lambda values: np.array(values, dtype=np.int64))
 

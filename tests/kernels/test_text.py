@@ -24,6 +24,8 @@ from ouzel.kernels.text import (
     select_coded,
 )
 
+pytestmark = pytest.mark.compiled
+
 LAYOUTS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 
 # Strings that agree at their beginning, at their end, in length or in all but a byte; empty, with zeros, not ASCII.

@@ -1,7 +1,7 @@
 """The queries of the five papers, by paper and place, each with how much of it the paper prints.
 
 PRINTED is as the paper has it, in its own notation, with the scan's damage repaired (lost `and`s, underscores, A-Seq's
-stray `<` before a name, which semantics.md calls a misprint). Letters that stand for something to be chosen are chosen:
+stray `<` before a name, see docs/papers.md). Letters that stand for something to be chosen are chosen:
 T and W become parameters or numbers, ES a strategy, `…` a few types. CESAR's formulas are mathematics: `1.05 minP` is
 written with its `*`, `10,000` without its comma, `a ≤ b ≤ c` as two comparisons, a constant such as IBM in quotes.
 COMPLETED is a printed pattern or predicate without a whole query around it; the clauses around it are ours.
@@ -221,7 +221,7 @@ QUERIES = [
         "WHERE x.reader = 'A' AND y.reader = 'B' AND z.reader = 'C' AND x.id[z.id] = z.id AND y.id = z.id\n"
         "WITHIN 12 hours\n"
         "THRESHOLD 0.01",
-        Origin.RECONSTRUCTED,  # The listing is missing from the scan; this is semantics.md's.
+        Origin.RECONSTRUCTED,  # The listing is missing from the scan; this is docs/semantics.md's.
     ),
 ]
 

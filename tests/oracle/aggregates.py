@@ -1,4 +1,4 @@
-"""Semantics 3, "Aggregates over matches": all matches are built, and at each moment those that stand are added up."""
+"""docs/semantics.md, "Aggregates" and "EMIT ON CHANGE": build all matches, add up those that count at each time."""
 
 from __future__ import annotations
 

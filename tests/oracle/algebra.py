@@ -1,4 +1,4 @@
-"""Semantics 5, the algebra: each operator from its set definition, over streams that are held whole.
+"""docs/semantics.md, "The algebra": each operator from its set definition, over streams that are held whole.
 
 A stream is a set of events with values, a start and an end. What came from the same input rows with the same values,
 start and end is one event; two input rows are never one.

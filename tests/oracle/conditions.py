@@ -1,4 +1,4 @@
-"""Semantics 2 on WHERE: conjunctive form, the meaning of v[i] and v.attr, and where each conjunct is tested."""
+"""docs/semantics.md, "Conditions" and "Kleene components": conjuncts, v[i] and v.attr, and where each is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantics 1, "Events, time, order": what an event is, which attributes it has, and the order of a stream."""
+"""docs/semantics.md, "Events", "Absent attributes" and "Stream order"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantics 1 and 2 on expressions: the value of a syntax tree over bound events, with three-valued logic."""
+"""docs/semantics.md, "Nulls" and "Absent attributes": the value of a syntax tree over bound events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantics 6, "Incomplete streams": every path there is, its score by AYAC's section 3, its probability by the model.
+"""docs/semantics.md, "Incomplete streams": every path, its score (AYAC section 3) and its probability.
 
 Paths are enumerated, integrals are done by scipy's quadrature, subsets are summed one by one. Nothing here is fast.
 """

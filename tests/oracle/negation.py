@@ -1,4 +1,4 @@
-"""Semantics 2, "Negation": which finished positive matches stand."""
+"""docs/semantics.md, "Negation": which finished positive matches stand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry: what queries answer on events, by semantics.md sections 1, 2, 3 and 4."""
+"""The entry: what queries answer on events, by docs/semantics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantics 2, "Output": what a match looks like, and which matches each form of OUTPUT keeps."""
+"""docs/semantics.md, "Output": what a match looks like, and which matches each form of OUTPUT keeps."""
 
 from __future__ import annotations
 

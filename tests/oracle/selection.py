@@ -1,4 +1,4 @@
-"""Semantics 2, "Windows" and "Event selection": the accepting runs of a query's NFA^b."""
+"""docs/semantics.md, "Windows" and "Event selection": the accepting runs of a query's NFA^b."""
 
 from __future__ import annotations
 

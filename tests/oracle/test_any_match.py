@@ -7,12 +7,12 @@ and every way of handing it out to the components, and its predicates are Python
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ouzel.lang import parse
+from tests.agreement import case_count
 from tests.oracle.events import Event
 from tests.oracle.oracle import Match, Result, answer
 from tests.oracle.predicates import Choice, Predicate, Row, kleene_predicates, later_predicates, single_predicates
@@ -125,7 +125,7 @@ def numbers(match: Result) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def test_any_match_is_every_choice_of_events() -> None:
-    cases = int(os.environ.get("OUZEL_RANDOM_CASES", "600"))
+    cases = case_count(600)
     matched = 0
     for seed in range(cases):
         case = random_case(random.Random(seed))

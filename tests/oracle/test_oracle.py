@@ -1,4 +1,4 @@
-"""The oracle against answers worked out by hand from semantics.md and the papers.
+"""The oracle against answers worked out by hand from docs/semantics.md and the papers.
 
 Streams are written `a1 b2 c2`: an event of type A at time 1, and so on; `a1(x=3)` gives attributes. Answers are written
 the same way, Kleene variables in brackets: `[a1 a3] b4`.

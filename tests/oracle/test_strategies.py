@@ -8,7 +8,6 @@ could be ignored. Predicates are Python functions that know the edges on which t
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from ouzel.lang import parse
+from tests.agreement import case_count
 from tests.oracle.events import Event
 from tests.oracle.oracle import Match, Result, answer
 from tests.oracle.predicates import Choice, Predicate, Row, kleene_predicates, later_predicates, single_predicates
@@ -155,7 +155,7 @@ def numbers(match: Result) -> list[tuple[int, ...]]:
     "strategy", ["strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match"]
 )
 def test_runs_are_the_choices_whose_every_step_was_allowed(strategy: str) -> None:
-    cases = int(os.environ.get("OUZEL_RANDOM_CASES", "1200")) // 4
+    cases = case_count(1_200) // 4
     matched = 0
     for seed in range(cases):
         case = random_case(random.Random(seed), strategy)

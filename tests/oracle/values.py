@@ -1,4 +1,4 @@
-"""Semantics 1 on values: nulls, NaN, int64 with overflow to null, exact decimals, and the order of everything.
+"""docs/semantics.md, "Nulls" and "Values": NaN, int64 with overflow to null, exact decimals, and order.
 
 None is null, and unknown as a truth value. Python values stand for themselves: bool, int (as int64), float (double),
 Decimal, str, bytes, date, datetime (a zone is optional; without one it is read as UTC).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ouzel.bind import catalog_for
@@ -10,8 +12,12 @@ from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import KeyWay, NegationWay, Plan, Statistics, build
 from ouzel.plan.rules import RULES, optimize
 from ouzel.prepared import query
+from tests.golden.embedded import program_of, rules_that_act
+from tests.golden.format import Case, read_all
 
 COLUMNS = {"id": "bigint", "ref": "bigint", "x": "bigint", "f": "double", "s": "string", "d": "decimal(10,2)"}
+
+RUNNABLE = [case for case in read_all() if case.expected_error is None]
 
 
 def plan_of(text: str, statistics: Statistics | None = None, off: tuple[str, ...] = (), **types: object) -> Plan:
@@ -80,6 +86,22 @@ def test_the_way_of_a_second_equivalence_goes_by_statistics(
     statistics = Statistics(distinct, events_per_tick=rate)
     plan = plan_of("PATTERN SEQ(A a, B b) WHERE [id] AND [s] WITHIN 5", statistics)
     assert plan.key_way is way and plan.key[0].label == first
+
+
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.identity)
+def test_explain_names_the_rules_that_act_and_each_can_be_switched_off(case: Case) -> None:
+    program = program_of(case)
+    for name, plan in program.plans().items():
+        acting = {note.rule for note in plan.notes}
+        for rule in RULES:
+            without = replace(program, rules_off=(rule.name,)).plans()[name]
+            assert rule.name not in {note.rule for note in without.notes}
+            assert rule.name in acting or getattr(without, "inner", None) or without == plan, rule.name
+
+
+def test_every_rule_acts_on_a_golden_case() -> None:
+    acting = frozenset().union(*(rules_that_act(case) for case in RUNNABLE))
+    assert acting == {rule.name for rule in RULES}
 
 
 def test_unknown_rules_are_refused() -> None:

@@ -18,9 +18,9 @@ import ouzel
 import ouzel.spark
 from ouzel.errors import LimitError
 from ouzel.spark.schema import spark_schema
-from tests.aggregate.random_aggregates import random_aggregate
-from tests.embedded.agreement import COLUMNS, SCHEMA, counted, query_of
-from tests.oracle.random_cases import TYPES, VALUES, RandomCase, random_case
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, SCHEMA, RandomCase, counted
+from tests.generate.events import TYPES, VALUES
 from tests.spark.together import collect_together
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def random_stream(rng: random.Random) -> pa.Table:
 
 def random_query(rng: random.Random) -> RandomCase:
     profile = rng.choice(["sase", "sase", "kleene", "kleene", "aggregate"])
-    return random_aggregate(rng) if profile == "aggregate" else random_case(rng, profile)
+    return random_case(rng, profile)
 
 
 class Stream:
@@ -78,7 +78,7 @@ class Stream:
     def _add(self, case: RandomCase) -> None:
         if case.types is not None:
             return  # Which type has which attribute is a matter of the stream, the same for all queries of a job.
-        query = query_of(case)
+        query = case.query
         try:
             answer = ouzel.match(self.events, query, **self.options)
         except LimitError:

@@ -28,7 +28,7 @@ from ouzel.spark.query_group import Clock, QueryGroup
 from ouzel.spark.query_set_worker import SetJob
 from ouzel.spark.state_store import LogRecord, Manifest, SessionCache
 from ouzel.spark.totals import TotalsJob, TotalsState, merge_micro_batch
-from tests.embedded.damage import PAIRS, QUERIES, SEVERAL, damaged, events, query_set
+from tests.runtime.damage import PAIRS, QUERIES, SEVERAL, damaged, events, query_set
 from tests.spark.test_steps import MemoryStore
 
 STATES = int(os.environ.get("OUZEL_DAMAGED_STATES", "4000")) // 4

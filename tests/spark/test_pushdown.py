@@ -26,7 +26,7 @@ from ouzel.runtime.layout import ticks_of
 from ouzel.runtime.program import make_program
 from ouzel.spark.pushdown import pushed, pushed_filters
 from ouzel.spark.schema import spark_schema
-from tests.oracle.random_cases import random_case
+from tests.generate import random_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,7 +164,7 @@ def test_other_conditions_are_left_to_the_workers(spark: SparkSession) -> None:
 
 def test_random_queries_keep_the_events_that_matter(spark: SparkSession) -> None:
     """The engine's answer over what Spark's filter keeps is its answer over everything."""
-    from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
+    from tests.generate.cases import COLUMNS, counted
 
     rng = random.Random(23)
     filtered = 0
@@ -172,7 +172,7 @@ def test_random_queries_keep_the_events_that_matter(spark: SparkSession) -> None
         case = random_case(rng, rng.choice(["sase", "kleene"]))
         if "COMPRESSED" in case.text:
             continue
-        events, query = table_of(case), query_of(case)
+        events, query = case.table, case.query
         program = make_program(as_queries(query), events.schema, **COLUMNS)
         rows = spark.createDataFrame(events, spark_schema(events.schema)).coalesce(1)
         for condition in pushed_filters(list(program.plans().values()), program.layout, "time"):

@@ -16,7 +16,7 @@ import ouzel
 import ouzel.spark
 from ouzel.algebra import stream, to_text
 from ouzel.errors import InputError, StateError
-from tests.algebra.agreement import counted
+from tests.generate.cases import counted
 from tests.spark.streams import FileStream
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from ouzel.spark.query_group import Clock
 from ouzel.spark.ranges import Edges, Ranges, joined, ranged, span_in_events, watched
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.worker import BatchJob, answers
-from tests.embedded.agreement import COLUMNS, SCHEMA, counted, query_of, table_of
-from tests.oracle.random_cases import random_case
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, SCHEMA, counted
 from tests.spark.test_batch_odd import setting
 from tests.spark.together import collect_together
 
@@ -107,7 +107,7 @@ def test_random_queries_are_cut_without_loss() -> None:
     cut_cases = 0
     for number in range(300):
         case = random_case(rng, "kleene")
-        table, query = table_of(case), query_of(case)
+        table, query = case.table, case.query
         if reach_of(query, table) is None:
             continue
         cut_cases += 1

@@ -20,8 +20,8 @@ from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
 from ouzel.spark.worker import BatchJob, match_partition
-from tests.embedded.agreement import COLUMNS, counted, query_of, table_of
-from tests.oracle.random_cases import RandomCase, random_case
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, RandomCase, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,7 +126,7 @@ def test_random_queries_are_cut_without_loss() -> None:
         case: RandomCase = random_case(rng, rng.choice(["sase", "kleene"]))
         if "COMPRESSED" in case.text:
             continue
-        table, query = table_of(case), query_of(case)
+        table, query = case.table, case.query
         program = make_program(as_queries(query), table.schema, **COLUMNS)
         (plan,) = program.plans().values()
         if cannot_be_cut(plan) is not None:

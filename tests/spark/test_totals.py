@@ -13,7 +13,7 @@ import ouzel.spark
 from benchmarks.aggregate_spark import spark_sql
 from benchmarks.aggregate_streams import query_text, table_of
 from ouzel.spark.schema import spark_schema
-from tests.embedded.agreement import counted
+from tests.generate.cases import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 import ouzel
 import ouzel.spark
-from tests.embedded.agreement import counted
+from tests.generate.cases import counted
 from tests.spark.streams import FileStream
 from tests.spark.test_totals import QUERIES, random_events
 

@@ -1,4 +1,4 @@
-"""AGG, GROUP BY and HAVING: aggregates over all matches (semantics 3)."""
+"""AGG, GROUP BY and HAVING: aggregates over all matches (docs/semantics.md, "Aggregates")."""
 
 from __future__ import annotations
 

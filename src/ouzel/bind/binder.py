@@ -170,7 +170,7 @@ def _check_clauses(query: syntax.Query, source: Source) -> None:
 def _needs_of_partitions(
     query: syntax.Query, strategy: Strategy, implied: list[syntax.Equivalence]
 ) -> list[tuple[str, Span]]:
-    """What only works within partitions to which every positive event belongs (semantics 2)."""
+    """What needs every positive event to be in a partition (docs/semantics.md, "Equivalence tests")."""
     needs: list[tuple[str, Span]] = []
     if strategy is Strategy.PARTITION_CONTIGUITY and query.selection is not None:
         needs.append(("partition_contiguity", query.selection.span))

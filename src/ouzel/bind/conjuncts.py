@@ -1,4 +1,4 @@
-"""WHERE: equivalence tests, and conjuncts with the place where NFA^b tests them (semantics 2, "Event selection")."""
+"""WHERE: equivalence tests, and conjuncts with the edge that tests them (docs/semantics.md, "Event selection")."""
 
 from __future__ import annotations
 

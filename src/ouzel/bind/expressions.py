@@ -22,10 +22,10 @@ from ouzel.bind.model import (
     Aggregation,
     Attribute,
     Bound,
+    CompoundComparison,
     Constant,
     Intrinsic,
     Kind,
-    Range,
     Scope,
     Type,
     parts,
@@ -195,7 +195,7 @@ class Expressions:
             value, low, high = operands
         above = self.typing.comparison("<" if node.negated else ">=", [value, low], node.span)
         below = self.typing.comparison(">" if node.negated else "<=", [value, high], node.span)
-        return Range("or" if node.negated else "and", (above, below), type=BOOL, span=node.span)
+        return CompoundComparison("or" if node.negated else "and", (above, below), type=BOOL, span=node.span)
 
     def _like(self, node: syntax.Like) -> Bound:
         value = self._argument(self.bound(node.operand), Accepts.STRING, "LIKE")

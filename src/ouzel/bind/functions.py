@@ -215,8 +215,8 @@ AGGREGATES = {
     "avg": "the mean of the values, a double",
     "min": "the smallest value",
     "max": "the largest value",
-    "first": "the value of the first event",
-    "last": "the value of the last event",
+    "first": "the first value that is not null",
+    "last": "the last value that is not null",
 }
 
 
@@ -229,9 +229,9 @@ def functions_page() -> str:
     lines = [
         "# Functions",
         "",
-        "Functions mean what they mean in Spark. A null argument gives null, but for `coalesce`, `greatest`, `least`,",
-        "`if`, `nullif` and `isnan`; overflow gives null. The year, the hour and so on of a timestamp with a zone are",
-        "those of its zone. Names of functions stand in any case.",
+        "Functions have the meaning that they have in Spark. A null argument gives null, except in `coalesce`,",
+        "`greatest`, `least`, `if`, `nullif` and `isnan`. Overflow gives null. Parts of a timestamp with a zone, such",
+        "as the hour, are in that zone. Function names are case-insensitive.",
     ]
     for title, group in FUNCTION_GROUPS.items():
         lines += ["", f"## {title}", "", "| function | gives |", "| --- | --- |"]

@@ -1,4 +1,4 @@
-"""Queries over incomplete streams (AYAC, semantics 6): what THRESHOLD asks of the rest of the query."""
+"""What THRESHOLD requires of the rest of a query (AYAC; docs/semantics.md, "Incomplete streams")."""
 
 from __future__ import annotations
 

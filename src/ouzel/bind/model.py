@@ -139,7 +139,7 @@ class At(Enum):
 class Attribute(Bound):
     """An attribute of a bound event. `present_in`: the types of its component that have it; None means all of them.
 
-    Where the event's type lacks the attribute, the comparison around it is true (semantics 1).
+    If the event's type lacks the attribute, the comparison around it is true (docs/semantics.md, "Absent attributes").
     """
 
     component: int
@@ -199,9 +199,9 @@ class Operation(Bound):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Operation):
-    """`BETWEEN`: the `and` of >= and <=, or the `or` of < and > that NOT makes of it. It counts as one comparison, so
-    normal forms do not take it apart."""
+class CompoundComparison(Operation):
+    """An `and` or `or` of comparisons that counts as one, so normal forms do not take it apart: BETWEEN, and IN where
+    each item is compared at its own scale."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from ouzel.bind.diagnostics import Source
-from ouzel.bind.model import Aggregation, Attribute, Bound, Intrinsic, Length, Operation, Range, parts
+from ouzel.bind.model import Aggregation, Attribute, Bound, CompoundComparison, Intrinsic, Length, Operation, parts
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 EVENT_SETS_MAX = 5_000
@@ -39,10 +39,10 @@ def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
 def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
     """De Morgan, down to single comparisons: `not` is left only around those that have no opposite operator."""
     match condition:
-        case Range() if not negate:
+        case CompoundComparison() if not negate:
             return condition
-        case Range(operands=(low, high)):
-            opposites = (with_not_pushed_in(low, True), with_not_pushed_in(high, True))
+        case CompoundComparison(operands=operands):
+            opposites = tuple(with_not_pushed_in(operand, True) for operand in operands)
             return replace(condition, operator="or" if condition.operator == "and" else "and", operands=opposites)
         case Operation(operator="not", operands=(operand,)):
             return with_not_pushed_in(operand, not negate)
@@ -62,7 +62,7 @@ def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
 def is_junction(condition: Bound) -> TypeGuard[Operation]:
     """AND or OR of comparisons, which is not one comparison."""
     is_logical = isinstance(condition, Operation) and condition.operator in ("and", "or")
-    return is_logical and not isinstance(condition, Range)
+    return is_logical and not isinstance(condition, CompoundComparison)
 
 
 def comparisons_of(*conditions: Bound) -> Iterator[Bound]:

@@ -31,6 +31,7 @@ from ouzel.bind.model import (
     UNKNOWN,
     Aggregation,
     Bound,
+    CompoundComparison,
     Constant,
     EventField,
     Intrinsic,
@@ -266,7 +267,7 @@ class Typing:
             if len(given) > 2:
                 # Of two that saturate it is not known which is larger, so each pair is compared by itself.
                 pairs = [self.comparison("=", [given[0], item], span) for item in given[1:]]
-                return operation("or", pairs, BOOL, span)
+                return CompoundComparison("or", tuple(pairs), type=BOOL, span=span)
             operands = [self._saturated(operand, target.scale) for operand in given]
         if operator not in ("=", "!=", "in") and any(operand.type == BOOL for operand in operands):
             raise self.source.mistake("booleans have no order", span, "compare them with = or !=")

@@ -29,7 +29,6 @@ Files = Annotated[
 class Picture(StrEnum):
     TEXT = "text"
     JSON = "json"
-    MERMAID = "mermaid"
     SVG = "svg"
 
 

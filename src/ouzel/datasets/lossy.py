@@ -1,11 +1,11 @@
 """A seeded RFID shop whose readers lose readings, with what really happened.
 
-The shop follows the model of semantics 6 exactly: an item is on a shelf, perhaps passes an aisle, comes through the
-gate before the tills, which misses nothing, is perhaps paid for at a counter, and leaves. A theft is an item that was
-on the shelf, passed the aisle and left without having been at the counter. Times are seconds.
+The shop follows the model of docs/semantics.md, "Probabilities", exactly: an item is on a shelf, perhaps passes an
+aisle, comes through the gate before the tills, which misses nothing, is perhaps paid for at a counter, and leaves. A
+theft is an item that was on the shelf, passed the aisle and left without having been at the counter. Times are seconds.
 
 With the gate the negative stands beside a component that is never missing, where the probability is exact. Without it
-in the query the aisle may be missing right before the counter, where semantics 6 calls the probability approximate.
+in the query the aisle may be missing right before the counter, where it is approximate.
 """
 
 from __future__ import annotations

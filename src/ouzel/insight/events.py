@@ -1,7 +1,7 @@
 """The events of an input in stream order, and the tests of a query on runs over them, told apart one by one.
 
-Nothing here is fast or shared with the kernels: it is the meaning of semantics 2, event by event, so that a reason can
-be given.
+Nothing here is fast or shared with the kernels: it is docs/semantics.md, "Event selection", event by event, so that a
+reason can be given.
 """
 
 from __future__ import annotations

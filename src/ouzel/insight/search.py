@@ -1,4 +1,7 @@
-"""All runs that begin with one event, until one is a match: how far they get, and what stops them (semantics 2)."""
+"""All runs that begin with one event, until one is a match: how far they get, and what stops them.
+
+They move as in docs/semantics.md, "Event selection".
+"""
 
 from __future__ import annotations
 

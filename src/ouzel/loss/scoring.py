@@ -1,4 +1,6 @@
-"""Scores and probabilities of the edges of a path (AYAC section 3; semantics 6), as functions of the time between.
+"""Scores and probabilities of the edges of a path, as functions of the time between.
+
+AYAC section 3; docs/semantics.md, "Scores" and "Probabilities".
 
 An *edge* leads from one bound component to the next, or from the beginning of the window to the first bound one; on it
 lie missing positives and unobserved negatives. A path's score and its probability are products over its edges.
@@ -30,8 +32,8 @@ class LossyComponent:
     negated: bool
     loss: float  # ε in AYAC
     gap: Gap | None = None  # f; of the first positive None stands for F = 1
-    prior: float | None = None  # π in semantics 6
-    skip_gap: Gap | None = None  # g in semantics 6; None: the next component's gap
+    prior: float | None = None  # π in docs/semantics.md, "Probabilities"
+    skip_gap: Gap | None = None  # g there; None: the next component's gap
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Scoring:
     # ── Probability ────────────────────────────────────────────────────────────────────────────────
 
     def probability(self, edge: Edge, t: Array) -> Array:
-        """The factor of an edge in a path's probability (semantics 6)."""
+        """The factor of an edge in a path's probability (docs/semantics.md, "Probabilities")."""
         found = self.unobserved(edge, t)
         if edge.missing:
             found = found * (self._led(edge, t) if edge.source == ENTRY else self._between(edge, t))

@@ -1,4 +1,4 @@
-"""EXPLAIN: what will be done for a query and why, as text, JSON, mermaid or a picture."""
+"""EXPLAIN: what will be done for a query and why, as text, JSON or a picture."""
 
 from __future__ import annotations
 
@@ -131,6 +131,7 @@ class Explanation:
     """Everything that EXPLAIN shows."""
 
     name: str
+    engine: str
     text: str
     automaton: Automaton
     operators: tuple[OperatorLine, ...]
@@ -156,6 +157,7 @@ def explanation(plan: Plan) -> Explanation:
     kernel, because = kernel_of(plan)
     return Explanation(
         name=plan.query.name,
+        engine=plan.engine,
         text=plan.query.text.strip(),
         # Where matches are built, their automaton is the one that runs.
         automaton=automaton(plan.inner if isinstance(plan, AggregatePlan) and plan.inner is not None else plan),
@@ -345,18 +347,16 @@ def _transformation(plan: Plan) -> str:
 
 
 def render_explanation(explained: Explanation, form: str = "text") -> str:
-    """An explanation in one of the forms text, json, mermaid or svg."""
+    """An explanation in one of the forms text, json or svg."""
     if form == "text":
         return _text(explained)
     if form == "json":
         return json.dumps(asdict(explained), indent=2, ensure_ascii=False)
-    if form == "mermaid":
-        return _mermaid(explained)
     if form == "svg":
         from ouzel.plan.svg import svg
 
         return svg(explained)
-    raise InputError(f"EXPLAIN has no format {form!r}; there are text, json, mermaid and svg")
+    raise InputError(f"EXPLAIN has no format {form!r}; there are text, json and svg")
 
 
 def _text(explained: Explanation) -> str:
@@ -379,35 +379,3 @@ def _text(explained: Explanation) -> str:
         lines += ["", "rules"]
         lines += [f"  {rule}: {text}" for rule, text in explained.notes]
     return "\n".join(lines)
-
-
-def _mermaid(explained: Explanation) -> str:
-    lines = ["flowchart LR"]
-    for number, state in enumerate(explained.automaton.states):
-        shape = f'((("{_quoted(state.name)}")))' if state.final else f'(("{_quoted(state.name)}"))'
-        lines.append(f"  s{number}{shape}")
-    for arrow in explained.automaton.arrows:
-        label = "<br/>".join(_quoted(part) for part in (f"{arrow.kind} {arrow.label}".strip(), *arrow.predicates))
-        link = "-.->" if arrow.kind in ("ignore", "proceed", "forbid") else "-->"
-        lines.append(f'  s{arrow.source} {link}|"{label}"| s{arrow.target}')
-    previous = None
-    for number, line in enumerate(explained.operators):
-        body = "<br/>".join(_quoted(part) for part in (f"<b>{line.operator}</b>", *line.does))
-        lines.append(f'  o{number}["{body}"]')
-        if previous is not None:
-            lines.append(f"  {previous} --> o{number}")
-        previous = f"o{number}"
-    for number, line in enumerate(explained.reasons):
-        body = "<br/>".join(_quoted(part) for part in (f"<b>{line.operator}</b>", *line.does))
-        lines.append(f'  r{number}["{body}"]')
-    return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    keep = {"<b>": "\0", "</b>": "\1"}
-    for tag, mark in keep.items():
-        text = text.replace(tag, mark)
-    text = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-    for tag, mark in keep.items():
-        text = text.replace(mark, tag)
-    return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.bind.model import Bound, BoundQuery, Component, Conjunct, EquivalenceTest, TimeWindow, Type
 from ouzel.plan.expressions import fixed_value, lacked_entirely, not_null
@@ -68,6 +69,9 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A sequence plan, from the scan upwards."""
+
+    # The engine that runs such plans.
+    engine: ClassVar[str] = "sequence"
 
     query: BoundQuery
     # Single-event conjuncts that an event must satisfy to play a component at all, by component position.

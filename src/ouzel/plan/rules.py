@@ -1,13 +1,14 @@
 """The optimizer: rules that move work down into the scan, in one ordered tuple.
 
-Each rule is a pure function from plan to plan, leaves the answer alone, and can be switched off by its name; the tests
-run every case with each one off.
+Each rewrite is a pure function from plan to plan. No rule changes an answer, and each can be switched off by its name:
+tests run every case without each rule that acts on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Kind, Operation, TimeWindow
 from ouzel.errors import InputError
@@ -27,13 +28,46 @@ COMPOSITE_KEYS_MAX = 20_000
 STACK_EVENTS_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rewrite with the name by which it is switched off and one sentence for EXPLAIN."""
+class Rule(NamedTuple):
+    """An optimisation: the name by which it is switched off, and what it does."""
 
     name: str
     meaning: str
-    apply: Callable[[Plan, Statistics], Plan]
+
+
+PREDICATES_INTO_ROLES = "predicates_into_roles"
+EQUIVALENCE_INTO_KEY = "equivalence_into_key"
+WRITTEN_EQUALITIES = "written_equalities_into_key"
+SECOND_EQUIVALENCE = "way_of_second_equivalence"
+PREDICATES_INTO_CONSTRUCTION = "predicates_into_construction"
+WINDOW_INTO_SCAN = "window_into_scan"
+WINDOW_INTO_CONSTRUCTION = "window_into_construction"
+NEGATION_INTO_CONSTRUCTION = "negation_into_construction"
+UPPER_BOUNDS = "upper_bounds"
+COUNT_WITHOUT_MATCHES = "count_without_matches"
+COUNT_BY_INVERSE = "count_by_inverse"
+COUNT_BY_STACKS = "count_by_stacks"
+SHARE_COUNTERS = "share_counters"
+SHARE_GRAPH = "share_graph"
+MERGE_RUNS = "merge_runs"
+
+RULES: tuple[Rule, ...] = (
+    Rule(PREDICATES_INTO_ROLES, "single-event predicates decide an event's roles"),
+    Rule(EQUIVALENCE_INTO_KEY, "equivalence tests partition the events (SASE 4.2.1)"),
+    Rule(WRITTEN_EQUALITIES, "equalities written out are hashed too"),
+    Rule(SECOND_EQUIVALENCE, "how a second equivalence is pushed (SASE 4.2.2)"),
+    Rule(PREDICATES_INTO_CONSTRUCTION, "other predicates are tested in construction"),
+    Rule(WINDOW_INTO_SCAN, "the window filters transitions (SASE 4.3)"),
+    Rule(WINDOW_INTO_CONSTRUCTION, "the window bounds the backward search (SASE 4.3)"),
+    Rule(NEGATION_INTO_CONSTRUCTION, "negation is checked during construction"),
+    Rule(UPPER_BOUNDS, "what cannot reach the threshold is not followed (AYAC 5.1)"),
+    Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)"),
+    Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse"),
+    Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks"),
+    Rule(SHARE_COUNTERS, "queries count once what they have in common (A-Seq 4)"),
+    Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph"),
+    Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)"),
+)
 
 
 def predicates_into_roles(plan: Plan, statistics: Statistics) -> Plan:
@@ -56,34 +90,29 @@ def predicates_into_roles(plan: Plan, statistics: Statistics) -> Plan:
         return plan
     return replace(
         plan, roles={p: tuple(c) for p, c in roles.items()}, selection=tuple(kept), forbidding=forbidding
-    ).with_note("predicates_into_roles", f"{_count(moved, 'single-event predicate')} decided before the scan")
+    ).with_note(PREDICATES_INTO_ROLES, f"{_count(moved, 'single-event predicate')} decided before the scan")
 
 
 def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
-    parts: list[KeyPart] = []
-    spelt_out: list[EquivalenceTest] = []
-    for test in plan.equivalences:
-        if any(test.lacked_by.get(c.position) for c in plan.positives):
-            # An event that lacks the attribute may join every partition, so there are no partitions to make.
-            spelt_out.append(test)
-            continue
+    # An event that lacks the attribute may join every partition, so such a test makes none.
+    keyed = [t for t in plan.equivalences if not any(t.lacked_by.get(c.position) for c in plan.positives)]
+    if not keyed:
+        return plan
+    parts = []
+    for test in keyed:
         covered = [c.position for c in plan.query.components if not test.lacked_by.get(c.position)]
         parts.append(KeyPart(".".join(test.path), test.type, {p: attribute_of(plan.query, p, test) for p in covered}))
     # A negative component of which only some types lack the attribute: its other events must still be equal.
-    partly = [
-        test
-        for test in plan.equivalences
-        if test not in spelt_out and any(test.lacked_by.get(c.position) for c in plan.negatives)
-    ]
-    changed = replace(plan, key=(*plan.key, *parts), equivalences=())
-    changed = _spell_out(changed, spelt_out, negatives_only=False)
-    changed = _spell_out(changed, partly, negatives_only=True)
-    changed = _keep_negatives_apart(changed)
-    if parts:
-        changed = changed.with_note(
-            "equivalence_into_key", f"stacks are partitioned by {', '.join(part.label for part in parts)}"
-        )
-    return changed
+    partly = [test for test in keyed if any(test.lacked_by.get(c.position) for c in plan.negatives)]
+    others = tuple(test for test in plan.equivalences if test not in keyed)
+    changed = replace(plan, key=(*plan.key, *parts), equivalences=others)
+    changed = _keep_negatives_apart(_spell_out(changed, partly, negatives_only=True))
+    return changed.with_note(EQUIVALENCE_INTO_KEY, f"partitioned by {', '.join(part.label for part in parts)}")
+
+
+def spell_out_equivalences(plan: Plan, statistics: Statistics) -> Plan:
+    """Turn the equivalence tests that make no key into equalities between events."""
+    return _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
 
 
 def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only: bool) -> Plan:
@@ -201,12 +230,12 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
         return plan
     if statistics.key_way is not None:
         return replace(plan, key_way=statistics.key_way).with_note(
-            "way_of_second_equivalence", f"{statistics.key_way.value}: as asked"
+            SECOND_EQUIVALENCE, f"{statistics.key_way.value}: as asked"
         )
     known = [statistics.distinct.get(part.label) for part in plan.key]
     if any(count is None for count in known):
         return plan.with_note(
-            "way_of_second_equivalence", "one composite key: nothing is known of the number of distinct values"
+            SECOND_EQUIVALENCE, "one composite key: nothing is known of the number of distinct values"
         )
     counts = [count for count in known if count is not None]
     product = 1
@@ -216,10 +245,10 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
     window, rate = plan.window_ticks, statistics.events_per_tick
     stack_events = None if window is None or rate is None else window * rate / max(1, counts[best])
     if product <= COMPOSITE_KEYS_MAX or stack_events is None or stack_events > STACK_EVENTS_MAX or plan.negatives:
-        return plan.with_note("way_of_second_equivalence", f"one composite key: about {product:,} combinations")
+        return plan.with_note(SECOND_EQUIVALENCE, f"one composite key: about {product:,} combinations")
     ordered = (plan.key[best], *(part for i, part in enumerate(plan.key) if i != best))
     return replace(plan, key=ordered, key_way=KeyWay.MULTI_PAIS).with_note(
-        "way_of_second_equivalence",
+        SECOND_EQUIVALENCE,
         f"Multi-PAIS: about {product:,} combinations, and few events of a window for each value of {ordered[0].label}",
     )
 
@@ -228,7 +257,7 @@ def predicates_into_construction(plan: Plan, statistics: Statistics) -> Plan:
     if not plan.selection:
         return plan
     return replace(plan, construction=(*plan.construction, *plan.selection), selection=()).with_note(
-        "predicates_into_construction",
+        PREDICATES_INTO_CONSTRUCTION,
         f"{_count(len(plan.selection), 'predicate')} tested as soon as the events are bound",
     )
 
@@ -237,7 +266,7 @@ def window_into_scan(plan: Plan, statistics: Statistics) -> Plan:
     if not isinstance(plan.query.window, TimeWindow):
         return plan
     return replace(plan, window_in_scan=True).with_note(
-        "window_into_scan", "an event whose latest predecessor has left the window is not stacked"
+        WINDOW_INTO_SCAN, "an event whose latest predecessor has left the window is not stacked"
     )
 
 
@@ -245,7 +274,7 @@ def window_into_construction(plan: Plan, statistics: Statistics) -> Plan:
     if not isinstance(plan.query.window, TimeWindow):
         return plan
     return replace(plan, window_in_construction=True).with_note(
-        "window_into_construction", "the backward search stops at the window's edge"
+        WINDOW_INTO_CONSTRUCTION, "the backward search stops at the window's edge"
     )
 
 
@@ -253,52 +282,26 @@ def negation_into_construction(plan: Plan, statistics: Statistics) -> Plan:
     if not plan.negatives:
         return plan
     return replace(plan, negation=NegationWay.CONSTRUCTION).with_note(
-        "negation_into_construction", "a forbidden event cuts the backward search short"
+        NEGATION_INTO_CONSTRUCTION, "a forbidden event cuts the backward search short"
     )
 
 
-# How aggregates over matches are counted is chosen as a whole (see aggregate.py); each step of the choice has a name.
-COUNT_WITHOUT_MATCHES = "count_without_matches"
-COUNT_BY_INVERSE = "count_by_inverse"
-COUNT_BY_STACKS = "count_by_stacks"
-# Which queries are counted together is decided for all of them (see sharing.py).
-SHARE_COUNTERS = "share_counters"
-# Runs are laid out as a whole too (see kleene.py), where equalities written out are hashed as well.
-WRITTEN_EQUALITIES = "written_equalities_into_key"
-SHARE_GRAPH = "share_graph"
-MERGE_RUNS = "merge_runs"
-
-
-def _chosen_as_a_whole(plan: Plan, statistics: Statistics) -> Plan:
-    return plan
-
-
-def upper_bounds(plan: Plan, statistics: Statistics) -> Plan:
-    """Only queries with THRESHOLD have scores to bound, and their plan is made in `incomplete`."""
-    return plan
-
-
-RULES: tuple[Rule, ...] = (
-    Rule("predicates_into_roles", "single-event predicates decide an event's roles", predicates_into_roles),
-    Rule("equivalence_into_key", "equivalence tests partition the stacks (SASE 4.2.1)", equivalence_into_key),
-    Rule(WRITTEN_EQUALITIES, "equalities written out are hashed too", written_equalities_into_key),
-    Rule("way_of_second_equivalence", "how a second equivalence is pushed (SASE 4.2.2)", way_of_second_equivalence),
-    Rule("predicates_into_construction", "other predicates are tested in construction", predicates_into_construction),
-    Rule("window_into_scan", "the window filters transitions (SASE 4.3)", window_into_scan),
-    Rule("window_into_construction", "the window bounds the backward search (SASE 4.3)", window_into_construction),
-    Rule("negation_into_construction", "negation is checked during construction", negation_into_construction),
-    Rule("upper_bounds", "what cannot reach the threshold is not followed (AYAC 5.1)", upper_bounds),
-    Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)", _chosen_as_a_whole),
-    Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse", _chosen_as_a_whole),
-    Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks", _chosen_as_a_whole),
-    Rule(SHARE_COUNTERS, "queries count once what they have in common (A-Seq 4)", _chosen_as_a_whole),
-    Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph", _chosen_as_a_whole),
-    Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)", _chosen_as_a_whole),
+REWRITES: tuple[tuple[str | None, Callable[[Plan, Statistics], Plan]], ...] = (
+    (PREDICATES_INTO_ROLES, predicates_into_roles),
+    (EQUIVALENCE_INTO_KEY, equivalence_into_key),
+    (WRITTEN_EQUALITIES, written_equalities_into_key),
+    (SECOND_EQUIVALENCE, way_of_second_equivalence),
+    # Not an optimisation, so it has no name to switch it off by.
+    (None, spell_out_equivalences),
+    (PREDICATES_INTO_CONSTRUCTION, predicates_into_construction),
+    (WINDOW_INTO_SCAN, window_into_scan),
+    (WINDOW_INTO_CONSTRUCTION, window_into_construction),
+    (NEGATION_INTO_CONSTRUCTION, negation_into_construction),
 )
 
 
 def check_rules(off: Collection[str]) -> None:
-    """Refuse names that are no rule's."""
+    """Raise InputError for a name that no rule has."""
     known = [rule.name for rule in RULES]
     names = [off] if isinstance(off, str) or not isinstance(off, Collection) else off
     unknown = [name for name in names if name not in known]
@@ -311,11 +314,9 @@ def check_rules(off: Collection[str]) -> None:
 def optimize(plan: Plan, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
     """Apply the rules in order, but those named in `off`."""
     check_rules(off)
-    for rule in RULES:
-        if rule.name not in off:
-            plan = rule.apply(plan, statistics or Statistics())
-    if plan.equivalences:
-        plan = _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
+    for name, rewrite in REWRITES:
+        if name not in off:
+            plan = rewrite(plan, statistics or Statistics())
     return plan
 
 

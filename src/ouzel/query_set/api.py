@@ -1,7 +1,7 @@
 """Very many standing queries over one stream: merged automata and indexes, and sessions for what cannot be merged.
 
-Linear-plus expressions of the algebra and short sequences are merged (`queryset_merged`); all other queries run in
-sessions beside them (`queryset_sessions`).
+`merged` holds linear-plus expressions of the algebra and short sequences. `unmerged` runs all other queries in
+sessions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ouzel.errors import InputError, OuzelError, ProblemWarning, QueryError
 from ouzel.prepared import Query, as_queries, query
 from ouzel.query_set.groups import Group, parameter_table
 from ouzel.query_set.merged import Merged
-from ouzel.query_set.registry import check_id, plain_ids, told_of, without
+from ouzel.query_set.registry import Pending, PendingQuery, PendingTemplate, check_id, naming, plain_ids, without
 from ouzel.query_set.statistics import bytes_of, counted, explained, some
-from ouzel.query_set.unmerged import Sessions, Standing
+from ouzel.query_set.unmerged import Registration, UnmergedQueries
 from ouzel.runtime.calls import Calls, exclusive
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.engine import checked_delay, duration_ticks
@@ -36,7 +36,7 @@ from ouzel.runtime.session import EARLIEST, LATEST, Session
 
 
 class QuerySet:
-    """Standing queries, added and removed while events flow; every answer says which query it belongs to.
+    """Registration queries, added and removed while events flow; every answer says which query it belongs to.
 
     A query sees the events that are later than the watermark at its registration. `bounded`: the input ends some day,
     so queries may wait without a bound on DUR. Several threads may call one set: each call waits for the one before it.
@@ -78,12 +78,12 @@ class QuerySet:
             )
         self._bounded = bounded
         self._merge = merge
-        self._waiting: list[tuple[Any, ...]] = []  # what was added before the columns were known
+        self._registrations: list[Pending] = []  # added before the columns were known
         self._places: dict[Any, tuple[Group, int]] = {}
         self._layout: Layout | None = None
         self._merged: Merged | None = None  # as soon as the columns are known
-        self._beside = Sessions()
-        self._pending: list[tuple[pa.Table, np.ndarray]] = []
+        self._unmerged = UnmergedQueries()
+        self._pending_events: list[tuple[pa.Table, np.ndarray]] = []
         self._watermark = EARLIEST
         self._newest = EARLIEST
         self._delay_ticks = 0
@@ -93,7 +93,7 @@ class QuerySet:
         self._warned = 0
         self.late = 0
         if schema is not None:
-            self._settle(schema)
+            self._bind_schema(schema)
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
@@ -118,7 +118,7 @@ class QuerySet:
         if self._layout is None:
             _prepared(query, params)
             self._places[id] = _NOWHERE
-            self._waiting.append(("one", id, query, owner, dict(params or {})))
+            self._registrations.append(PendingQuery(id, query, owner, dict(params or {})))
             return
         self._register(id, query, owner, dict(params or {}))
 
@@ -137,7 +137,7 @@ class QuerySet:
         added: list[Any] = []
         try:
             for one, written, whose in zip(plain_ids(ids), table.column(text).to_pylist(), owners, strict=True):
-                with told_of(f"query '{one}'"):
+                with naming(f"query '{one}'"):
                     self._add(one, written, whose, None)
                 added.append(one)
         except OuzelError:
@@ -173,7 +173,7 @@ class QuerySet:
         self._check_free(ids)
         if self._layout is None:
             self._places |= dict.fromkeys(plain_ids(ids), _NOWHERE)
-            self._waiting.append(("template", name, template, table, ids, owners))
+            self._registrations.append(PendingTemplate(name, template, table, ids, owners))
             return
         self._register_template(name, template, table, ids, owners)
 
@@ -185,22 +185,22 @@ class QuerySet:
         return self._calls.call(self._remove_one, id) if id is not None else self._calls.call(self._remove_of, owner)
 
     def _remove_of(self, owner: Any) -> int:
-        self._waiting, removed = without(self._waiting, owner=owner)
+        self._registrations, removed = without(self._registrations, owner=owner)
         if self._merged is not None:
             removed += self._merged.remove_of(owner)
         for one in removed:
             self._places.pop(one, None)
-        mine = [one for one, standing in self._beside.items() if standing.owner == owner]
+        mine = [one for one, registration in self._unmerged.items() if registration.owner == owner]
         for one in mine:
-            self._beside.remove(one)
+            self._unmerged.remove(one)
         return len(removed) + len(mine)
 
     def _remove_one(self, id: Any) -> int:
         check_id(id)
-        if id in self._beside:
-            self._beside.remove(id)
+        if id in self._unmerged:
+            self._unmerged.remove(id)
             return 1
-        self._waiting, removed = without(self._waiting, id=id)
+        self._registrations, removed = without(self._registrations, id=id)
         found = None if removed else self._find(id)
         if not removed and found is None:
             raise InputError(f"there is no query {id!r} in the set")
@@ -218,13 +218,13 @@ class QuerySet:
 
     def _check_free(self, ids: Sequence[Any]) -> None:
         if len(ids) == 1:
-            if ids[0] in self._beside or ids[0] in self._places or self._find(ids[0]) is not None:
+            if ids[0] in self._unmerged or ids[0] in self._places or self._find(ids[0]) is not None:
                 raise InputError(f"there is a query {plain_ids(ids)[0]!r} in the set already; remove it first")
             return
         if _has_repetition(ids):
-            raise InputError("an id stands twice in the table of queries")
+            raise InputError("duplicate id in the table of queries; give each query its own id")
         groups = [] if self._merged is None else self._merged.groups
-        taken = set(self._places) | {one for one, _ in self._beside.items()}
+        taken = set(self._places) | {one for one, _ in self._unmerged.items()}
         if not taken and not groups:
             return
         for group in groups:
@@ -238,8 +238,8 @@ class QuerySet:
         return self._length()
 
     def _length(self) -> int:
-        waiting = sum(1 if one[0] == "one" else len(one[4]) for one in self._waiting)
-        return waiting + len(self._beside) + (0 if self._merged is None else len(self._merged))
+        pending = sum(len(one.ids) for one in self._registrations)
+        return pending + len(self._unmerged) + (0 if self._merged is None else len(self._merged))
 
     def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
         assert self._layout is not None and self._merged is not None
@@ -267,7 +267,7 @@ class QuerySet:
             if made is not None:
                 self._take_single(id, *made)
                 return
-        self._beside.add(id, program, owner, self._watermark)
+        self._unmerged.add(id, program, owner, self._watermark)
 
     def _take_single(self, id: Any, group: Group, is_new: bool) -> None:
         assert self._merged is not None
@@ -275,7 +275,7 @@ class QuerySet:
             try:
                 self._check_new(group)
             except QueryError:
-                self._merged.maker.forget(group)
+                self._merged.maker.discard(group)
                 raise
         row = len(group.ids) - 1
         self._places[id] = (group, row)
@@ -298,7 +298,7 @@ class QuerySet:
     def _check_name(self, group: Group) -> None:
         """Answers come by the names of templates and the ids of other queries, so those of one name are one table."""
         assert self._merged is not None
-        if group.name in self._beside or group.name in self._places:
+        if group.name in self._unmerged or group.name in self._places:
             raise InputError(f"there is a query {group.name!r} in the set already; give the template another name")
         schema, kind = self._merged.schema_of(group.stream), type(group.ids[0])
         for one in self._templates(group.name):
@@ -313,7 +313,7 @@ class QuerySet:
         return [group for group in groups if group.is_template and group.name == name and group.alive.any()]
 
     def _check_new(self, group: Group) -> None:
-        """A new shape of queries waits within bounds, and has no columns of the names that all answers have."""
+        """A new shape of queries waits within bounds, and has no columns that all answers have."""
         assert self._merged is not None
         taken = {"query", "start", "end"} & set(group.stream.columns)
         if taken:
@@ -366,7 +366,7 @@ class QuerySet:
                 return None
         table = with_readable_time(table, self._options["time"])
         if self._layout is None:
-            self._settle(table.schema)
+            self._bind_schema(table.schema)
         assert self._layout is not None
         self._check_types_known(table.schema)
         table = conform(table, self._layout)
@@ -380,7 +380,7 @@ class QuerySet:
         if not on_time.all():
             self.late += int((~on_time).sum())
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
-        self._pending.append((table, ticks))
+        self._pending_events.append((table, ticks))
         return newest
 
     def _answered(self, work: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
@@ -390,7 +390,7 @@ class QuerySet:
         if not problems:
             return rows
         merged_run = self._merged is not None and bool(self._merged.segments)
-        if not merged_run and sum(1 for _ in self._beside.problems()) == len(self._beside):
+        if not merged_run and sum(1 for _ in self._unmerged.problems()) == len(self._unmerged):
             raise problems[-1].raised()
         for problem in problems[self._warned :]:
             warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
@@ -411,7 +411,7 @@ class QuerySet:
 
     def _problems(self) -> list[Problem]:
         merged = [] if self._problem is None else [self._problem]
-        return merged + list(self._beside.problems())
+        return merged + list(self._unmerged.problems())
 
     @property
     def interrupted(self) -> bool:
@@ -436,7 +436,7 @@ class QuerySet:
         self._calls.complete()
         self._must_be_open()
         if self._layout is None:
-            raise InputError("advance() came before the first push(): there is nothing to move on yet")
+            raise InputError("advance() must come after the first push(); there are no events yet")
         return self._answered(self._advance, max(self._watermark, tick_of(to, self._layout)))
 
     @exclusive
@@ -458,38 +458,43 @@ class QuerySet:
         if self._finished:
             raise InputError("this set of queries is finished; make a new one for another stream")
 
-    def _settle(self, schema: pa.Schema, only: str | None = None, coders: tuple[Coder, Coder] | None = None) -> None:
-        """The columns are known: everything that waited for them is registered.
+    def _bind_schema(
+        self, schema: pa.Schema, only: str | None = None, coders: tuple[Coder, Coder] | None = None
+    ) -> None:
+        """Bind the set to the columns of its input, and register the pending queries.
 
-        `only` is the type of all events where no column tells it; None: what the queries name. `coders` are those of
-        texts and types, of a set that was stored.
+        `only` is the type of all events if there is no type column; None: the type that the queries name. `coders` of
+        texts and types come from a stored set.
         """
         kind, time = self._options["type"], self._options["time"]
         if kind is None and only is None:
-            only = next(iter(self._types_waiting()), "event")
+            only = next(iter(self.types_named()), "event")
         layout = layout_of_table(schema, time=time, type=kind, only_type=only, order=self._options["order"])
         catalog = catalog_of(layout, time_unit=self._options["time_unit"])
         self._layout = layout
         self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
         texts, type_codes = coders or (Coder(), Coder())
         self._merged = Merged(layout, catalog, self._limits, merge=self._merge, texts=texts, type_codes=type_codes)
-        waiting, places, self._waiting, self._places = self._waiting, self._places, [], {}
+        pending, places, self._registrations, self._places = self._registrations, self._places, [], {}
         try:
-            for one in waiting:
-                with told_of(f"query '{one[1]}'" if one[0] == "one" else f"template '{one[1]}'"):
-                    (self._register if one[0] == "one" else self._register_template)(*one[1:])
+            for one in pending:
+                with naming(one.label):
+                    if isinstance(one, PendingQuery):
+                        self._register(one.id, one.query, one.owner, one.params)
+                    else:
+                        self._register_template(one.name, one.template, one.table, one.row_ids, one.row_owners)
         except BaseException:
-            # As before: whoever removes the query that is wrong can go on with the others.
-            self._waiting, self._places, self._beside = waiting, places, Sessions()
+            # Restore the pending registrations, so that the caller can remove the wrong query and keep the others.
+            self._registrations, self._places, self._unmerged = pending, places, UnmergedQueries()
             self._layout = self._merged = None
             raise
 
-    def _types_waiting(self) -> set[str]:
+    def types_named(self) -> set[str]:
         found: set[str] = set()
-        for one in self._waiting:
-            given = one[2]
+        for one in self._registrations:
+            given, params = (one.query, one.params) if isinstance(one, PendingQuery) else (one.template, None)
             if isinstance(given, str | Stream | Query | AlgebraQuery):
-                found |= event_types(_prepared(given, one[4] if one[0] == "one" else None))
+                found |= event_types(_prepared(given, params))
         return found
 
     def _advance(self, until: int) -> dict[Any, pa.Table]:
@@ -498,18 +503,18 @@ class QuerySet:
         answers: dict[Any, list[pa.Table]] = {}
         ready = self._take_ready(until)
         self._merged.bring_up_to_date()
-        self._beside.open()
+        self._unmerged.open()
         if ready is not None:
-            self._beside.push(ready[0])
+            self._unmerged.push(ready[0])
             self._read_merged(*ready, answers)
-        for id, answer in self._beside.advance(until):
+        for id, answer in self._unmerged.advance(until):
             answers.setdefault(id, []).append(answer)
-        self._merged.forget(until)
+        self._merged.evict(until)
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
 
     def _read_merged(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
         assert self._merged is not None and self._layout is not None
-        if self._problem is not None and not len(self._beside):
+        if self._problem is not None and not len(self._unmerged):
             raise self._problem.raised()
         try:
             self._merged.read(table, ticks, answers)
@@ -517,20 +522,20 @@ class QuerySet:
             answers.clear()
             self._merged.stop()
             self._problem = Problem.of("merged queries", shown_time(int(ticks[-1]), self._layout), error)
-            if not len(self._beside):
+            if not len(self._unmerged):
                 raise
 
     def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
         """Pending events at or before a tick, in order of time."""
-        if not self._pending:
+        if not self._pending_events:
             return None
-        table = pa.concat_tables([t for t, _ in self._pending]).combine_chunks()
-        ticks = np.concatenate([k for _, k in self._pending])
+        table = pa.concat_tables([t for t, _ in self._pending_events]).combine_chunks()
+        ticks = np.concatenate([k for _, k in self._pending_events])
         if (ticks[1:] < ticks[:-1]).any():
             order = np.argsort(ticks, kind="stable")
             table, ticks = table.take(pa.array(order)), ticks[order]
         ready = int(np.searchsorted(ticks, until, side="right"))
-        self._pending = [(table.slice(ready), ticks[ready:])] if ready < len(ticks) else []
+        self._pending_events = [(table.slice(ready), ticks[ready:])] if ready < len(ticks) else []
         return (table.slice(0, ready), ticks[:ready]) if ready else None
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
@@ -564,23 +569,23 @@ class QuerySet:
     @exclusive
     def next_deadline(self) -> int | None:
         """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
-        found = [int(ticks.min()) for _, ticks in self._pending if len(ticks)]
-        deadline = self._beside.next_deadline
+        found = [int(ticks.min()) for _, ticks in self._pending_events if len(ticks)]
+        deadline = self._unmerged.next_deadline
         return min(found if deadline is None else [*found, deadline], default=None)
 
-    def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Standing]]:
+    def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Registration]]:
         """For each template, and each query or shape of queries, a name and what answers it; or for one query alone."""
         for group in [] if self._merged is None else self._merged.groups:
             rows = group.alive if id is None else group.alive & (group.ids == id)
             if np.any(rows):
                 yield group.name if group.is_template else group.ids[np.argmax(rows)], group
-        for one, standing in self._beside.items():
+        for one, registration in self._unmerged.items():
             if id is None or one == id:
-                yield one, standing
+                yield one, registration
 
-    def answer_schema(self, part: Group | Standing) -> pa.Schema:
+    def answer_schema(self, part: Group | Registration) -> pa.Schema:
         """The columns of the answers that a part gives, after `query`."""
-        if isinstance(part, Standing):
+        if isinstance(part, Registration):
             (schema,) = Session(part.program).schemas.values()
             return schema
         assert self._merged is not None
@@ -591,7 +596,7 @@ class QuerySet:
     def statistics(self) -> dict[str, int]:
         """What the kernel counted, over all segments."""
         segments = [] if self._merged is None else self._merged.segments
-        sizes = {"queries": len(self), "segments": len(segments), "alone": len(self._beside)}
+        sizes = {"queries": len(self), "segments": len(segments), "alone": len(self._unmerged)}
         return sizes | counted(segments)
 
     @property
@@ -610,14 +615,14 @@ class QuerySet:
     def _explained(self) -> str:
         lines = [some(self._length(), "query")]
         if self._merged is None:
-            lines[0] += ", waiting for the columns of the first batch"
+            lines[0] += ", not bound to columns before the first batch"
         else:
             self._merged.bring_up_to_date()
             for number, segment in enumerate(self._merged.segments):
                 title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
                 lines += ["", title, *explained(segment)]
-        if len(self._beside):
-            lines += ["", *self._beside.explained()]
+        if len(self._unmerged):
+            lines += ["", *self._unmerged.explained()]
         return "\n".join(lines)
 
 
@@ -628,7 +633,7 @@ def _check_columns(table: pa.Table, names: Sequence[str]) -> None:
     for name in names:
         if name not in table.column_names:
             raise InputError(
-                f"the table of queries has no column '{name}'; beside the ids it has "
+                f"the table of queries has no column '{name}'; besides the ids it has "
                 f"{', '.join(map(repr, table.column_names)) or 'none'}"
             )
 

@@ -150,7 +150,7 @@ class GroupMaker:
         self.shapes[shape] = group
         return group, True
 
-    def forget(self, group: Group) -> None:
+    def discard(self, group: Group) -> None:
         """A group that was refused is not there for queries of its shape to join."""
         self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
 

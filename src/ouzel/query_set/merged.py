@@ -25,7 +25,7 @@ from ouzel.engines.automata.tables import INT64_MAX, Time, new_events
 from ouzel.errors import QueryError
 from ouzel.query_set.answers import collect
 from ouzel.query_set.groups import Group, GroupMaker
-from ouzel.query_set.segments import Lineage, Members, Segment, with_lanes
+from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -55,7 +55,7 @@ class Merged:
         self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
         self.payload = Payload()
         # Up to this tick rows may be gone: queries that came later see later events only, however long they wait.
-        self.dead_until = EARLIEST
+        self.expiry_bound = EARLIEST
         self.events = new_events(0, 0, 0)
         self.rows = np.empty(0, np.int64)
         self.next_row = 0
@@ -162,16 +162,16 @@ class Merged:
         self.payload.append(table, ticks)
         self.rows = np.arange(len(ticks))
 
-    def forget(self, until: int) -> None:
-        """Let events go that nothing can need after a tick."""
+    def evict(self, until: int) -> None:
+        """Evict events that no query needs after a tick."""
         if not self.segments:
             return
         life = max(segment.life for segment in self.segments)
         if life == INT64_MAX or until == LATEST:
             return
-        self.dead_until = max(self.dead_until, until + 1 - life)
-        self.payload.forget(self.dead_until)
-        dead = int(np.searchsorted(self.events.end, self.dead_until, side="right"))
+        self.expiry_bound = max(self.expiry_bound, until + 1 - life)
+        self.payload.forget(self.expiry_bound)
+        dead = int(np.searchsorted(self.events.end, self.expiry_bound, side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
             for segment in self.segments:
                 cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)
@@ -229,9 +229,9 @@ class Merged:
         delta = self.segments[1].size if len(self.segments) > 1 else 0
         grown = delta + sum(len(rows) for _, rows in fresh)
         if not self.segments or grown > max(DELTA_MIN, _DELTA_SHARE * large):
-            self.segments = [self.rebuilt([segment.lineage() for segment in self.segments], fresh)]
+            self.segments = [self.rebuilt([segment.handover() for segment in self.segments], fresh)]
         else:
-            older = [segment.lineage() for segment in self.segments[1:]]
+            older = [segment.handover() for segment in self.segments[1:]]
             self.segments = [self.segments[0], self.rebuilt(older, fresh)]
 
     def _shed(self) -> None:
@@ -239,9 +239,9 @@ class Merged:
         for number, segment in enumerate(self.segments):
             alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
             if segment.size > 64 and 2 * alive < segment.size:
-                self.segments[number] = self.rebuilt([segment.lineage()], [])
+                self.segments[number] = self.rebuilt([segment.handover()], [])
 
-    def rebuilt(self, older: Sequence[Lineage], fresh: Members) -> Segment:
+    def rebuilt(self, older: Sequence[Handover], fresh: Members) -> Segment:
         """One segment of the living queries of others and of new ones, with all that waits."""
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
@@ -252,5 +252,5 @@ class Merged:
         segment = Segment(joined, self.planner, self._limits, merge=self._merge)
         segment.machine.events = with_lanes(self.events, self.planner.lanes)
         self.events = segment.machine.events
-        segment.inherit(older)
+        segment.take_over(older)
         return segment

@@ -1,55 +1,104 @@
-"""Queries of a set that wait until the columns of its input are known, and what is said of one that is wrong."""
+"""Queries that were added before the columns of the input are known, and the checks of ids and errors of one query."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ouzel.algebra.streams import Stream
 from ouzel.errors import InputError, QueryError
 
-# ("one", id, query, owner, params) or ("template", name, template, table, ids, owners)
-Waiting = tuple[Any, ...]
+
+@dataclass(frozen=True)
+class PendingQuery:
+    """One query that waits for the columns of the input."""
+
+    id: Any
+    query: Any
+    owner: Any
+    params: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"query '{self.id}'"
+
+    @property
+    def ids(self) -> list[Any]:
+        return [self.id]
+
+    @property
+    def owners(self) -> list[Any]:
+        return [self.owner]
+
+    def rows(self, chosen: Sequence[int]) -> PendingQuery:
+        """This query: it has one row only."""
+        return self
 
 
-def waiting_ids(one: Waiting) -> list[Any]:
-    """The ids of what waits.
+@dataclass(frozen=True)
+class PendingTemplate:
+    """The queries of one template, a row of the table each, that wait for the columns of the input."""
 
-    >>> waiting_ids(("one", "high", "PATTERN A", None, {}))
-    ['high']
+    name: str
+    template: Stream
+    table: pa.Table
+    row_ids: Any  # a sequence or an array
+    row_owners: Sequence[Any] | None
+
+    @property
+    def label(self) -> str:
+        return f"template '{self.name}'"
+
+    @property
+    def ids(self) -> list[Any]:
+        return plain_ids(self.row_ids)
+
+    @property
+    def owners(self) -> list[Any]:
+        return [None] * len(self.row_ids) if self.row_owners is None else list(self.row_owners)
+
+    def rows(self, chosen: Sequence[int]) -> PendingTemplate:
+        """The template with some of its rows."""
+        ids = self.row_ids
+        kept = ids[list(chosen)] if isinstance(ids, np.ndarray) else [ids[row] for row in chosen]
+        owners = None if self.row_owners is None else [self.row_owners[row] for row in chosen]
+        table = self.table.take(pa.array(chosen, pa.int64()))
+        return replace(self, table=table, row_ids=kept, row_owners=owners)
+
+
+Pending = PendingQuery | PendingTemplate
+
+
+def without(pending: Sequence[Pending], *, id: Any = None, owner: Any = None) -> tuple[list[Pending], list[Any]]:
+    """Pending registrations without one query, or without those of an owner, and the ids of the removed ones.
+
+    >>> first, second = (PendingQuery(id, "PATTERN A a", owner, {}) for id, owner in (("high", 1), ("low", 2)))
+    >>> kept, removed = without([first, second], owner=2)
+    >>> [one.id for one in kept], removed
+    (['high'], ['low'])
     """
-    return [one[1]] if one[0] == "one" else plain_ids(one[4])
-
-
-def without(waiting: Sequence[Waiting], *, id: Any = None, owner: Any = None) -> tuple[list[Waiting], list[Any]]:
-    """What waits, without a query or without those of an owner, and the ids of those that go."""
-    kept: list[Waiting] = []
-    gone: list[Any] = []
-    for one in waiting:
-        ids = waiting_ids(one)
-        owners = [one[3]] if one[0] == "one" else one[5] or [None] * len(ids)
-        keep = [mine != id if owner is None else whose != owner for mine, whose in zip(ids, owners, strict=True)]
-        gone += [mine for mine, stays in zip(ids, keep, strict=True) if not stays]
-        if all(keep):
+    kept: list[Pending] = []
+    removed: list[Any] = []
+    for one in pending:
+        stays = [
+            own_id != id if owner is None else own_owner != owner
+            for own_id, own_owner in zip(one.ids, one.owners, strict=True)
+        ]
+        removed += [own_id for own_id, stay in zip(one.ids, stays, strict=True) if not stay]
+        if all(stays):
             kept.append(one)
-        elif any(keep):
-            kept.append(rows_of(one, [row for row, stays in enumerate(keep) if stays]))
-    return kept, gone
-
-
-def rows_of(one: Waiting, rows: list[int]) -> Waiting:
-    """Some of the queries of a template."""
-    kind, name, template, table, ids, owners = one
-    own = [owners[row] for row in rows] if owners is not None else None
-    kept = ids[rows] if isinstance(ids, np.ndarray) else [ids[row] for row in rows]
-    return kind, name, template, table.take(pa.array(rows)), kept, own
+        elif any(stays):
+            kept.append(one.rows([row for row, stay in enumerate(stays) if stay]))
+    return kept, removed
 
 
 def plain_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
-    """Ids as Python has them.
+    """Ids as Python values.
 
     >>> plain_ids(np.array([1, 2]))
     [1, 2]
@@ -58,19 +107,19 @@ def plain_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
 
 
 def check_id(id: Any) -> None:
-    """An id can be told from others."""
+    """Ids must be hashable, so that queries can be found by them."""
     if id is None or not isinstance(id, Hashable):
-        raise InputError(f"the id of a query is a text or a number, not {id!r}")
+        raise InputError(f"the id of a query must be a text or a number, got {id!r}")
 
 
 @contextmanager
-def told_of(whose: str) -> Iterator[None]:
-    """What is wrong with one of many queries says which one it is."""
+def naming(query: str) -> Iterator[None]:
+    """Put the name of a query in front of its error, when many are registered at once."""
     try:
         yield
     except QueryError as error:
         raise QueryError(
-            f"{whose}: {error.message}", text=error.text, start=error.start, end=error.end, hint=error.hint
+            f"{query}: {error.message}", text=error.text, start=error.start, end=error.end, hint=error.hint
         ) from None
     except InputError as error:
-        raise InputError(f"{whose}: {error}") from None
+        raise InputError(f"{query}: {error}") from None

@@ -24,7 +24,7 @@ from ouzel.runtime.session import LATEST
 Members = list[tuple[Group, np.ndarray]]
 
 
-class Lineage(NamedTuple):
+class Handover(NamedTuple):
     """What a segment leaves to the one that takes its place."""
 
     members: Members
@@ -104,12 +104,12 @@ class Segment:
         offsets = np.arange(len(places)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
         return places, self._tags[np.repeat(first, last - first) + offsets]
 
-    def lineage(self) -> Lineage:
+    def handover(self) -> Handover:
         state = self.machine.state
         instances = instances_of(state, np.flatnonzero(state.links[:, Link.NODE] >= 0))
-        return Lineage(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
+        return Handover(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
 
-    def inherit(self, older: Sequence[Lineage]) -> None:
+    def take_over(self, older: Sequence[Handover]) -> None:
         """Take over the instances of segments whose queries are here now."""
         if not older:
             return
@@ -138,7 +138,7 @@ class Segment:
             put_instances(self.machine, merged)
         np.minimum(self.since, best, out=self.since)
 
-    def _mapping(self, older: Lineage) -> np.ndarray:
+    def _mapping(self, older: Handover) -> np.ndarray:
         """The node here of every node there; -1 where none of its queries is here."""
         mapping = np.full(older.node_count, -1, np.int64)
         here = {id(group): number for number, (group, _) in enumerate(self.members)}

@@ -25,7 +25,7 @@ from ouzel.bind.model import BoundQuery
 from ouzel.engines.automata.tables import INT64_MAX, Time
 from ouzel.errors import InputError, StateError
 from ouzel.query_set.groups import Group, Origin, StoredGroup, objects
-from ouzel.query_set.registry import rows_of, waiting_ids
+from ouzel.query_set.registry import Pending, PendingQuery
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.layout import Layout
@@ -37,7 +37,7 @@ from ouzel.sealing import SNAPSHOT, decoding
 if TYPE_CHECKING:
     from ouzel.query_set.api import QuerySet
     from ouzel.query_set.merged import Merged
-    from ouzel.query_set.segments import Lineage
+    from ouzel.query_set.segments import Handover
 
 KIND = "query set"
 
@@ -60,7 +60,7 @@ def dump(held: QuerySet) -> bytes:
     kept = {id(group): np.flatnonzero(group.alive) for group in merged.groups}
     groups = [group for group in merged.groups if len(kept[id(group)])]
     numbers = {id(group): n for n, group in enumerate(groups)}
-    lineages, events = _dump_instances(merged, layout, held._watermark, writer, numbers)
+    handovers, events = _dump_instances(merged, layout, held._watermark, writer, numbers)
     head = {
         "kind": KIND,
         "options": {**held._options, "order": list(held._options["order"])},
@@ -78,10 +78,10 @@ def dump(held: QuerySet) -> bytes:
         "owed": [[_plain(name), writer.add_table(table)] for name, table in held._calls.rows.items()],
         "coders": [_dump_coder(coder, writer) for coder in (merged.texts, merged.type_codes)],
         "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
-        "segments": lineages,
+        "segments": handovers,
         "events": events,
-        "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in held._pending],
-        "beside": held._beside.dump(writer, _plain),
+        "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in held._pending_events],
+        "unmerged": held._unmerged.dump(writer, _plain),
     }
     return writer.finish(head)
 
@@ -120,34 +120,34 @@ def _dump_instances(
     merged: Merged, layout: Layout, watermark: int, writer: Writer, numbers: Mapping[int, int]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """What waits in the automata, and the events that it refers to."""
-    dead_until = _dead_until(merged, watermark)
-    lineages = [_waiting(segment.lineage(), dead_until) for segment in merged.segments]
-    slots = np.concatenate([one.instances["slots"].ravel() for one in lineages] or [np.empty(0, np.int32)])
+    expiry_bound = _expiry_bound(merged, watermark)
+    handovers = [_waiting(segment.handover(), expiry_bound) for segment in merged.segments]
+    slots = np.concatenate([one.instances["slots"].ravel() for one in handovers] or [np.empty(0, np.int32)])
     # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
     used = np.unique(slots[(slots >= 0) & (slots < len(merged.rows))])
-    used = used[merged.events.end[used] > dead_until]
+    used = used[merged.events.end[used] > expiry_bound]
     table, ticks, rows = merged.payload.fetch(merged.rows[used])
     events = {
         "table": writer.add_table(table.take(pa.array(rows)) if len(used) else empty_table(layout.schema)),
         "ticks": writer.add_array(ticks[rows]),
         "times": writer.add_array(merged.events.times[used]),
     }
-    return [_dump_lineage(one, used, writer, numbers) for one in lineages], events
+    return [_dump_handover(one, used, writer, numbers) for one in handovers], events
 
 
-def _waiting(one: Lineage, dead_until: int) -> Lineage:
+def _waiting(one: Handover, expiry_bound: int) -> Handover:
     """Without instances that waited so long that nothing can come of them."""
-    kept = one.instances["times"][:, Time.START] > dead_until
+    kept = one.instances["times"][:, Time.START] > expiry_bound
     return one._replace(instances={name: array[kept] for name, array in one.instances.items()})
 
 
-def _dead_until(merged: Merged, watermark: int) -> int:
+def _expiry_bound(merged: Merged, watermark: int) -> int:
     """The tick up to which rows may have been let go."""
     life = max((segment.life for segment in merged.segments), default=INT64_MAX)
-    return merged.dead_until if life == INT64_MAX else max(merged.dead_until, watermark + 1 - life)
+    return merged.expiry_bound if life == INT64_MAX else max(merged.expiry_bound, watermark + 1 - life)
 
 
-def _dump_lineage(one: Lineage, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
+def _dump_handover(one: Handover, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
     # Rows of living queries stand close together from now on.
     place = {id(group): np.cumsum(group.alive) - 1 for group, _ in one.members}
     members: list[list[int]] = []
@@ -191,7 +191,7 @@ def _plain(value: Any) -> Any:
 def held_events(held: QuerySet) -> int:
     """How many events are held in memory, over all queries."""
     merged = 0 if held._merged is None else len(held._merged.rows)
-    return merged + sum(len(ticks) for _, ticks in held._pending) + held._beside.held_events
+    return merged + sum(len(ticks) for _, ticks in held._pending_events) + held._unmerged.held_events
 
 
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +218,7 @@ def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
     )
     texts, type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"])))
-    held._settle(schema, head["only_type"], (texts, type_codes))
+    held._bind_schema(schema, head["only_type"], (texts, type_codes))
     merged = held._merged
     assert merged is not None
     held._watermark, held._newest = head["watermark"], head["newest"]
@@ -230,11 +230,11 @@ def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
     table, ticks, times = (head["events"][name] for name in ("table", "ticks", "times"))
     if len(reader.array(ticks)):
         merged.load_events(reader.table(table), reader.array(ticks), reader.array(times))
-    lineages = [_load_lineage(merged.groups, reader, one) for one in head["segments"]]
+    handovers = [_load_handover(merged.groups, reader, one) for one in head["segments"]]
     if merged.groups:
-        merged.segments = [merged.rebuilt(lineages, [])]
-    held._pending = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
-    held._beside.load(reader, head["beside"])
+        merged.segments = [merged.rebuilt(handovers, [])]
+    held._pending_events = [(reader.table(table), reader.array(ticks)) for table, ticks in head["pending"]]
+    held._unmerged.load(reader, head["unmerged"])
     if head.get("problem") is not None:
         held._problem = Problem.from_plain(head["problem"])
     if head.get("owed"):
@@ -267,10 +267,10 @@ def _load_origin(reader: Reader, head: Mapping[str, Any]) -> Origin:
     return AlgebraQuery(head["name"], decode(head["expression"]), values)
 
 
-def _load_lineage(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Lineage:
-    from ouzel.query_set.segments import Lineage
+def _load_handover(groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Handover:
+    from ouzel.query_set.segments import Handover
 
-    return Lineage(
+    return Handover(
         members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
         owners=[(number, branch) for number, branch, _ in head["nodes"]],
         node_of=[reader.array(nodes) for _, _, nodes in head["nodes"]],
@@ -289,49 +289,47 @@ def spread(held: QuerySet, schema: pa.Schema, slices: int, *, bounded: bool) -> 
 
     if held._layout is not None:
         raise InputError(
-            "this set has been told its columns already, by schema= or by events; make a new one, which takes them "
-            "from the DataFrame"
+            "the schema of this QuerySet is already fixed, by schema= or by events; make a new one, which takes the "
+            "schema of the DataFrame"
         )
     made = []
-    only = next(iter(held._types_waiting()), None) if held._options["type"] is None else None
+    only = next(iter(held.types_named()), None) if held._options["type"] is None else None
     for number in range(slices):
         part = QuerySet(**held._options, limits=held._limits, bounded=bounded, merge=held._merge)
-        part._waiting = [cut for one in held._waiting if (cut := _share_of(one, number, slices)) is not None]
-        part._settle(schema, only)
+        part._registrations = [
+            cut for one in held._registrations if (cut := _share_of(one, number, slices)) is not None
+        ]
+        part._bind_schema(schema, only)
         made.append(part)
     return made
 
 
-def _share_of(waiting: tuple[Any, ...], number: int, slices: int) -> tuple[Any, ...] | None:
-    """What of a query, or of the queries of a template, falls to a slice."""
+def _share_of(pending: Pending, number: int, slices: int) -> Pending | None:
+    """The rows of a pending registration that belong to a slice."""
     if slices == 1:
-        return waiting
-    if waiting[0] == "one":
-        return waiting if slice_of(waiting[1], slices) == number else None
-    rows = [row for row, one in enumerate(waiting[4]) if slice_of(one, slices) == number]
-    return rows_of(waiting, rows) if rows else None
+        return pending
+    rows = [row for row, one in enumerate(pending.ids) if slice_of(one, slices) == number]
+    return pending.rows(rows) if rows else None
 
 
 def ids_of(held: QuerySet) -> list[Any]:
-    """The ids of all queries of a set that has seen nothing yet."""
-    return [id for one in held._waiting for id in waiting_ids(one)]
+    """The ids of all queries of a set that has seen no event yet."""
+    return [id for one in held._registrations for id in one.ids]
 
 
 def digest(held: QuerySet) -> str:
-    """A mark of the queries of a set that has seen nothing yet, the same wherever they are written the same."""
+    """A digest of the queries of a set that has seen nothing yet, the same wherever they are written the same."""
     from ouzel.query_set.api import _prepared
 
     mark = sha256()
-    for one in held._waiting:
-        if one[0] == "one":
-            _, id, given, owner, params = one
-            prepared = _prepared(given, params)
+    for one in held._registrations:
+        if isinstance(one, PendingQuery):
+            prepared = _prepared(one.query, one.params)
             text = encode(prepared.expression) if isinstance(prepared, AlgebraQuery) else prepared.text
-            mark.update(json.dumps([id, text, owner, sorted(params.items())], default=repr).encode())
+            parts = [one.id, text, one.owner, sorted(one.params.items())]
         else:
-            _, name, template, table, ids, owners = one
-            parts = [name, encode(template), table.to_pylist(), np.asarray(ids).tolist(), owners]
-            mark.update(json.dumps(parts, default=repr).encode())
+            parts = [one.name, encode(one.template), one.table.to_pylist(), one.ids, one.row_owners]
+        mark.update(json.dumps(parts, default=repr).encode())
     return mark.hexdigest()[:32]
 
 

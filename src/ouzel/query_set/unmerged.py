@@ -33,7 +33,7 @@ from ouzel.runtime.stream_order import deciding_columns
 
 
 @dataclass
-class Standing:
+class Registration:
     """A query that runs in a session: what it would be alone, whose it is, and since when it sees events."""
 
     program: Program
@@ -54,7 +54,7 @@ class _Running:
     key: str
     program: Program
     limits: tuple[Limit, ...] = ()
-    members: dict[Any, Standing] = field(default_factory=dict)
+    members: dict[Any, Registration] = field(default_factory=dict)
 
     @property
     def query(self) -> BoundQuery | None:
@@ -82,8 +82,8 @@ class _Running:
 
 
 @dataclass
-class _Cohort:
-    """Queries that began at the same moment."""
+class _Epoch:
+    """Queries that were added between the same two batches: one registration epoch."""
 
     since: int
     running: dict[str, _Running] = field(default_factory=dict)
@@ -100,13 +100,13 @@ class _Cohort:
         self.session.advance(self.since)
 
 
-class Sessions:
+class UnmergedQueries:
     """All queries of a set that run in sessions, by id."""
 
     def __init__(self) -> None:
-        self._cohorts: list[_Cohort] = []
-        self._places: dict[Any, tuple[_Cohort, _Running]] = {}
-        self._by_key: dict[str, list[tuple[_Cohort, _Running]]] = {}
+        self._epochs: list[_Epoch] = []
+        self._places: dict[Any, tuple[_Epoch, _Running]] = {}
+        self._by_key: dict[str, list[tuple[_Epoch, _Running]]] = {}
         self._names = 0
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class Sessions:
     def __contains__(self, id: Any) -> bool:
         return id in self._places
 
-    def items(self) -> Iterator[tuple[Any, Standing]]:
+    def items(self) -> Iterator[tuple[Any, Registration]]:
         """Ids and queries."""
         for id, (_, running) in self._places.items():
             yield id, running.members[id]
@@ -123,104 +123,106 @@ class Sessions:
     def add(self, id: Any, program: Program, owner: Any, since: int) -> None:
         """Take a query in that sees the events after a tick, from the next batch on."""
         key, limits = _key(program)
-        standing = Standing(program, owner, since, limits)
-        cohort, running = self._place(key, standing)
+        registration = Registration(program, owner, since, limits)
+        epoch, running = self._place(key, registration)
         if running is None:
             self._names += 1
             name = f"{id}" if self._is_free(f"{id}") else f"{id} {self._names}"
-            running = cohort.running[name] = _Running(name, key, _named(program, name), limits)
-            self._by_key.setdefault(key, []).append((cohort, running))
-        self._join(id, standing, cohort, running)
+            running = epoch.running[name] = _Running(name, key, _named(program, name), limits)
+            self._by_key.setdefault(key, []).append((epoch, running))
+        self._join(id, registration, epoch, running)
 
-    def _join(self, id: Any, standing: Standing, cohort: _Cohort, running: _Running) -> None:
-        query, own = running.query, standing.program.queries
+    def _join(self, id: Any, registration: Registration, epoch: _Epoch, running: _Running) -> None:
+        query, own = running.query, registration.program.queries
         if query is not None and query.returns is not None:
             assert own[0].returns is not None
-            if cohort.session is None:
-                running.widen(own[0], standing.limits)
+            if epoch.session is None:
+                running.widen(own[0], registration.limits)
             places = running.places()
-            standing.columns = tuple(places[_written(column.expression)] for column in own[0].returns)
-            standing.limited = tuple(places[_written(limit.value)] for limit in standing.limits)
-            standing.schema = output_schema(own[0], standing.program.layout)
-        running.members[id] = standing
-        self._places[id] = (cohort, running)
+            registration.columns = tuple(places[_written(column.expression)] for column in own[0].returns)
+            registration.limited = tuple(places[_written(limit.value)] for limit in registration.limits)
+            registration.schema = output_schema(own[0], registration.program.layout)
+        running.members[id] = registration
+        self._places[id] = (epoch, running)
 
     def _is_free(self, name: str) -> bool:
-        return all(name not in cohort.running for cohort in self._cohorts)
+        return all(name not in epoch.running for epoch in self._epochs)
 
-    def _place(self, key: str, standing: Standing) -> tuple[_Cohort, _Running | None]:
+    def _place(self, key: str, registration: Registration) -> tuple[_Epoch, _Running | None]:
         """Where a query can join, and what it is equal to there."""
-        for cohort, running in self._by_key.get(key, ()):
-            if cohort.session is None:
-                if asks_for_more(standing.limits, running.limits) or asks_for_more(running.limits, standing.limits):
-                    return cohort, running
-            elif running.name not in cohort.session.problems and _may_join(running, standing):
-                return cohort, running
-        if not self._cohorts or self._cohorts[-1].session is not None or self._cohorts[-1].since != standing.since:
-            self._cohorts.append(_Cohort(standing.since))
-        return self._cohorts[-1], None
+        for epoch, running in self._by_key.get(key, ()):
+            if epoch.session is None:
+                if asks_for_more(registration.limits, running.limits) or asks_for_more(
+                    running.limits, registration.limits
+                ):
+                    return epoch, running
+            elif running.name not in epoch.session.problems and _may_join(running, registration):
+                return epoch, running
+        if not self._epochs or self._epochs[-1].session is not None or self._epochs[-1].since != registration.since:
+            self._epochs.append(_Epoch(registration.since))
+        return self._epochs[-1], None
 
     def remove(self, id: Any) -> None:
         """Let a query go; what runs for others too goes on."""
-        cohort, running = self._places.pop(id)
+        epoch, running = self._places.pop(id)
         del running.members[id]
         if running.members:
             return
-        alone = cohort.session is None or cohort.session.drop(running.name)
+        alone = epoch.session is None or epoch.session.drop(running.name)
         if alone:
-            del cohort.running[running.name]
+            del epoch.running[running.name]
         self._by_key[running.key] = [one for one in self._by_key[running.key] if one[1] is not running]
-        if not any(one.members for one in cohort.running.values()):
-            self._cohorts.remove(cohort)
+        if not any(one.members for one in epoch.running.values()):
+            self._epochs.remove(epoch)
 
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
         """What was added begins now."""
-        for cohort in self._cohorts:
-            cohort.open()
+        for epoch in self._epochs:
+            epoch.open()
 
     def push(self, table: pa.Table) -> None:
         """Take events in."""
-        for cohort in self._cohorts:
-            assert cohort.session is not None
-            cohort.session.push(table)
+        for epoch in self._epochs:
+            assert epoch.session is not None
+            epoch.session.push(table)
 
     def advance(self, until: int) -> Iterator[tuple[Any, pa.Table]]:
         """No event at or before a tick can come any more: the answers that this completes, by id."""
-        for cohort in self._cohorts:
-            assert cohort.session is not None
-            answers = cohort.session.advance(until)
-            for running in cohort.running.values():
+        for epoch in self._epochs:
+            assert epoch.session is not None
+            answers = epoch.session.advance(until)
+            for running in epoch.running.values():
                 answer = answers.get(running.name)
                 if answer is not None and answer.num_rows:
-                    yield from _answers(cohort, running, answer)
+                    yield from _answers(epoch, running, answer)
 
     def problems(self) -> Iterator[Problem]:
         """The queries that have stopped, and why."""
-        for cohort in self._cohorts:
-            if cohort.session is not None:
-                for name, problem in cohort.session.problems.items():
-                    yield from (replace(problem, query=id) for id in cohort.running[name].members)
+        for epoch in self._epochs:
+            if epoch.session is not None:
+                for name, problem in epoch.session.problems.items():
+                    yield from (replace(problem, query=id) for id in epoch.running[name].members)
 
     @property
     def next_deadline(self) -> int | None:
-        found = [cohort.session.next_deadline for cohort in self._cohorts if cohort.session is not None]
+        found = [epoch.session.next_deadline for epoch in self._epochs if epoch.session is not None]
         return min((deadline for deadline in found if deadline is not None), default=None)
 
     @property
     def held_events(self) -> int:
-        return sum(cohort.session.held_events for cohort in self._cohorts if cohort.session is not None)
+        return sum(epoch.session.held_events for epoch in self._epochs if epoch.session is not None)
 
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     def explained(self) -> list[str]:
         """What runs once for several, as lines."""
-        running = [one for cohort in self._cohorts for one in cohort.running.values()]
+        running = [one for epoch in self._epochs for one in epoch.running.values()]
         common = [one for one in running if len(one.members) > 1]
         lines = [
             f"{some(len(self), 'query')} beside automata, run as {len(running):,} in "
-            f"{some(len(self._cohorts), 'session')}, each of which reads events once"
+            f"{some(len(self._epochs), 'session')}, each of which reads events once"
         ]
         composed = sum(len(one.members) for one in running if one.query is None)
         if composed:
@@ -228,8 +230,8 @@ class Sessions:
         if common:
             several, few = sum(len(one.members) for one in common), len(common)
             lines.append(f"  {several:,} of them differ in names, RETURN and thresholds only, and run as {few:,}")
-        for cohort in self._cohorts:
-            lines += [f"  {line}" for line in _counted_together(cohort)]
+        for epoch in self._epochs:
+            lines += [f"  {line}" for line in _counted_together(epoch)]
         return lines
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
@@ -238,8 +240,8 @@ class Sessions:
         """Store all; gives what `load` needs. `plain` makes ids and owners fit for JSON."""
         self.open()
         stored = []
-        for cohort in self._cohorts:
-            assert cohort.session is not None
+        for epoch in self._epochs:
+            assert epoch.session is not None
             running = [
                 [
                     one.name,
@@ -248,9 +250,9 @@ class Sessions:
                         for id, m in one.members.items()
                     ],
                 ]
-                for one in cohort.running.values()
+                for one in epoch.running.values()
             ]
-            stored.append([cohort.since, writer.add_bytes(cohort.session.snapshot()), running])
+            stored.append([epoch.since, writer.add_bytes(epoch.session.snapshot()), running])
         return stored
 
     def load(self, reader: Reader, stored: list[Any]) -> None:
@@ -258,40 +260,42 @@ class Sessions:
         for since, blob, running in stored:
             session = Session.restore(reader.bytes(blob))
             session.isolates = True
-            cohort = _Cohort(since, {}, session)
-            self._cohorts.append(cohort)
+            epoch = _Epoch(since, {}, session)
+            self._epochs.append(epoch)
             for name, members in running:
                 program = _of_one(session.program, name)
                 key, limits = _key(program)
-                one = cohort.running[name] = _Running(name, key, program, limits)
-                self._by_key.setdefault(key, []).append((cohort, one))
+                one = epoch.running[name] = _Running(name, key, program, limits)
+                self._by_key.setdefault(key, []).append((epoch, one))
                 for id, owner, began, own in members:
                     mine = program if own is None else replace(program, queries=decode(own))
-                    self._join(id, Standing(mine, owner, began, _key(mine)[1]), cohort, one)
+                    self._join(id, Registration(mine, owner, began, _key(mine)[1]), epoch, one)
                 if not members:
                     # It was removed, and is there for those that are counted with it.
                     session.drop(name)
 
 
-def _answers(cohort: _Cohort, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
+def _answers(epoch: _Epoch, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
     """What a query found, for each for which it runs. Those that show the same columns are taken out at once."""
-    younger = any(standing.since > cohort.since for standing in running.members.values())
+    younger = any(registration.since > epoch.since for registration in running.members.values())
     starts = _starts(answer, running.program.layout) if younger else None
     within = Within(answer)
-    alike: dict[Any, list[tuple[Any, Standing, np.ndarray]]] = {}
-    for id, standing in running.members.items():
-        compared = zip(standing.limited, standing.limits, running.limits, strict=True)
+    alike: dict[Any, list[tuple[Any, Registration, np.ndarray]]] = {}
+    for id, registration in running.members.items():
+        compared = zip(registration.limited, registration.limits, running.limits, strict=True)
         rows = within.rows([(place, limit) for place, limit, known in compared if limit != known])
         if starts is not None:
-            rows = rows[starts[rows] > standing.since]
+            rows = rows[starts[rows] > registration.since]
         if len(rows):
-            names = None if standing.schema is None else tuple(standing.schema.names)
-            alike.setdefault((standing.columns, names, type(id)), []).append((id, standing, rows))
+            names = None if registration.schema is None else tuple(registration.schema.names)
+            alike.setdefault((registration.columns, names, type(id)), []).append((id, registration, rows))
     for several in alike.values():
-        standing = several[0][1]
+        registration = several[0][1]
         own = answer
-        if standing.columns is not None:
-            own = pa.table([answer.column(place) for place in (0, 1, *standing.columns)], schema=standing.schema)
+        if registration.columns is not None:
+            own = pa.table(
+                [answer.column(place) for place in (0, 1, *registration.columns)], schema=registration.schema
+            )
         counts = [len(rows) for _, _, rows in several]
         ids = id_array([id for (id, _, _), count in zip(several, counts, strict=True) for _ in range(count)])
         whole = own.take(pa.array(np.concatenate([rows for _, _, rows in several]))).add_column(0, "query", ids)
@@ -305,10 +309,10 @@ def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
     return ticks_of(answer, replace(layout, time="start"))
 
 
-def _may_join(running: _Running, standing: Standing) -> bool:
+def _may_join(running: _Running, registration: Registration) -> bool:
     """Whether answers to a query that began later can be told from those of one that runs already: by their first
     event, unless what came before that matters, and if what they show is there."""
-    query, own = running.query, standing.program.queries[0] if standing.program.queries else None
+    query, own = running.query, registration.program.queries[0] if registration.program.queries else None
     if query is None or own is None or query.output.form is not OutputForm.ALL:
         return False
     if query.aggregates or query.threshold is not None or query.components[0].negated:
@@ -319,7 +323,7 @@ def _may_join(running: _Running, standing: Standing) -> bool:
     shown = running.places().keys()
     if not {_written(column.expression) for column in own.returns} <= shown:
         return False
-    return asks_for_more(standing.limits, running.limits)
+    return asks_for_more(registration.limits, running.limits)
 
 
 def _named(program: Program, name: str) -> Program:
@@ -369,12 +373,12 @@ def _written(value: Any) -> str:
     return json.dumps(encode(value), sort_keys=True)
 
 
-def _counted_together(cohort: _Cohort) -> list[str]:
-    """How aggregates of a cohort are counted together."""
+def _counted_together(epoch: _Epoch) -> list[str]:
+    """How aggregates of a epoch are counted together."""
     from ouzel.engines.aggregate.explain import sharing_lines
     from ouzel.engines.aggregate.sharing import plan_sharing
 
-    plans = {name: next(iter(one.program.plans().values())) for name, one in cohort.running.items() if one.query}
+    plans = {name: next(iter(one.program.plans().values())) for name, one in epoch.running.items() if one.query}
     if sum(bool(plan.query.aggregates) for plan in plans.values()) < 2:
         return []
-    return list(sharing_lines(plan_sharing(plans, next(iter(cohort.running.values())).program.statistics), plans))
+    return list(sharing_lines(plan_sharing(plans, next(iter(epoch.running.values())).program.statistics), plans))

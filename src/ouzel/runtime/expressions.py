@@ -1,4 +1,4 @@
-"""Bound expressions over whole columns, with the meaning of nulls, NaN, overflow and division that semantics 1 gives.
+"""Bound expressions over whole columns, with nulls, NaN, overflow and division as in docs/semantics.md, "Nulls".
 
 Used for the roles of events (one event a row) and for RETURN (one match a row). Engine form of values: integers,
 dates (days) and timestamps (ticks) are int64, floats are float64, the rest are Arrow's own types.

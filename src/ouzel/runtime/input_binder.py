@@ -16,7 +16,6 @@ from ouzel.bind.model import Catalog
 from ouzel.engines.incomplete.plan import check_model
 from ouzel.errors import InputError
 from ouzel.plan.rules import check_rules
-from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, bind_all
 from ouzel.runtime.inputs import as_table, is_rows, no_columns, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import widen
@@ -56,7 +55,6 @@ class Feed:
         """Find what is wrong with the queries before any event is seen."""
         check_rules(self._options["rules_off"])
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
-            require_runnable(query)
             check_model(query, self._options.get("model"))
 
     def table(self, events: Any) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Limits that keep memory bounded (semantics 7), and what was dropped where the user prefers that to an error."""
+"""Limits that keep memory bounded (docs/semantics.md, "Limits"), and what was dropped because of them."""
 
 from __future__ import annotations
 

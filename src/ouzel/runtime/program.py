@@ -27,7 +27,6 @@ from ouzel.loss import LossModel
 from ouzel.plan.choose import make_plan
 from ouzel.plan.model import KeyWay, Plan, Statistics
 from ouzel.plan.rules import check_rules
-from ouzel.plan.support import require_runnable
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
 from ouzel.runtime.layout import Layout, catalog_of, layout_of_inputs, layout_of_table
@@ -103,9 +102,8 @@ def make_program(
             require_bounded(expression)
     bound = bind_all(queries, catalog, streaming=streaming)
     for query in bound:
-        require_runnable(query)
         if streaming:
-            require_streamable(query)
+            require_streamable(query, rules_off)
         check_model(query, model)
     for sentence in names_without_use(bound, model):
         warnings.warn(sentence, ModelWarning, stacklevel=6)

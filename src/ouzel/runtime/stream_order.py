@@ -1,5 +1,5 @@
-"""Stream order where times are equal (semantics 1): start, the order= columns, events that play some component before
-all others, then type and the columns that the query uses, nulls first and NaN last."""
+"""Stream order of simultaneous events (docs/semantics.md, "Stream order"): start, the order= columns, events that play
+some component before all others, then type and the columns that the query uses, nulls first and NaN last."""
 
 from __future__ import annotations
 

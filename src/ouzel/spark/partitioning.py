@@ -17,7 +17,7 @@ from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
 from ouzel.query_set.groups import Group
-from ouzel.query_set.unmerged import Standing
+from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.program import Program, describe, dump
@@ -292,7 +292,7 @@ def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
     return found
 
 
-def key_of(part: Group | Standing) -> frozenset[str] | None:
+def key_of(part: Group | Registration) -> frozenset[str] | None:
     """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
     if isinstance(part, Group):
         return _key_of_stream(part.stream)

@@ -12,7 +12,7 @@ from ouzel.plan.diagram import label_of, window_of
 from ouzel.plan.model import Plan
 from ouzel.plan.render import render, render_conjunct
 
-_NAMES = {
+NAMES = {
     Way.UNBOUNDED: "counters, without a window",
     Way.INVERSE: "counters, by inverse matrices",
     Way.STACKS: "counters, by two stacks of products",
@@ -32,7 +32,7 @@ def counting_kernel(plan: AggregatePlan, inner_kernel: str | None) -> tuple[str,
     """The kernel that answers an aggregate, and why. `inner_kernel` builds the matches, where they are built."""
     if plan.way is None:
         return f"{inner_kernel}, and adding up", f"matches are built: {plan.reason}"
-    return _NAMES[plan.way], plan.reason
+    return NAMES[plan.way], plan.reason
 
 
 def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:

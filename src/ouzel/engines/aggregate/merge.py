@@ -89,7 +89,7 @@ def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
         if row == 0 or changes.segment[row] != changes.segment[row - 1]:
             _clear(kinds, tree_words, tree_reals)
         first = row
-        told = Told.CARRIED
+        told = np.int64(Told.CARRIED)  # Numba has no max of an enum member.
         if on_change:
             _copy(tree_words[1], tree_reals[1], totals.before_words[written], totals.before_reals[written])
         while (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.bind.model import (
     BOOL,
@@ -30,8 +31,20 @@ from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, walk
 from ouzel.plan.lowering import Domain, lower
-from ouzel.plan.model import KeyWay, Note, Plan, Statistics, build
-from ouzel.plan.rules import COUNT_BY_INVERSE, COUNT_BY_STACKS, COUNT_WITHOUT_MATCHES, optimize
+from ouzel.plan.model import Note, Plan, Statistics, build
+from ouzel.plan.rules import (
+    COUNT_BY_INVERSE,
+    COUNT_BY_STACKS,
+    COUNT_WITHOUT_MATCHES,
+    EQUIVALENCE_INTO_KEY,
+    NEGATION_INTO_CONSTRUCTION,
+    PREDICATES_INTO_ROLES,
+    SECOND_EQUIVALENCE,
+    WINDOW_INTO_CONSTRUCTION,
+    WINDOW_INTO_SCAN,
+    WRITTEN_EQUALITIES,
+    optimize,
+)
 
 
 class Form(Enum):
@@ -64,6 +77,8 @@ class MeasureSpec:
 class AggregatePlan(Plan):
     """A plan whose answer is aggregates. `way` is None where matches are built, by the plan `inner`."""
 
+    engine: ClassVar[str] = "aggregate"
+
     way: Way | None = None
     reason: str = ""
     measures: tuple[MeasureSpec, ...] = ()
@@ -90,12 +105,10 @@ def plan_aggregate(
 ) -> AggregatePlan:
     """The plan of a query with AGG. `make_plan` plans the query for the matches themselves."""
     statistics = statistics or Statistics()
-    # A written equality with v[1] says nothing about the other events of v.
-    never = ("written_equalities_into_key",) if any(c.kleene for c in query.components) else ()
-    plan = optimize(build(query), replace(statistics, key_way=KeyWay.COMPOSITE), off=never)
+    plan = _counted_plan(query, statistics, off)
     reason = obstacle(plan)
     if reason is None and COUNT_WITHOUT_MATCHES in off:
-        reason = f"the rule {COUNT_WITHOUT_MATCHES} is switched off"
+        reason = f"{COUNT_WITHOUT_MATCHES} is switched off"
     if reason is not None:
         inner = make_plan(matches_query(query), statistics, off=off)
         text = f"{reason}; the cost grows with the number of matches"
@@ -103,24 +116,38 @@ def plan_aggregate(
     measures = _measures(query)
     split = _split(query)
     way, reason = _way(plan, measures, split, off)
-    return _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
+    made = _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
+    notes = [*made.notes, Note(COUNT_WITHOUT_MATCHES, "no match is built")]
+    if way is Way.INVERSE:
+        notes.append(Note(COUNT_BY_INVERSE, "events leave the window by the inverse of what they did"))
+    if way is Way.STACKS:
+        notes.append(Note(COUNT_BY_STACKS, "the counts of the window are products, kept in two stacks"))
+    return replace(made, notes=tuple(notes))
+
+
+def _counted_plan(query: BoundQuery, statistics: Statistics, off: Collection[str]) -> Plan:
+    """The plan of the sequences that counters count."""
+    # Counters have their own windows and negations, and one composite key.
+    never = [SECOND_EQUIVALENCE, WINDOW_INTO_SCAN, WINDOW_INTO_CONSTRUCTION, NEGATION_INTO_CONSTRUCTION]
+    if any(c.kleene for c in query.components):
+        # A written equality with v[1] says nothing about the other events of v.
+        never.append(WRITTEN_EQUALITIES)
+    return optimize(build(query), statistics, off=(*never, *off))
 
 
 def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
     known = {field.name: getattr(plan, field.name) for field in fields(Plan)}
-    kept = ("predicates_into_roles", "equivalence_into_key", "written_equalities_into_key")
-    known["notes"] = tuple(
-        Note(note.rule, note.text.replace("stacks are", "counters are")) for note in plan.notes if note.rule in kept
-    )
     return AggregatePlan(**known, **more)  # type: ignore[arg-type]
 
 
-def require_streamable(query: BoundQuery) -> None:
+def require_streamable(query: BoundQuery, off: Collection[str] = ()) -> None:
     """Raise QueryError for an aggregate that would have to keep all events of a stream for ever."""
     if not query.aggregates or query.window is not None:
         return
-    plan = optimize(build(query))
+    plan = _counted_plan(query, Statistics(), off)
     reason = obstacle(plan)
+    if reason is None and COUNT_WITHOUT_MATCHES in off:
+        reason = f"{COUNT_WITHOUT_MATCHES} is switched off"
     if reason is None and plan.construction:
         reason = "a predicate compares new events with all earlier ones"
     if reason is not None:
@@ -144,6 +171,11 @@ def obstacle(plan: Plan) -> str | None:
     if query.sources not in ((), ("input",)):
         return "events that last may overlap, so their order is no chain of moments"
     between = [*plan.construction, *plan.selection, *(c for group in plan.forbidding.values() for c in group)]
+    if any(conjunct.single_event for conjunct in between):
+        return f"{PREDICATES_INTO_ROLES} is switched off"
+    keys = {part.label for part in plan.key}
+    if any(key.path is not None and ".".join(key.path) not in keys for key in query.group_by):
+        return f"{EQUIVALENCE_INTO_KEY} is switched off"
     if between and not _on_edges(plan):
         named = sorted({c for conjunct in between for c in conjunct.components})
         variables = ", ".join(query.components[position].variable for position in named)

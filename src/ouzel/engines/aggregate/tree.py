@@ -82,7 +82,7 @@ def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
     >>> layout = build_shared_tables([[0, 1, 0], [2, 1]], window=10, summed=[False, False], symbols=4)
     >>> ticks, numbers = np.array([1, 2, 3]), np.array([0, 1, 3], np.uint16)
     >>> made = expand(layout, SharedInstances(ticks, np.zeros(3, np.int32), numbers, ticks[:0]))
-    >>> made.instances.tick.tolist(), made.rows
+    >>> made.instances.tick.tolist(), int(made.rows)
     ([1, 1, 2, 2], 2)
     """
     count = int(layout.width[symbols.element].sum())

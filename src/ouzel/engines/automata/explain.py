@@ -47,7 +47,7 @@ class _Query:
 
 
 def explain_algebra(queries: Mapping[str, Any], form: str, catalog: Catalog) -> str:
-    """An expression in one of the forms text, json, mermaid or svg."""
+    """An expression in one of the forms text, json or svg."""
     (query,) = queries.values()
     assert isinstance(query, AlgebraQuery)
     return render_explanation(algebra_explanation(query.bind(catalog)), form)
@@ -75,18 +75,19 @@ def algebra_explanation(query: BoundAlgebra) -> Explanation:
         else "not linear-plus: split into linear-plus parts that read each other's results (resubscription)"
     )
     normal = normal_form(query.expression, query.catalog)
-    same = "" if normal != query.expression else "; it is written so already"
-    notes = [("normal form", f"of unary operators σ, ρ, α, π (Theorem 3), and only σ costs anything{same}")]
-    if not same:
-        notes.append(("rewritten", repr(normal)))
+    shown = ["only σ costs anything; σ, ρ, α and π have a normal form (Theorem 3)"]
+    shown.append("written so already" if normal == query.expression else f"rewritten: {normal!r}")
+    lines.append(OperatorLine("unary operators", tuple(shown)))
     if any(len(stream.branches) > 1 for stream in query.streams):
-        notes.append(("union", "one automaton for each side; results with the same sources and values are one"))
+        text = "one automaton for each side; results with the same sources and values are one"
+        lines.append(OperatorLine("union", (text,)))
     return Explanation(
         name=query.name,
+        engine="automata",
         text=query.text,
         automaton=Automaton(tuple(states), tuple(arrows)),
         operators=tuple(lines),
-        notes=tuple(notes),
+        notes=(),
         kernel="automata",
         because=because,
     )

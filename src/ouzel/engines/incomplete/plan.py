@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from ouzel.bind.diagnostics import listed, nearest, quoted
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Conjunct, Constant, Intrinsic, Operation
@@ -16,10 +17,19 @@ from ouzel.engines.incomplete.tables import ArrivalTest
 from ouzel.errors import InputError, QueryError
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison
 from ouzel.loss import LossModel
-from ouzel.plan.expressions import components_of, pairwise_equalities, walk
+from ouzel.plan.expressions import components_of, walk
 from ouzel.plan.lowering import Domain, Inexpressible, Lanes, LaneSpec, alternative_of
 from ouzel.plan.model import Plan, Statistics, build
-from ouzel.plan.rules import equivalence_into_key, predicates_into_roles, written_equalities_into_key
+from ouzel.plan.rules import (
+    EQUIVALENCE_INTO_KEY,
+    PREDICATES_INTO_ROLES,
+    UPPER_BOUNDS,
+    WRITTEN_EQUALITIES,
+    equivalence_into_key,
+    predicates_into_roles,
+    spell_out_equivalences,
+    written_equalities_into_key,
+)
 
 Defaults = Mapping[Attribute | Intrinsic, Bound]
 
@@ -27,6 +37,8 @@ Defaults = Mapping[Attribute | Intrinsic, Bound]
 @dataclass(frozen=True, slots=True)
 class IncompletePlan(Plan):
     """A plan for the arrival kernel. `selection` and `forbidding` are the conjuncts as written, still to be tested."""
+
+    engine: ClassVar[str] = "incomplete"
 
     model: LossModel | None = None
     # [attr] tests that make no key, as equalities between bound events; they need no defaults.
@@ -40,20 +52,18 @@ def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Col
     assert query.threshold is not None
     _check_defaults(query)
     plan = build(query)
-    if "predicates_into_roles" not in off:
-        plan = predicates_into_roles(plan, Statistics())
-    if "written_equalities_into_key" not in off:
+    statistics = Statistics()
+    if PREDICATES_INTO_ROLES not in off:
+        plan = predicates_into_roles(plan, statistics)
+    if WRITTEN_EQUALITIES not in off:
         plan = _hash_written_equalities(plan)
+    # Apart from the conjuncts as written: these equalities concern bound events only and need no defaults.
     nothing = {negative.position: () for negative in query.negatives}
     alone = replace(plan, selection=(), forbidding=nothing, key=(), notes=())
-    if "equivalence_into_key" not in off:
-        alone = equivalence_into_key(alone, Statistics())
-        equalities, forbidding = alone.selection, alone.forbidding
-    else:
-        spelt_out = [c for test in query.equivalences for c in pairwise_equalities(query, test)]
-        equalities = tuple(c for c in spelt_out if c.negative is None)
-        forbidding = {n: tuple(c for c in spelt_out if c.negative == n) for n in nothing}
-    bounds = "upper_bounds" not in off
+    if EQUIVALENCE_INTO_KEY not in off:
+        alone = equivalence_into_key(alone, statistics)
+    alone = spell_out_equivalences(alone, statistics)
+    bounds = UPPER_BOUNDS not in off
     made = IncompletePlan(
         query=query,
         roles=plan.roles,
@@ -62,13 +72,13 @@ def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Col
         forbidding=plan.forbidding,
         notes=(*plan.notes, *alone.notes),
         model=model,
-        equalities=equalities,
-        forbidding_equalities=forbidding,
+        equalities=alone.selection,
+        forbidding_equalities=alone.forbidding,
         bounds=bounds,
     )
     if bounds:
         text = "edges and arrivals that cannot reach the threshold are not followed"
-        return made.with_note("upper_bounds", text)  # type: ignore[return-value]
+        return made.with_note(UPPER_BOUNDS, text)  # type: ignore[return-value]
     return made
 
 

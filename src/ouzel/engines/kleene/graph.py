@@ -427,7 +427,7 @@ def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
 
     >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
     >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
-    >>> is_row_of(row, 2, np.array([True, False])), is_row_of(row, 2, np.array([True]))
+    >>> bool(is_row_of(row, 2, np.array([True, False]))), bool(is_row_of(row, 2, np.array([True])))
     (True, False)
     """
     places = is_kleene.size

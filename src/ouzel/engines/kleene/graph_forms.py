@@ -1,9 +1,10 @@
 """The forms of output on the graph: of all matches of a moment only those that come out are written.
 
 There may be exponentially many matches, and a form wants few. So none is listed. From the newest cell down, each cell
-learns which cell comes next on the first match that goes on from it, in the order of semantics 2, “Output”: that of
-the smallest position, and where one event may fill several places, the first one of what goes on from there. What comes
-after a cell does not depend on what came before it, so the first match that starts with an event follows from that.
+learns which cell comes next on the first match that goes on from it, in the order of docs/semantics.md, "Output":
+that of the smallest position, and where one event may fill several places, the first one of what goes on from there.
+What comes after a cell does not depend on what came before it, so the first match that starts with an event follows
+from that.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from ouzel.bind.model import (
     Aggregation,
@@ -33,7 +34,9 @@ from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
 from ouzel.plan.model import KeyPart, Note, Plan
-from ouzel.plan.rules import MERGE_RUNS, SHARE_GRAPH, WRITTEN_EQUALITIES
+from ouzel.plan.rules import EQUIVALENCE_INTO_KEY, MERGE_RUNS, PREDICATES_INTO_ROLES, SHARE_GRAPH, WRITTEN_EQUALITIES
+
+_CONTIGUOUS = (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
 
 
 class RunKernel(Enum):
@@ -47,11 +50,15 @@ class RunKernel(Enum):
 class RunPlan(Plan):
     """A plan for the run kernel. `roles` are what begins a component, or forbids as a negative one."""
 
+    engine: ClassVar[str] = "kleene"
+
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
     kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
-    # [attr] tests of which some component's type lacks the attribute: compared event by event.
+    # [attr] tests that are compared event by event: a component's type lacks the attribute, or they make no key.
     coded: tuple[EquivalenceTest, ...] = ()
+    # [attr] tests whose values partition the events.
+    partitioning: tuple[EquivalenceTest, ...] = ()
     # Equalities written out that hash like [attr] tests, though they make no partition in the sense of the language.
     hashed: tuple[EquivalenceTest, ...] = ()
     # Runs with the same future are one (SASE+ 5.2.2).
@@ -61,12 +68,12 @@ class RunPlan(Plan):
     @property
     def needs_positions(self) -> bool:
         """Events that can play no component count all the same."""
-        return self.is_contiguous or isinstance(self.query.window, EventWindow)
+        return _positions_matter(self.query)
 
     @property
     def is_contiguous(self) -> bool:
         """Nothing, or nothing of the partition, may be passed over."""
-        return self.query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
+        return self.query.strategy in _CONTIGUOUS
 
 
 def needs_runs(query: BoundQuery) -> str | None:
@@ -108,29 +115,35 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
             roles[component.position] += own
             if component.kleene:
                 later[component.position] += own
+    moved = 0
     for conjunct in query.conjuncts:
-        if conjunct.single_event:
+        if conjunct.single_event and (PREDICATES_INTO_ROLES not in off or _positions_matter(query)):
             position = next(iter(conjunct.components))
             (later if conjunct.edge is Edge.TAKE else roles)[position].append(conjunct)
+            moved += 1
         elif conjunct.negative is not None:
             forbidding[conjunct.negative].append(conjunct)
         else:
             on_edges.append(conjunct)
     positives = {c.position for c in query.positives}
-    key, coded = [], []
-    # A negative that one test leaves out stands in every partition, and is held to the other tests by their codes.
+    keyed = [test for test in query.equivalences if not any(test.lacked_by.get(position) for position in positives)]
+    if EQUIVALENCE_INTO_KEY in off and not _partitions_matter(query):
+        keyed = []
+    # A negative that one test leaves out forbids in every partition, so its events are compared by the other tests.
     lacking = any(any(test.lacked_by.values()) for test in query.equivalences)
-    for test in query.equivalences:
-        if lacking:
-            coded.append(test)
-        if not any(test.lacked_by.get(position) for position in positives):
-            covered = [c.position for c in query.components if not test.lacked_by.get(c.position)]
-            key.append(KeyPart(".".join(test.path), test.type, {p: attribute_of(query, p, test) for p in covered}))
+    coded = list(query.equivalences) if lacking or len(keyed) < len(query.equivalences) else []
+    key = []
+    for test in keyed:
+        covered = [c.position for c in query.components if not test.lacked_by.get(c.position)]
+        key.append(KeyPart(".".join(test.path), test.type, {p: attribute_of(query, p, test) for p in covered}))
     notes = []
-    if key:
-        notes.append(Note("equivalence_into_key", f"runs are partitioned by {', '.join(part.label for part in key)}"))
+    if moved and not _positions_matter(query):
+        text = f"{moved} single-event predicate{'' if moved == 1 else 's'} decided before the runs"
+        notes.append(Note(PREDICATES_INTO_ROLES, text))
+    if key and not _partitions_matter(query):
+        notes.append(Note(EQUIVALENCE_INTO_KEY, f"partitioned by {', '.join(part.label for part in key)}"))
     hashed = []
-    if WRITTEN_EQUALITIES not in off and not lacking and _may_hash(query):
+    if WRITTEN_EQUALITIES not in off and not coded and _may_hash(query):
         for test in _written_equalities(query, on_edges):
             part = _key_part(query, test, forbidding)
             if part is None:
@@ -150,19 +163,23 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
                 forbidding[position] = [c for c in conjuncts if _equal_attributes(c) not in implied]
         labels = "; ".join(part.label for part in key[-len(hashed) :])
         notes.append(Note(WRITTEN_EQUALITIES, f"hashed by {labels}"))
-    merge = MERGE_RUNS not in off
     # As the kernel has it: only where each run goes its own way and every match is wanted.
-    if (
-        merge
+    merge = (
+        MERGE_RUNS not in off
         and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
         and query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED)
         and (not query.negatives or _checks_negation_late(query, forbidding, coded))
-    ):
-        notes.append(Note(MERGE_RUNS, "runs that cannot differ any more go on as one"))
-    obstacle = "types lack attributes that [attr] tests name" if coded else _obstacle_to_graph(query, on_edges)
+    )
+    if merge:
+        notes.append(Note(MERGE_RUNS, "runs that cannot differ any more become one"))
+    obstacle = _obstacle_to_graph(query, on_edges)
+    if coded:
+        cause = "types lack attributes that [attr] tests name"
+        obstacle = cause if lacking else f"{EQUIVALENCE_INTO_KEY} is switched off"
     if obstacle is None and SHARE_GRAPH in off:
         obstacle = f"{SHARE_GRAPH} is switched off"
     if obstacle is None:
+        notes.append(Note(SHARE_GRAPH, "all choices share one graph of events"))
         reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"
     elif query.strategy is Strategy.SKIP_TILL_ANY_MATCH:
         reason += f"; every choice is a run of its own, since {obstacle}"
@@ -172,6 +189,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
         later_roles={position: tuple(conjuncts) for position, conjuncts in later.items()},
         key=tuple(key),
         coded=tuple(coded),
+        partitioning=tuple(keyed),
         hashed=tuple(hashed),
         construction=tuple(on_edges),
         forbidding={position: tuple(conjuncts) for position, conjuncts in forbidding.items()},
@@ -202,15 +220,22 @@ def _checks_negation_late(
     )
 
 
+def _positions_matter(query: BoundQuery) -> bool:
+    """Whether the place of every event in the stream matters. Simultaneous events that can play a component come before
+    the others, so roles are then part of the meaning and not only a way to test less."""
+    return query.strategy in _CONTIGUOUS or isinstance(query.window, EventWindow)
+
+
+def _partitions_matter(query: BoundQuery) -> bool:
+    """Whether partitions are part of the meaning, and not only a way to find events faster: something counts or
+    chooses within them."""
+    return _positions_matter(query) or query.output.form is not OutputForm.ALL
+
+
 def _may_hash(query: BoundQuery) -> bool:
     """Whether runs may be kept apart by values that make no partition: nothing counts or chooses within partitions,
     and a run passes over the events of another value, as it does where their equality is tested."""
-    return (
-        len(query.positives) > 1
-        and query.strategy in (Strategy.SKIP_TILL_NEXT_MATCH, Strategy.SKIP_TILL_ANY_MATCH)
-        and query.output.form is OutputForm.ALL
-        and not isinstance(query.window, EventWindow)
-    )
+    return len(query.positives) > 1 and not _partitions_matter(query)
 
 
 def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> list[EquivalenceTest]:

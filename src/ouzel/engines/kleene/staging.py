@@ -55,7 +55,7 @@ class RunStager(Stager):
         self._run_plan = plan
         self._lowered = lowered
         self._deciding = [*layout.order, *deciding_columns(plan, layout)]
-        self._keyed = [test for test in plan.query.equivalences if _is_keyed(plan, test)] + list(plan.hashed)
+        self._keyed = [*plan.partitioning, *plan.hashed]
         # Negatives that no equality written out names forbid whatever their value.
         free = {c.position for c in plan.unguarded} if plan.hashed else set()
         bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
@@ -270,11 +270,6 @@ class _NullFrame:
 
 def _is_decimal(spec: LaneSpec) -> bool:
     return spec.expression.type.kind is Kind.DECIMAL
-
-
-def _is_keyed(plan: RunPlan, test: EquivalenceTest) -> bool:
-    """Every positive component has the attribute, so that its values partition the stream."""
-    return not any(test.lacked_by.get(component.position) for component in plan.positives)
 
 
 # Of RunEvents, by the axis along which events lie.

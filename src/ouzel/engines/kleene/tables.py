@@ -34,7 +34,7 @@ INDEX_MIN = 128
 
 
 class Selection(IntEnum):
-    """What a run may let pass (semantics 2, “Event selection”)."""
+    """What a run may let pass (docs/semantics.md, "Event selection")."""
 
     # strict_contiguity and partition_contiguity: nothing. Which events count is said by `RunEvents.sequence`.
     CONTIGUITY = 0

@@ -1,0 +1,97 @@
+"""Comparing the embedded engine with the oracle on random cases, in every way of feeding it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import ouzel
+from ouzel.algebra import Stream
+from ouzel.plan.model import KeyWay
+from ouzel.plan.rules import RULES
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
+from ouzel.runtime.session import Session
+from tests.generate.cases import COLUMNS, Case, RandomCase, counted
+
+Way = Callable[[Case, random.Random], Any]
+
+
+def case_count(usual: int) -> int:
+    """How many random cases a suite runs: all of OUZEL_RANDOM_CASES, or a share of the usual number."""
+    given = os.environ.get("OUZEL_RANDOM_CASES")
+    return int(given) if given else max(1, round(usual * float(os.environ.get("OUZEL_RANDOM_SHARE", "1"))))
+
+
+def agree(case: Case, ways: Iterable[Way], rng: random.Random, name: object = "") -> bool:
+    """Assert that each way of running gives the oracle's answer; true if that answer has rows."""
+    want = case.expected()
+    for way in ways:
+        wrong = case.difference(way(case, rng), want)
+        assert wrong is None, f"case {name}, {way.__name__}: {wrong}\n{case}"
+    return bool(want)
+
+
+# ── Ways of running ────────────────────────────────────────────────────────────────────────────────
+
+
+def matched(case: Case, **options: Any) -> Any:
+    return case.read(ouzel.match(case.table, case.query, **case.options, **options).to_pylist())
+
+
+def whole(case: Case, rng: random.Random) -> Any:
+    return matched(case)
+
+
+def rules_off(case: Case, rng: random.Random) -> Any:
+    """Without some of the planner's rules."""
+    return matched(case, rules_off=random_rules(rng))
+
+
+def random_rules(rng: random.Random) -> list[str]:
+    return [rule.name for rule in RULES if rng.random() < 0.4]
+
+
+def streamed(case: Case, rng: random.Random) -> Any:
+    """In batches of random sizes, shuffled within an allowed delay, restored from snapshots in between."""
+    table = case.table
+    times = table["time"].to_pylist()
+    delay = rng.choice([0, 0, 1, 3, 100])
+    # An event may come after one that is at most `delay` later: sort by time plus a random part of the delay.
+    arrival = sorted(range(len(times)), key=lambda row: (times[row] + rng.uniform(0, delay), rng.random()))
+    engine = ouzel.Engine(case.query, max_delay=delay, **case.options)
+    rows: list[Any] = []
+    start = 0
+    while start < len(arrival):
+        size = rng.choice([1, 1, 2, 3, 8])
+        rows += engine.push(table.take(arrival[start : start + size]))["query"].to_pylist()
+        start += size
+        if rng.random() < 0.4:
+            engine = ouzel.Engine.restore(engine.snapshot())
+        if rng.random() < 0.1 and engine.watermark is not None:
+            rows += engine.advance(engine.watermark)["query"].to_pylist()
+    assert engine.late == 0
+    finished = engine.finish()
+    return case.read([*rows, *finished["query"].to_pylist()] if finished else rows)
+
+
+def ways_of(case: Case) -> tuple[Way, ...]:
+    """Whole, with rules off and, if the query can run on a stream, streamed."""
+    return (whole, rules_off, streamed) if case.can_stream else (whole, rules_off)
+
+
+def matched_by_key_way(case: RandomCase, way: KeyWay) -> Any:
+    """With a given way for further equivalence tests, whatever the planner would choose."""
+    program = make_program(as_queries(case.query), case.table.schema, **COLUMNS)
+    program = replace(program, statistics=replace(program.statistics, key_way=way))
+    session = Session(program)
+    session.push(case.table)
+    return counted(session.finish()["query"].to_pylist())
+
+
+def answered(expression: Stream, events: Any) -> list[dict[str, Any]]:
+    """The rows of an algebra expression over a whole stream."""
+    return ouzel.match(events, expression, time="time").to_pylist()

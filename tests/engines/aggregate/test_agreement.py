@@ -1,0 +1,68 @@
+"""Aggregates equal the oracle's on random queries and streams, however they are fed, counted or built."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ouzel.bind import bind, catalog_for
+from ouzel.engines.aggregate import tables as counters_tables
+from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.tables import Way
+from ouzel.lang import parse
+from ouzel.plan.choose import make_plan
+from ouzel.plan.rules import RULES
+from tests.agreement import agree, case_count, matched, rules_off, streamed, whole
+from tests.generate import random_case
+from tests.generate.cases import SCHEMA, RandomCase
+
+pytestmark = pytest.mark.quick
+
+CASES = case_count(500)
+PARTS = 50
+COUNTING = [rule.name for rule in RULES if rule.name.startswith("count_")]
+
+
+def plan_of(case: RandomCase) -> AggregatePlan:
+    query = parse(case.text)
+    plan = make_plan(bind(query, case.text, catalog_for(schema=SCHEMA, time="time")))
+    assert isinstance(plan, AggregatePlan)
+    return plan
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_aggregates(part: int) -> None:
+    answering = 0
+    for number in range(part, CASES, PARTS):
+        rng = random.Random(f"aggregate {number}")
+        case = random_case(rng, "aggregate")
+        # Counting by keys needs no window on a stream.
+        can_stream = case.can_stream or plan_of(case).way not in (None, Way.GRAPH)
+        ways = (whole, rules_off, streamed) if can_stream else (whole, rules_off)
+        answering += agree(case, ways, rng, number)
+    assert CASES < 500 or answering, "too few cases have answers for their agreement to mean much"
+
+
+@pytest.mark.parametrize("off", [[], COUNTING[1:2], COUNTING[1:], COUNTING], ids=str)
+def test_each_way_of_counting(off: list[str]) -> None:
+    for number in range(60):
+        case = random_case(random.Random(f"way {number}"), "aggregate")
+        assert matched(case, rules_off=off) == case.expected(), f"case {number}:\n{case.text}"
+
+
+def test_every_way_is_chosen_for_some_case() -> None:
+    chosen = {plan_of(random_case(random.Random(f"aggregate {number}"), "aggregate")).way for number in range(200)}
+    assert chosen == {None, *Way}
+
+
+def test_a_broken_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that keeps events one tick too long must not go unnoticed."""
+    right = counters_tables.build_counter_tables
+
+    def wrong(negated, kleene=None, window=None, *rest, **options):  # type: ignore[no-untyped-def]
+        return right(negated, kleene, None if window is None else window + 1, *rest, **options)
+
+    monkeypatch.setattr("ouzel.engines.aggregate.operator.build_counter_tables", wrong)
+    cases = [random_case(random.Random(f"broken {number}"), "aggregate") for number in range(60)]
+    assert any(matched(case) != case.expected() for case in cases)

@@ -1,0 +1,90 @@
+"""Totals over all keys, made of what parts of the keys tell, equal those of one pass; so do aggregates in slices."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+import ouzel
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import dump, make_program
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
+from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
+from ouzel.spark.totals import TotalsJob, merged, packed_partials
+from ouzel.spark.worker import BatchJob, answers
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, RandomCase, counted
+
+
+def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
+    """The answer by parts of the keys, as Spark's tasks would make it; None where the query is not spread so."""
+    table = case.table
+    program = make_program(as_queries(case.query), table.schema, **COLUMNS)
+    (part,) = plan_query_groups(program, Clock(1), merge_totals=True)
+    if part.totals is None:
+        return None
+    (plan,) = part.plans or ()
+    stretch = None if plan.window_ticks is None else plan.window_ticks * rng.choice((1, 2, WINDOWS_PER_SLICE))
+    totals = TotalsJob(dump(part.totals), 0, stretch, rng.choice((1, 3)) if stretch else 1)
+    parts = rng.choice((1, 2, 5))
+    columns = [table[path[0]].to_pylist() for path in part.keys]
+    of_part = np.array([hash(tuple(map(str, values))) % parts for values in zip(*columns, strict=True)])
+    ordered = rng.random() < 0.5
+    told = []
+    for number in range(parts):
+        own = table.filter(pa.array(of_part == number)).select(list(part.columns))
+        if ordered:
+            own = own.sort_by("time")
+        batches = own.to_batches(max_chunksize=rng.choice((1, 4, 100)))
+        job = BatchJob(memory_limit=1 if ordered else None)
+        told += list(packed_partials(totals, number, answers(part.group, job, batches)))
+    found: list[dict[str, object]] = []
+    for task in range(totals.tasks):
+        dealt = [batch for batch in told if batch.column(1)[0].as_py() == task]
+        rng.shuffle(dealt)
+        found += [row for _, answer in merged(totals, dealt) for row in answer.to_pylist()]
+    return counted(found)
+
+
+def test_totals_are_those_of_one_pass() -> None:
+    apart = told = 0
+    for number in range(400):
+        rng = random.Random(f"totals {number}")
+        case = random_case(rng, "aggregate")
+        found = totals_apart(case, rng)
+        if found is None:
+            continue
+        apart += 1
+        want = counted(ouzel.match(case.table, case.query, **COLUMNS).to_pylist())
+        told += bool(want)
+        assert found == want, f"case {number}:\n{case.text}"
+    assert apart > 60 and told > 30
+
+
+def test_aggregates_are_cut_into_slices() -> None:
+    cut_cases = 0
+    for number in range(300):
+        rng = random.Random(f"slices {number}")
+        case = random_case(rng, "aggregate")
+        table = case.table
+        program = make_program(as_queries(case.query), table.schema, **COLUMNS)
+        (plan,) = program.plans().values()
+        if plan.window_ticks is None:
+            continue
+        (part,) = plan_query_groups(program, Clock(1))
+        slices = cut([plan], rng.choice((1, 2, 3)), rng.choice((None, 2 * plan.window_ticks)))
+        rows, owners = slices.needed(table["time"])
+        found: list[dict[str, object]] = []
+        for owner in range(slices.parts):
+            own = table.take(rows[owners == owner]).select(list(part.columns))
+            own = own.append_column(PART_COLUMN, pa.array(np.full(own.num_rows, owner, np.int32)))
+            for _, told in answers(part.group, BatchJob(slices), own.to_batches()):
+                found += told.to_pylist()
+        cut_cases += 1
+        want = counted(ouzel.match(table, case.query, **COLUMNS).to_pylist())
+        assert counted(found) == want, f"case {number}:\n{case.text}"
+    assert cut_cases > 200

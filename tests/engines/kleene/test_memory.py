@@ -1,0 +1,74 @@
+"""What runs and graphs hold follows the window, however long the stream is."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.engines.kleene import operator as runs
+from tests.agreement import streamed
+from tests.generate import random_case
+
+pytestmark = pytest.mark.compiled
+
+WINDOW = 600
+QUERIES = {
+    "runs": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match { [k] AND a[i].x > a[i-1].x } WITHIN 600",
+    "contiguous": "PATTERN SEQ(A+ a[], B b) WHERE partition_contiguity { [k] } WITHIN 600",
+    "graph": "PATTERN SEQ(A+ a[], B b) WHERE [k] AND a[i].x > a[i-1].x AND b.x > 995 WITHIN 600 OUTPUT COMPRESSED",
+    "in events": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match { [k] AND a[i].x > a[i-1].x } WITHIN 60 EVENTS",
+}
+
+
+def events(first: int, count: int) -> pa.Table:
+    rng = np.random.default_rng(first)
+    types = np.where(rng.random(count) < 0.9, "A", "B")
+    columns = {"k": rng.integers(0, 10, count), "x": rng.integers(0, 1000, count)}
+    return pa.table({"type": types, "ts": np.arange(first, first + count), **columns})
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_state_is_bounded_over_fifty_windows(kind: str) -> None:
+    engine = ouzel.Engine(QUERIES[kind], max_delay=0)
+    sizes = []
+    for number in range(50):
+        engine.push(events(number * WINDOW, WINDOW))
+        sizes.append(len(engine.snapshot()))
+    # The front of the buffers is let go in portions, so sizes swing; they do not grow.
+    assert max(sizes[40:]) <= 1.2 * max(sizes[10:25])
+
+
+# ── Windows in events ──────────────────────────────────────────────────────────────────────────────
+
+SILENT = "PATTERN SEQ(A+ a[], B b) WHERE {strategy} {{ [k] AND a[i].x > a[i-1].x }} WITHIN 20 EVENTS"
+
+
+@pytest.mark.parametrize("strategy", ["skip_till_next_match", "partition_contiguity", "skip_till_any_match"])
+def test_a_partition_that_falls_silent_holds_nothing_of_the_others(strategy: str) -> None:
+    engine = ouzel.Engine(SILENT.format(strategy=strategy), max_delay=0)
+    engine.push([{"type": "A", "ts": -1, "k": -1, "x": 1}])
+    sizes = []
+    for number in range(50):
+        engine.push(events(number * WINDOW, WINDOW))
+        sizes.append(len(engine.snapshot()))
+    assert max(sizes[40:]) <= 1.2 * max(sizes[10:25])
+    # Its window counts its own events, so it goes on where it stood.
+    found = engine.push([{"type": "B", "ts": 50 * WINDOW, "k": -1, "x": 2}])["query"].to_pylist()
+    found += engine.finish()["query"].to_pylist()
+    assert [row["start"] for row in found if row["b"]["k"] == -1] == [-1]
+
+
+def test_letting_go_at_every_step_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    compared = 0
+    for number in range(400):
+        rng = random.Random(f"silent {number}")
+        case = random_case(rng, "kleene")
+        if "EVENTS" in case.text:
+            assert streamed(case, rng) == case.expected(), f"case {number}:\n{case.text}"
+            compared += 1
+    assert compared > 40

@@ -1,0 +1,104 @@
+"""A set answers exactly as its queries would one by one, also while queries come and go."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.algebra import stream
+from ouzel.query_set import merged as queryset_merged
+from tests.agreement import case_count
+from tests.generate.cases import counted
+from tests.query_set.one_by_one import compare
+
+pytestmark = pytest.mark.quick
+
+SETS = max(6, case_count(500) // 80)
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_random_sets_answer_as_one_by_one(merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small sets too should have a delta that grows into the large segment.
+    monkeypatch.setattr(queryset_merged, "DELTA_MIN", 6)
+    answers = 0
+    for number in range(SETS):
+        answers += compare(random.Random(f"set {merge} {number}"), 24, 60, merge=merge)[1]
+    assert answers > 10 * SETS
+
+
+@pytest.mark.long
+def test_a_thousand_random_queries_answer_as_one_by_one() -> None:
+    queries, answers = compare(random.Random("a thousand"), 1_000, 200)
+    assert queries > 500 and answers > 1_000
+
+
+S = stream("Stock")
+TEMPLATE = (
+    S.select("(:name IS NULL OR name = :name) AND price BETWEEN :low AND :high")
+    .rename({"price": "first"})
+    .next(S, "name = name.last AND DUR <= :within")
+    .select("price > :factor * first")
+    .extend(factor=":factor")
+)
+
+
+def random_parameters(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "name": rng.choice(["IBM", "Dell", "MSFT", None]),
+            "low": (low := rng.randint(0, 5)),
+            "high": low + rng.randint(0, 5),
+            "within": rng.choice([2, 5, 10]),
+            "factor": rng.choice([0.5, 1.0, 1.5]),
+        }
+        for number in range(count)
+    ]
+
+
+def random_quotes(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": rng.choice(["Stock", "Stock", "Other"]),
+            "ts": k // 2,
+            "name": rng.choice(["IBM", "Dell", None]),
+            "price": rng.randint(0, 9),
+        }
+        for k in range(count)
+    ]
+
+
+def test_a_template_answers_as_its_queries_one_by_one() -> None:
+    rng = random.Random("template")
+    parameters = random_parameters(rng, 200)
+    quotes = pa.Table.from_pylist(random_quotes(rng, 120))
+    held = ouzel.QuerySet()
+    held.add_template("moves", TEMPLATE, parameters)
+    rows = [
+        row
+        for start in range(0, 120, 7)
+        for part in held.push(quotes.slice(start, 7)).values()
+        for row in part.to_pylist()
+    ]
+    rows += [row for part in held.finish().values() for row in part.to_pylist()]
+    assert len(rows) > 200
+    for given in parameters:
+        values = {name: value for name, value in given.items() if name != "id"}
+        alone = ouzel.match(quotes, ouzel.algebra.query.AlgebraQuery("one", TEMPLATE, values)).to_pylist()
+        mine = [{n: v for n, v in row.items() if n != "query"} for row in rows if row["query"] == given["id"]]
+        assert counted(mine) == counted(alone), given
+
+
+def test_a_bound_on_time_is_seen_beside_many_alternatives() -> None:
+    """The alternatives of the operand's test and of theta are too many together; DUR <= 4 must not be lost in theta."""
+    operand = stream().select("DUR = 5 OR price IN (1, 2) OR price < price OR NOT (price NOT IN (0, 3))")
+    theta = "((price = 2 OR name IS NOT NULL) AND name <= 'x' OR (DUR < 1 OR 1 = price.last OR DUR >= 1) AND DUR <= 2)"
+    held = ouzel.QuerySet(time="ts")
+    held.add("q", S.next(operand, f"{theta} AND DUR <= 4"))
+    rows = random_quotes(random.Random(1), 40)
+    held.push(rows)
+    assert held.finish()["q"].num_rows > 0

@@ -1,0 +1,262 @@
+"""Sets of standing queries as users hold them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import ouzel
+from ouzel.algebra import stream
+
+S = stream("Stock")
+
+
+def quote(ts: int, name: str, price: int) -> dict[str, Any]:
+    return {"type": "Stock", "ts": ts, "name": name, "price": price}
+
+
+def test_a_query_sees_events_from_its_registration_on() -> None:
+    pairs = S.rename({"price": "low"}).next(S, "name = name.last AND DUR <= 10")
+    held = ouzel.QuerySet()
+    held.add("old", pairs)
+    held.push([quote(1, "IBM", 10)])
+    held.push([quote(2, "Dell", 10)])
+    held.add("new", pairs)
+    held.push([quote(3, "IBM", 11)])
+    held.push([quote(4, "IBM", 12)])
+    answers = held.finish()
+    assert set(answers) <= {"old", "new"}
+    held_back = [row["start"] for row in answers["new"].to_pylist()]
+    assert held_back == [3]
+
+
+def test_removing_keeps_what_others_share() -> None:
+    expression = S.rename({"price": "low"}).next(S, "name = name.last AND DUR <= 10")
+    held = ouzel.QuerySet()
+    for number in range(3):
+        held.add(number, expression.select(f"price > {number}"), owner="ann" if number < 2 else "bob")
+    held.push([quote(1, "IBM", 5)])
+    assert held.remove(0) == 1
+    assert held.remove(owner="ann") == 1
+    held.push([quote(2, "IBM", 6)])
+    assert list(held.finish()) == [2]
+    assert len(held) == 1
+
+
+def test_texts_algebra_and_aggregates_in_one_set() -> None:
+    held = ouzel.QuerySet()
+    held.add_table(
+        [
+            {"id": "pairs", "query": "PATTERN SEQ(Stock a, Stock b) WHERE [name] WITHIN 5 RETURN P(b.price AS price)"},
+            {"id": "high", "query": "PATTERN Stock s WHERE s.price > 11 WITHIN 5 RETURN H(s.price AS price)"},
+        ]
+    )
+    held.add("algebra", S.select("price > 11"))
+    answers = held.push([quote(1, "IBM", 10), quote(2, "IBM", 12), quote(3, "Dell", 13)])
+    assert {name: table["query"].to_pylist() for name, table in answers.items()} == {
+        "pairs": ["pairs"],
+        "high": ["high"],
+        "algebra": ["algebra"],
+    }
+    assert {name: table.num_rows for name, table in held.finish().items()} == {"high": 1, "algebra": 1}
+
+
+def test_explain_names_the_indexes_and_their_sizes() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    rows = [{"id": k, "name": f"n{k % 7}", "limit": k % 11} for k in range(300)]
+    held.add_template("above", S.select("name = :name AND price > :limit").next(S, "name = name.last"), rows)
+    held.push([quote(1, "n1", 5)])
+    held.add("single", S.select("price > 3"))
+    held.push([quote(2, "n1", 5)])
+    text = held.explain()
+    for word in ("301 queries", "FR index", "AN index", "AI index", "delta", "merged prefixes: 154 nodes"):
+        assert word in text, text
+
+
+def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
+    held = ouzel.QuerySet(bounded=True)
+    rows = [{"id": k, "name": f"n{k}"} for k in range(5_000)]
+    held.add_template("pairs", S.select("name = :name").next(S.rename({"price": "p2"}), "name = :name"), rows)
+    held.push([quote(k, f"n{k % 100}", k) for k in range(1_000)])
+    counted = held.statistics
+    assert counted["static_matches"] < 2_100 and counted["instances_read"] < 1_100
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda held: held.add("one", S.select("price > 2")), "already"),
+        (lambda held: held.remove("two"), "no query 'two'"),
+        (lambda held: held.remove(), "takes the id"),
+        (lambda held: held.add("two", S.select("prise > 2")), "did you mean 'price'"),
+        (lambda held: held.add("two", S.next(S)), "upper bound on DUR"),
+        (lambda held: held.add_template("t", S, [{"name": 1}]), "no column 'id'"),
+        (lambda held: held.add_template("t", S, [{"id": 1}, {"id": 1}]), "duplicate id"),
+        (lambda held: held.add_template("t", S.select("price > :low"), [{"id": 1, "lov": 3}]), "did you mean 'lov'"),
+        (lambda held: held.add_table([{"id": 1, "query": "PATTERN SEQ("}]), "query '1'"),
+        (lambda held: held.add("two", "PATTERN S+ a[] WITHIN 5 RETURN P(a.LEN AS query)"), "query 'two' gives another"),
+        (lambda held: held.add("two", "PATTERN S query WITHIN 5"), "query 'two' gives another"),
+        (lambda held: held.add("two", "PATTERN S a AGG COUNT AS query WITHIN 5"), "query 'two' gives another"),
+        (lambda held: held.add("two", S.rename({"price": "start"})), "a column 'start' of their own"),
+        (lambda held: held.add(["two"], S), "a text or a number"),
+        (lambda held: held.add(None, S), "a text or a number"),
+        (lambda held: held.add_template("t", "PATTERN S a WITHIN 5", [{"id": 1}]), "an expression of ouzel.algebra"),
+        (lambda held: held.add_template("t", S, [{"id": 1}], owner="who"), "no column 'who'"),
+        (lambda held: held.add_template("t", S, [{"id": [1]}]), "a text or a number"),
+        (lambda held: held.add_template("one", S, [{"id": 1}]), "another name"),
+        (lambda held: held.add_table([{"id": 1, "query": "{"}]), "query '1': this text is no expression"),
+        (lambda held: held.advance("noon"), "cannot go to 'noon'"),
+        (lambda held: (held.finish(), held.add("two", S)), "finished"),
+    ],
+)
+def test_mistakes_are_told(act: Any, message: str) -> None:
+    held = ouzel.QuerySet()
+    held.add("one", S.select("price > 1"))
+    held.push([quote(1, "IBM", 3)])
+    with pytest.raises(ouzel.OuzelError, match=message):
+        act(held)
+
+
+ABOVE = S.select("name = :name AND price > :limit")
+ROWS = [{"id": 1, "name": "IBM", "limit": 2, "who": "ann"}, {"id": 2, "name": "Dell", "limit": 2, "who": "bob"}]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_queries_come_and_go_before_the_first_event_as_after(began: bool) -> None:
+    held = ouzel.QuerySet()
+    if began:
+        held.push([quote(0, "IBM", 0)])
+    held.add_template("above", ABOVE, ROWS, owner="who")
+    held.add("single", S, owner="ann")
+    for again in (lambda: held.add(1, S), lambda: held.add_template("more", ABOVE, ROWS, owner="who")):
+        with pytest.raises(ouzel.InputError, match="a query 1 in the set already"):
+            again()
+    assert held.remove(owner="ann") == 2 and len(held) == 1
+    assert held.remove(2) == 1 and len(held) == 0
+    held.add_template("above", ABOVE, ROWS, owner="who")
+    held.add_template("none", ABOVE, [])
+    held.push([quote(1, "IBM", 3), quote(1, "Dell", 3)])
+    assert held.finish()["above"]["query"].to_pylist() == [1, 2]
+
+
+def test_a_query_that_does_not_fit_the_columns_is_named_and_can_be_removed() -> None:
+    held = ouzel.QuerySet()
+    held.add("good", S.select("price > 1"))
+    held.add("bad", S.select("prise > 1"))
+    held.add("other", "PATTERN Stock s WITHIN 5")
+    with pytest.raises(ouzel.QueryError, match="query 'bad': the stream has no attribute 'prise'"):
+        held.push([quote(1, "IBM", 3)])
+    assert held.remove("bad") == 1
+    held.push([quote(1, "IBM", 3)])
+    assert sorted(held.finish()) == ["good", "other"]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_table_of_queries_is_added_whole_or_not_at_all(began: bool) -> None:
+    held = ouzel.QuerySet()
+    if began:
+        held.push([quote(0, "IBM", 0)])
+    rows = [{"id": 1, "query": "PATTERN Stock s WITHIN 5"}, {"id": 2, "query": "PATTERN SEQ(Stock s"}]
+    with pytest.raises(ouzel.QueryError, match="query '2'"):
+        held.add_table(rows)
+    assert len(held) == 0
+    held.add_table(rows[:1])
+    assert len(held) == 1
+
+
+def test_a_query_that_was_refused_is_refused_again() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    for _ in range(2):
+        with pytest.raises(ouzel.QueryError, match="upper bound on DUR"):
+            held.add("pairs", S.next(S))
+    assert len(held) == 0
+
+
+def test_answers_of_one_name_have_the_same_columns() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    held.add_template("above", ABOVE, ROWS)
+    more = [{"id": 3, "name": "IBM", "limit": 2.5}]
+    held.add_template("above", ABOVE, more)
+    for ids, template in (([4], ABOVE.project(["name"])), (["four"], ABOVE)):
+        with pytest.raises(ouzel.InputError, match="a template 'above' in the set already"):
+            held.add_template("above", template, [{**more[0], "id": id} for id in ids])
+    with pytest.raises(ouzel.InputError, match="take another id"):
+        held.add("above", S)
+    held.push([quote(1, "IBM", 3)])
+    assert held.finish()["above"]["query"].to_pylist() == [1, 3]
+
+
+def test_ids_of_several_types_are_kept_apart() -> None:
+    held = ouzel.QuerySet()
+    for id in (7, "7", 8):
+        held.add(id, S)
+    held.push([quote(1, "IBM", 3)])
+    answers = held.finish()
+    assert {id: table["query"].to_pylist() for id, table in answers.items()} == {7: [7], "7": ["7"], 8: [8]}
+
+
+def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
+    held = ouzel.QuerySet()
+    held.add("all", S)
+    held.push([quote(1, "IBM", 3)])
+    assert held.push([]) == {}
+    held.push([{"type": "Stock", "ts": 2, "name": "Dell"}])
+    assert held.finish()["all"]["price"].to_pylist() == [None]
+    held = ouzel.QuerySet()
+    held.push([{"type": "Stock", "ts": 1, "price": None}])
+    with pytest.raises(ouzel.InputError, match=r"nothing but nulls in the first batch.*schema="):
+        held.push([{"type": "Stock", "ts": 2, "price": 3}])
+
+
+def test_what_runs_beside_automata_is_told() -> None:
+    held = ouzel.QuerySet()
+    held.add("lasting", stream("Stock", start="since"))
+    assert held.explain() == "1 query, not bound to columns before the first batch"
+    held.push([{"type": "Stock", "ts": 2, "since": 1}])
+    assert "1 of them are expressions over other expressions, or over events that last" in held.explain()
+
+
+def test_owners_may_be_of_any_type() -> None:
+    held = ouzel.QuerySet()
+    held.push([quote(0, "IBM", 0)])
+    held.add("one", S, owner=("ann", 1))
+    assert held.remove(owner=("ann", 1)) == 1 and len(held) == 0
+
+
+def test_advance_takes_a_moment() -> None:
+    noon = datetime(2026, 11, 16, 12)
+    held = ouzel.QuerySet()
+    held.add("all", S)
+    held.push([{"type": "Stock", "ts": noon, "price": 3}])
+    assert held.advance(noon)["all"]["end"].to_pylist() == [noon]
+
+
+def test_limits_name_the_limit() -> None:
+    held = ouzel.QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
+    held.add("pairs", S.next(S, "price > 1000000"))
+    with pytest.raises(ouzel.LimitError, match="max_partial_matches"):
+        held.push([quote(k, "IBM", k) for k in range(5_000)])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_condition_between_events_keeps_queries_apart(turned: bool, as_text: bool) -> None:
+    if as_text:
+        every = "PATTERN SEQ(A a, A b) WITHIN 3 RETURN M(b.x AS x)"
+        rising: Any = "PATTERN SEQ(A a, A b) WHERE a.x < b.x WITHIN 3 RETURN M(b.x AS x)"
+    else:
+        every = stream("A").rename({"x": "l"}).next(stream("A"), "DUR <= 3")
+        rising = every.select("x > l")
+    held = ouzel.QuerySet()
+    for name in ("every", "rising") if turned else ("rising", "every"):
+        held.add(name, every if name == "every" else rising)
+    answers = [
+        held.push([{"type": "A", "ts": ts, "x": x} for ts, x in ((1, 3), (2, 1), (6, 1), (7, 3))]),
+        held.finish(),
+    ]
+    found = [(row["query"], row["end"]) for given in answers for part in given.values() for row in part.to_pylist()]
+    assert sorted(found) == [("every", 2), ("every", 7), ("rising", 7)]
