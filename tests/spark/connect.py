@@ -13,7 +13,7 @@ from pyspark.sql.connect.dataframe import DataFrame
 
 import ouzel.spark
 from ouzel.errors import InputError
-from tests.golden.answers import incompatibility
+from tests.golden.answers import disagreement
 from tests.golden.embedded import answer_of
 from tests.golden.format import read_all
 from tests.spark.together import collect_together
@@ -36,7 +36,7 @@ def run_cases(spark: SparkSession, step: int) -> tuple[int, dict[str, str]]:
         for case, found in started:
             answers = {name: answer_of(case, name, tables[f"{case.identity} {name}"]) for name in found}
             found.release()
-            if problem := incompatibility(case, answers):
+            if problem := disagreement(case, answers):
                 wrong[case.identity] = problem
     return len(cases), wrong
 

@@ -29,9 +29,9 @@ def test_the_examples_of_the_page(
     # The page starts a session of its own; here it is the one of all tests.
     monkeypatch.setattr(ouzel.spark, "session", lambda: spark)
     text = PAGE.read_text(encoding="utf-8")
-    parts = [text.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Batches", "SQL", "Data for trials")]
+    parts = [text.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Batches", "SQL")]
     examples = [example for part in parts for example in re.findall(r"```py\n(.*?)```", part, re.DOTALL)]
-    assert len(examples) == 5
+    assert len(examples) == 4
     names: dict[str, Any] = {"folder": str(tmp_path)}
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102

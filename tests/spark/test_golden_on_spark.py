@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.golden.answers import incompatibility
+from tests.golden.answers import disagreement
 from tests.golden.format import Case, read_all
 from tests.golden.ways import Way
 from tests.spark.alone import SparkAlone
@@ -42,7 +42,7 @@ def ways(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> objec
 def test_case(ways: object, name: str, case: Case) -> None:
     way = ways(name)  # type: ignore[operator]
     if way.gap(case) is None:
-        found = incompatibility(case, way.run(case))
+        found = disagreement(case, way.run(case))
         assert found is None, f"{case.file}.case, line {case.line_number}, {way.name}: {found}"
 
 
@@ -86,7 +86,7 @@ def test_case_alone(spark: SparkSession, tmp_path: Path, case: Case) -> None:
     reason = way.gap(case)
     assert reason is None or case.identity not in ALONE, reason
     if reason is None:
-        found = incompatibility(case, way.run(case))
+        found = disagreement(case, way.run(case))
         assert found is None, f"{case.file}.case, line {case.line_number}, alone: {found}"
 
 
