@@ -191,7 +191,7 @@ def largest_share(bench: Bench, events: DataFrame, way: Way) -> float:
     folder = Path(tempfile.mkdtemp(dir=bench.folder))
     plain = shipping.on_workers
 
-    def timed(function: str, *arguments: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def timed(function: Any, *arguments: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
         run = plain(function, *arguments)
 
         def measured(batches: Iterable[Any]) -> Iterator[Any]:

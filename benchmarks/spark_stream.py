@@ -38,7 +38,7 @@ from benchmarks.measure import machine
 from benchmarks.spark_stream_page import PAGE, PARTS, bars_of, page, told
 from ouzel.prepared import as_queries
 from ouzel.spark.input import bind_events, quoted, watermarked
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.schema import spark_schema
 
 KEYS = 10_000
@@ -136,8 +136,8 @@ def rows(events: DataFrame, world: World) -> DataFrame:
 
     bound = bind_events(events, as_queries(world.query), time="ts", type="type")
     frame, _ = watermarked(bound, [events], "0 ms")
-    (part,) = plan_shares(bound.program, bound.clock)
-    share, (name,) = part.share, part.share.queries
+    (part,) = plan_query_groups(bound.program, bound.clock)
+    group, (name,) = part.group, part.group.queries
     buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
     class RowProcessor(StatefulProcessor):
@@ -149,12 +149,12 @@ def rows(events: DataFrame, world: World) -> DataFrame:
             from ouzel.runtime.session import Session
 
             saved = self._state.get()
-            session = Session.open(share.program) if saved is None else Session.restore(bytes(saved[0]))
+            session = Session.open(group.program) if saved is None else Session.restore(bytes(saved[0]))
             watermark_ms = timerValues.getCurrentWatermarkInMs()
-            answer = session.advance(share.clock.watermark_tick(watermark_ms))[name] if watermark_ms else None
+            answer = session.advance(group.clock.watermark_tick(watermark_ms))[name] if watermark_ms else None
             for frame in rows:
                 table = pa.Table.from_pandas(frame.drop(columns=["bucket"]), preserve_index=False)
-                session.push(share.events(table))
+                session.push(group.events(table))
             self._state.update((session.snapshot(),))
             if answer is not None and answer.num_rows:
                 yield answer.to_pandas()

@@ -34,15 +34,16 @@ class Format:
 
 SNAPSHOT = Format(b"OUZELSNP", 2, "snapshot", _FROM_SNAPSHOT)
 PROGRAM = Format(b"OUZELPRG", 2, "program", _FROM_SNAPSHOT)
-HEAD = Format(b"OUZELBKT", 2, "state of a stream", _FROM_CHECKPOINT)
-STEP = Format(b"OUZELSTP", 1, "step of a stream", _FROM_CHECKPOINT)
-TERMS = Format(b"OUZELTRM", 1, "checkpoint", _FROM_CHECKPOINT)
-SET_TERMS = Format(b"OUZELSET", 1, "checkpoint of a set of queries", _FROM_CHECKPOINT)
-TOTALS = Format(b"OUZELTOT", 1, "total of a stream", _FROM_CHECKPOINT)
-TOTALS_PIECE = Format(b"OUZELTOP", 1, "part of a total of a stream", _FROM_CHECKPOINT)
+MANIFEST = Format(b"OUZELBKT", 2, "state of a stream", _FROM_CHECKPOINT)
+LOG_RECORD = Format(b"OUZELSTP", 2, "log record of a stream", _FROM_CHECKPOINT)
+SIGNATURE = Format(b"OUZELTRM", 2, "checkpoint", _FROM_CHECKPOINT)
+TOTALS = Format(b"OUZELTOT", 2, "total of a stream", _FROM_CHECKPOINT)
+TOTALS_CHUNK = Format(b"OUZELTOP", 2, "part of a total of a stream", _FROM_CHECKPOINT)
 TABLES = Format(b"OUZELTAB", 1, "table of the parser", "run `python -m ouzel.lang.tables`")
 
-_FORMATS = {one.magic: one for one in (SNAPSHOT, PROGRAM, HEAD, STEP, TERMS, SET_TERMS, TOTALS, TOTALS_PIECE, TABLES)}
+_FORMATS = {
+    one.magic: one for one in (SNAPSHOT, PROGRAM, MANIFEST, LOG_RECORD, SIGNATURE, TOTALS, TOTALS_CHUNK, TABLES)
+}
 
 
 def seal(form: Format, *chunks: Any) -> bytes:
@@ -83,11 +84,6 @@ def unseal(form: Format, blob: Any) -> memoryview:
 def mark_of(sealed: bytes) -> str:
     """The checksum of what `seal` gave, by which what is stored elsewhere refers to exactly these bytes."""
     return sealed[_CHECKSUM_AT:_HEAD_BYTES].hex()
-
-
-def is_sealed_as(form: Format, blob: bytes) -> bool:
-    """Whether bytes begin as those of a format do; they may be damaged."""
-    return blob[:_MAGIC_BYTES] == form.magic
 
 
 @contextmanager

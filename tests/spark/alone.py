@@ -71,7 +71,7 @@ class SparkAlone:
                 **options(case),
             )
 
-        with ouzel.spark.clear_errors():
+        with ouzel.spark.unwrap_errors():
             streams[first].run(step)
         found = streams[first].answer_table()
         if not case.is_script:

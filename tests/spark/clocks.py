@@ -1,4 +1,4 @@
-"""A clock by which cases that count time each in their own way can share one watermark of Spark's."""
+"""A clock by which cases that count time each in their own way can group one watermark of Spark's."""
 
 from __future__ import annotations
 

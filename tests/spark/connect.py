@@ -45,7 +45,7 @@ def error_of_a_worker(spark: SparkSession) -> str:
     """What a user reads where an event has no time."""
     events = spark.createDataFrame([("A", None, 1)], "type string, ts long, id long")
     try:
-        with ouzel.spark.clear_errors():
+        with ouzel.spark.unwrap_errors():
             ouzel.spark.match(events, "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 3").collect()
     except InputError as error:
         return str(error)

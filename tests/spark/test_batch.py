@@ -16,9 +16,9 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from ouzel.spark import worker
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.tasks import Clock
 from ouzel.spark.worker import BatchJob, match_partition
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def test_sorted_partitions_are_held_a_window_at_a_time(monkeypatch: pytest.Monke
     """What has left the window is let go from time to time, so a small part of the events is held at any time."""
     events = random_events(seed=5, rows=30_000).sort_by("ts")
     program = make_program(as_queries(PAIR), events.schema, time="ts", type="type")
-    (part,) = plan_shares(program, Clock(1))
+    (part,) = plan_query_groups(program, Clock(1))
     held: list[int] = []
     advance = Session.advance
 
@@ -155,7 +155,7 @@ def test_sorted_partitions_are_held_a_window_at_a_time(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Session, "advance", counting)
     batches = events.select(list(part.columns)).to_batches(max_chunksize=500)
-    found = pa.Table.from_batches(match_partition(part.share, BatchJob(memory_limit=65_536), batches))
+    found = pa.Table.from_batches(match_partition(False, part.group, BatchJob(memory_limit=65_536), batches))
     assert as_set(found) == as_set(ouzel.match(events, PAIR)) != []
     assert max(held) < 10_000
 
@@ -163,10 +163,10 @@ def test_sorted_partitions_are_held_a_window_at_a_time(monkeypatch: pytest.Monke
 def test_a_partition_beyond_the_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     events = random_events(seed=5)
     program = make_program(as_queries(PAIR), events.schema, time="ts", type="type")
-    (part,) = plan_shares(program, Clock(1))
+    (part,) = plan_query_groups(program, Clock(1))
     monkeypatch.setattr(worker, "PARTITION_BYTES_MAX", 1_000)
     with pytest.raises(LimitError, match="give memory_limit="):
-        list(match_partition(part.share, BatchJob(), events.select(list(part.columns)).to_batches()))
+        list(match_partition(False, part.group, BatchJob(), events.select(list(part.columns)).to_batches()))
 
 
 # ── What is refused ────────────────────────────────────────────────────────────────────────────────
@@ -223,4 +223,4 @@ def test_a_query_that_one_task_must_answer_says_so(spark: SparkSession, caplog: 
     ouzel.spark.match(events, ANYWHERE)
     assert caplog.text == ""
     ouzel.spark.match(events, ANYWHERE.replace(" WITHIN 3", ""))
-    assert "a single task has to see all events of query, because no equivalence test keeps them apart" in caplog.text
+    assert "a single task must see all events of query, because no equivalence test separates them" in caplog.text

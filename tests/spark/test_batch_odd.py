@@ -75,7 +75,7 @@ def test_names_that_differ_in_case_only(spark: SparkSession) -> None:
 
 def test_a_name_and_a_length_that_could_be_taken_for_others(spark: SparkSession) -> None:
     source = frame(spark, random_events(seed=13, rows=20))
-    with pytest.raises(InputError, match="'ouzel part', which Ouzel needs"):
+    with pytest.raises(InputError, match="'ouzel part' is reserved"):
         ouzel.spark.match(source.withColumnRenamed("x", "ouzel part"), "PATTERN SEQ(A a, B b) WITHIN 5")
     with pytest.raises(InputError, match="slices of 1 ticks are shorter"):
         ouzel.spark.match(source, "PATTERN SEQ(A a, B b) WITHIN 5", slices=1)

@@ -29,16 +29,20 @@ def test_the_examples_of_the_page(
     # The page starts a session of its own; here it is the one of all tests.
     monkeypatch.setattr(ouzel.spark, "session", lambda: spark)
     text = PAGE.read_text(encoding="utf-8")
-    parts = [text.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Batches", "SQL", "Data for trials")]
+    parts = [text.split(f"\n## {title}\n")[1].split("\n## ")[0] for title in ("Batches", "SQL")]
     examples = [example for part in parts for example in re.findall(r"```py\n(.*?)```", part, re.DOTALL)]
-    assert len(examples) == 5
+    assert len(examples) == 4
     names: dict[str, Any] = {"folder": str(tmp_path)}
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), names)  # noqa: S102
     assert [row["tag"] for row in names["thefts"].collect()] == [row["tag"] for row in names["same"].collect()] == [7]
     assert [row["tag"] for row in spark.read.parquet(str(tmp_path / "thefts_of_day")).collect()] == [7]
     assert spark.read.json(str(tmp_path / "lingering")).count() == 1
-    assert names["days"].count() == 3_000
     shown = capsys.readouterr().out
-    said = ("no match: a negative component forbids it", "did you mean 'Shelf'?", "query: spread by tag", "count(1)")
+    said = (
+        "no match: a negative component forbids it",
+        "did you mean 'Shelf'?",
+        "query: partitioned by tag",
+        "count(1)",
+    )
     assert [one for one in said if one not in shown] == []

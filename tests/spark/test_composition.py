@@ -11,9 +11,9 @@ import pytest
 import ouzel
 import ouzel.spark
 from ouzel.runtime.program import make_program
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.tasks import Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,10 @@ def events(rows: int = 400, seed: int = 9) -> pa.Table:
     )
 
 
-def shares(script: str) -> list:
-    return plan_shares(make_program(ouzel.queries(script), events(1).schema, time="ts", type="type"), Clock(1_000))
+def groups(script: str) -> list:
+    return plan_query_groups(
+        make_program(ouzel.queries(script), events(1).schema, time="ts", type="type"), Clock(1_000)
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def shares(script: str) -> list:
     ],
 )
 def test_matches_of_matches_are_spread_by_what_all_of_them_share(reader: str, keys: set) -> None:
-    (part,) = shares(f"{PAIR} reader: {reader};")
+    (part,) = groups(f"{PAIR} reader: {reader};")
     assert set(part.keys) == keys and part.composed
 
 
@@ -63,14 +65,14 @@ def test_three_steps_without_return() -> None:
         two: PATTERN SEQ(ones p, ones q) FROM ones WHERE p.a.id = q.b.id WITHIN 20 INTO twos;
         three: PATTERN SEQ(twos t, twos u) FROM twos WHERE t.p.a.id = u.q.a.id WITHIN 50;
     """
-    (part,) = shares(script)
+    (part,) = groups(script)
     assert part.keys == (("id",),)
 
 
 def test_what_is_not_composed_keeps_its_own_shuffle() -> None:
     script = f"""{PAIR} reader: PATTERN SEQ(Pair p, Pair q) FROM pairs WITHIN 30;
         other: PATTERN SEQ(A a, C c) WHERE [id] WITHIN 9;"""
-    found = {part.share.queries: part.keys for part in shares(script)}
+    found = {part.group.queries: part.keys for part in groups(script)}
     assert found == {("pair", "reader"): (), ("other",): (("id",),)}
 
 

@@ -19,11 +19,13 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload, gather, payloads_of, split_by, to_payload
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import arrow_schema, spark_schema
 from ouzel.spark.streaming import bucket_names, murmur3
-from ouzel.spark.tasks import Clock, on_workers
+from ouzel.spark.tasks import on_workers
+from ouzel.spark.worker import match_partition, unpack
 
 BUCKET_NAMES = [2122, 14465, 9454, 85, 5433, 9181]
 SOURCES = Path(ouzel.spark.__file__).parent
@@ -103,8 +105,8 @@ def test_bucket_names_never_change() -> None:
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "place": pa.string(), "x": pa.float64()})
 
 
-def shares(query: object, schema: object = SCHEMA) -> list:
-    return plan_shares(make_program(as_queries(query), schema, time="ts", type="type"), Clock(1_000))
+def groups(query: object, schema: object = SCHEMA) -> list:
+    return plan_query_groups(make_program(as_queries(query), schema, time="ts", type="type"), Clock(1_000))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def shares(query: object, schema: object = SCHEMA) -> list:
     ],
 )
 def test_the_key_is_what_all_events_of_a_match_share(query: str, keys: set) -> None:
-    (part,) = shares(query)
+    (part,) = groups(query)
     assert set(part.keys) == keys
 
 
@@ -142,31 +144,31 @@ def test_a_type_without_the_attribute_leaves_no_key() -> None:
         "B": pa.schema({"ts": pa.int64(), "id": pa.int64()}),
         "C": pa.schema({"ts": pa.int64()}),
     }
-    assert shares("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (("id",),)
-    assert shares("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", schemas)[0].keys == ()
+    assert groups("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (("id",),)
+    assert groups("PATTERN SEQ(A a, !(C c), B b) WHERE [id] WITHIN 5", schemas)[0].keys == ()
     schemas["B"] = pa.schema({"ts": pa.int64(), "id": pa.int32()})
-    assert shares("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (), "two wide columns, two hashes"
+    assert groups("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5", schemas)[0].keys == (), "two wide columns, two hashes"
 
 
 def test_only_columns_and_types_that_matter_travel() -> None:
-    (part,) = shares("PATTERN SEQ(A a, B b) WHERE [id] AND a.x > 1 WITHIN 5 RETURN Pair(b.time AS t)")
+    (part,) = groups("PATTERN SEQ(A a, B b) WHERE [id] AND a.x > 1 WITHIN 5 RETURN Pair(b.time AS t)")
     assert part.columns == ("type", "ts", "id", "x")
     assert part.types == {"A", "B"}
-    (part,) = shares("PATTERN SEQ(A a, B b) WITHIN 5")
+    (part,) = groups("PATTERN SEQ(A a, B b) WITHIN 5")
     assert part.columns == tuple(SCHEMA.names)
-    (part,) = shares("PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id]} WITHIN 5")
+    (part,) = groups("PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id]} WITHIN 5")
     assert part.types is None, "an event of any type ends a run"
 
 
 def test_queries_with_one_key_are_one_share() -> None:
-    parts = shares(
+    parts = groups(
         {
             "first": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5",
             "second": "PATTERN SEQ(A a, B b) WITHIN 5",
             "third": "PATTERN SEQ(B b, A a) WHERE [id] WITHIN 9",
         }
     )
-    found = [(part.share.queries, part.share.first_query) for part in parts]
+    found = [(part.group.queries, part.group.first_query) for part in parts]
     assert found == [(("first", "third"), 0), (("second",), 2)]
 
 
@@ -181,7 +183,7 @@ def test_queries_with_one_key_are_one_share() -> None:
     ],
 )
 def test_a_worker_without_this_ouzel_says_so(setting: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "function").write_bytes(cloudpickle.dumps(on_workers("unpack", 0)))
+    (tmp_path / "function").write_bytes(cloudpickle.dumps(on_workers(unpack, 0)))
     program = f"""
 import pathlib, pickle, sys
 sys.path.insert(0, {str(SOURCES.parents[1])!r})
@@ -197,8 +199,8 @@ list(pickle.loads(pathlib.Path({str(tmp_path / "function")!r}).read_bytes())([])
 def test_a_hundred_queries_are_small_enough_to_be_sent() -> None:
     """Spark's stateful steps cannot start from functions of more than a megabyte."""
     query = "PATTERN SEQ(A a, !(C c), B b) WHERE [id] AND a.x < b.x AND a.place != 'nowhere' WITHIN {}"
-    parts = shares([query.format(number) for number in range(1, 101)])
-    assert len(cloudpickle.dumps(on_workers("match_partition_packed", parts[0].share))) < 200_000
+    parts = groups([query.format(number) for number in range(1, 101)])
+    assert len(cloudpickle.dumps(on_workers(match_partition, True, parts[0].group))) < 200_000
 
 
 @pytest.mark.parametrize("path", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)

@@ -79,7 +79,7 @@ def test_a_batch_reports_problems_beside_the_rows_of_other_queries(spark: SparkS
 @pytest.mark.parametrize("name", ["many", "summed"])
 def test_a_batch_fails_with_the_name_of_the_query(spark: SparkSession, name: str) -> None:
     found = ouzel.spark.match(spark.createDataFrame(events()), {name: BAD[name]} | GOOD, limits=LIMITS)
-    with found, pytest.raises(LimitError, match=f"query '{name}'"), ouzel.spark.clear_errors():
+    with found, pytest.raises(LimitError, match=f"query '{name}'"), ouzel.spark.unwrap_errors():
         found[name].collect()
 
 
@@ -111,7 +111,7 @@ def test_stopped_queries_stay_stopped_after_restart(spark: SparkSession, tmp_pat
     ends = {(row["query"], row[row["query"]]["end"]) for row in after if row["problem"] is None}
     assert {end for end in ends if end[0] in ("many", "summed")} <= {("summed", 82), ("many", 187)}
     stream.add([table([{"type": "A", "ts": 10**6 + 1, "id": 0}])])
-    with pytest.raises(OuzelError, match=r"query '.*' stopped"), ouzel.spark.clear_errors():
+    with pytest.raises(OuzelError, match=r"query '.*' stopped"), ouzel.spark.unwrap_errors():
         stream.run(step(LIMITS))
 
 

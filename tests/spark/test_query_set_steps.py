@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,12 +14,13 @@ import ouzel
 from ouzel.algebra import to_text
 from ouzel.errors import StateError
 from ouzel.query_set.snapshot import spread
-from ouzel.spark import query_set_worker as query_set_work
+from ouzel.spark import bucket
 from ouzel.spark.bucket import CONTROL
+from ouzel.spark.compatibility import CheckpointSignature, digest_of
+from ouzel.spark.partitioning import shared_key
 from ouzel.spark.payloads import from_payload
-from ouzel.spark.query_set import shared_key
+from ouzel.spark.query_group import Clock, QueryGroup
 from ouzel.spark.query_set_worker import SetJob, pack_changes, pack_set_events
-from ouzel.spark.tasks import Clock, Share
 from tests.spark.test_query_sets import (
     END,
     KEYED_TEXTS,
@@ -46,13 +46,13 @@ ANSWERS = pa.schema(
 def job_for(held: ouzel.QuerySet, keys: tuple[str, ...], **options: Any) -> SetJob:
     sets = spread(held, SCHEMA, 1 if keys else 2, bounded=False)
     return SetJob(
-        share=Share(b"", SCHEMA.serialize().to_pybytes(), "ts", ("query",), 0, Clock(1_000_000, ORIGIN_MS)),
+        group=QueryGroup(b"", SCHEMA.serialize().to_pybytes(), "ts", ("query",), 0, Clock(1_000_000, ORIGIN_MS)),
         answers=ANSWERS.serialize().to_pybytes(),
         parts=2,
         sets=tuple(one.snapshot() for one in sets),
         keys=keys,
         names=(5, 6),
-        terms=json.dumps({"key": keys}),
+        signature=CheckpointSignature(2, (0,), query_set={"key": list(keys)}).dump(),
         **options,
     )
 
@@ -83,20 +83,20 @@ class Stream:
         watermark_ms = 0 if self._newest is None else ORIGIN_MS + self._newest - 3
         for name, brought in payloads.items():
             if self._forgetful:
-                query_set_work._keeper.take(self.job.digest, name)
+                bucket._sessions.take(digest_of(self.job.signature), name)
             # Spark does not say in which order payloads come.
-            for _, payload in self.job.step(name, self._stores[name], watermark_ms, reversed(brought)).answers:
+            for _, payload in bucket.step(self.job, name, self._stores[name], watermark_ms, reversed(brought)).answers:
                 self.rows += rows_of(from_payload(payload))
         self._newest = max([self._newest or 0, *events["ts"].to_pylist()])
 
 
 @pytest.mark.parametrize(("make", "keys"), [(keyed_set, ("name",)), (mixed_set, ())])
-@pytest.mark.parametrize("steps_bytes_min", [0, 1 << 20])
-def test_micro_batches_answer_as_the_embedded_set(make: Any, keys: tuple[str, ...], steps_bytes_min: int) -> None:
+@pytest.mark.parametrize("log_bytes_min", [0, 1 << 20])
+def test_micro_batches_answer_as_the_embedded_set(make: Any, keys: tuple[str, ...], log_bytes_min: int) -> None:
     (whole,) = spread(make(), SCHEMA, 1, bounded=False)
     assert shared_key([whole]) == frozenset(keys)
     quotes = random_quotes(5, 90)
-    stream = Stream(job_for(make(), keys, steps_bytes_min=steps_bytes_min), forgetful=True)
+    stream = Stream(job_for(make(), keys, log_bytes_min=log_bytes_min), forgetful=True)
     for first in range(0, 90, 30):
         stream.step(quotes.slice(first, 30))
     stream.step(END)
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_query_disturbs_no_other() -> None:
     told = {
         "name": "did you mean 'price'",
         "unbounded": "upper bound on DUR",
-        "key": "spread by name",
+        "key": "distributed by name",
         "column": "'more'",
         "type": "another name",
         "gone": "no query 'gone'",
@@ -199,13 +199,13 @@ def test_versions_tell_which_row_is_newer() -> None:
     ]
     texts = {row["id"]: row["problem"] or row["query"] for row in found}
     assert texts["a"] == "new" and texts["c"] == "same"
-    assert "stands twice" in texts["b"] and "has no id" in texts[None]
+    assert "duplicate id" in texts["b"] and "has no id" in texts[None]
 
 
 def test_another_set_at_the_start_is_refused() -> None:
     job = job_for(keyed_set(), ("name",))
     stream = Stream(job, forgetful=True)
     stream.step(random_quotes(1, 20))
-    stream.job = replace(job, terms=json.dumps({"key": ["price"]}))
+    stream.job = replace(job, signature=CheckpointSignature(2, (0,), query_set={"key": ["price"]}).dump())
     with pytest.raises(StateError, match=r"another key: \['name'\] then, \['price'\] now"):
         stream.step(random_quotes(1, 20))

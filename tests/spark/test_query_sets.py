@@ -113,7 +113,7 @@ def test_streams_restarted_half_way_answer_as_the_embedded_set(spark: SparkSessi
     same(rows_of(files.answer_table()), embedded(keyed_set(), quotes))
     with pytest.raises(InputError, match="checkpoint of a set of queries"):
         ouzel.spark.state(files.checkpoint, spark)
-    with pytest.raises(StateError, match="queries that the set begins with"), ouzel.spark.clear_errors():
+    with pytest.raises(StateError, match="queries that the set begins with"), ouzel.spark.unwrap_errors():
         files.add([END])
         files.run(lambda frame: ouzel.spark.match_set(frame, with_one_more(keyed_set()), max_delay=2, buckets=2))
 

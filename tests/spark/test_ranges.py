@@ -1,4 +1,4 @@
-"""Strict contiguity and windows in events over the whole stream: ranges of time matched apart, and their seams."""
+"""Strict contiguity and windows in events over the whole stream: ranges of time matched apart, and their boundaries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.pushdown import projected_columns
-from ouzel.spark.ranges import Edges, Ranges, joined, ranged, reach_in_events, watched
+from ouzel.spark.query_group import Clock
+from ouzel.spark.ranges import Edges, Ranges, joined, ranged, span_in_events, watched
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.tasks import Clock
 from ouzel.spark.worker import BatchJob, answers
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, SCHEMA, counted
@@ -57,7 +57,7 @@ def events(rows: int = 400, seed: int = 3) -> pa.Table:
 
 def reach_of(query: object, table: pa.Table) -> int | None:
     (plan,) = make_program(as_queries(query), table.schema, **COLUMNS).plans().values()
-    return reach_in_events(plan)
+    return span_in_events(plan)
 
 
 # ── Without Spark ──────────────────────────────────────────────────────────────────────────────────
@@ -69,8 +69,8 @@ def matched_in_ranges(
     """What the workers would find in ranges that begin at these ticks."""
     program = make_program(as_queries(query), table.schema, **COLUMNS)
     (plan,) = program.plans().values()
-    (part,) = plan_shares(program, Clock(1))
-    reach = reach_in_events(plan)
+    (part,) = plan_query_groups(program, Clock(1))
+    reach = span_in_events(plan)
     assert reach is not None
     ranges = Ranges(reach, parts=len(bounds) + 1)
     owners = np.searchsorted(np.sort(bounds), table["time"].to_numpy(), side="right")
@@ -79,14 +79,14 @@ def matched_in_ranges(
         own = table.filter(pa.array(owners == number)).select(list(part.columns))
         if memory_limit is not None:
             own = own.sort_by("time")
-        edges = Edges(part.share.time, reach)
+        edges = Edges(part.group.time, reach)
         batches = watched(edges, own.to_batches(max_chunksize=rows_per_batch))
-        found = answers(part.share, BatchJob(memory_limit=memory_limit), batches)
-        told += ranged(ranges, part.share, number, edges, found)
+        found = answers(part.group, BatchJob(memory_limit=memory_limit), batches)
+        told += ranged(ranges, part.group, number, edges, found)
     rows = []
     for part_number in range(ranges.parts):
         mine = [batch for batch in told if batch.column("part")[0].as_py() == part_number]
-        rows += [row for _, found in joined(ranges, part.share, mine) for row in found.to_pylist()]
+        rows += [row for _, found in joined(ranges, part.group, mine) for row in found.to_pylist()]
     return rows
 
 
@@ -176,7 +176,10 @@ def test_more_than_one_task_has_work(spark: SparkSession) -> None:
     assert len(by_task) == 4
     assert max(row["count"] for row in by_task) < 0.6 * sum(row["count"] for row in by_task)
     told = ouzel.spark.explain(source, STRICT, **COLUMNS)
-    assert "query: cut into 4 ranges of time with about as many events each; a match reaches 2 events at most" in told
+    assert (
+        "query: cut into 4 ranges of time with about as many events each; a match spans at most 2 further events"
+        in told
+    )
 
 
 @pytest.mark.spark
@@ -191,7 +194,7 @@ def test_odd_columns_and_times_without_a_zone(spark: SparkSession) -> None:
     assert counted(found.to_pylist()) == counted(want.to_pylist()) != {}
     assert ouzel.spark.match(frame(spark, odd.slice(0, 0)), STRICT, **columns).collect() == []
     untimed = frame(spark, table).selectExpr("type", "if(n = 7, NULL, time) AS time", "n")
-    with pytest.raises(InputError, match="the time column 'time' is null in 1 of"), ouzel.spark.clear_errors():
+    with pytest.raises(InputError, match="the time column 'time' is null in 1 of"), ouzel.spark.unwrap_errors():
         ouzel.spark.match(untimed, STRICT, **COLUMNS).collect()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +15,9 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.tasks import Clock
 from ouzel.spark.time_slices import Slices, cannot_be_cut, cut, narrowed, spread
 from ouzel.spark.worker import BatchJob, match_partition
 from tests.generate import random_case
@@ -62,14 +61,14 @@ def matched_in_slices(query: object, table: pa.Table, options: dict, parts: int,
     """What the workers find, task by task."""
     program = make_program(as_queries(query), table.schema, **options)
     (plan,) = program.plans().values()
-    (share,) = plan_shares(program, Clock(1))
+    (group,) = plan_query_groups(program, Clock(1))
     slices = cut([plan], parts, length)
-    pieces = table.select(list(share.columns)).to_batches(max_chunksize=100)
-    dealt = pa.Table.from_batches([packets for piece in pieces for packets in spread(share.share, slices, [piece])])
+    pieces = table.select(list(group.columns)).to_batches(max_chunksize=100)
+    dealt = pa.Table.from_batches([packets for piece in pieces for packets in spread(group.group, slices, [piece])])
     found = []
     for part in range(slices.parts):
         own = dealt.filter(pc.equal(dealt["query"], part)).to_batches()
-        for batch in match_partition(share.share, BatchJob(slices, packed=True), own):
+        for batch in match_partition(False, group.group, BatchJob(slices, packed=True), own):
             found += batch.to_pylist()
     return found
 
@@ -197,29 +196,23 @@ def test_timestamps_are_cut(spark: SparkSession, zone: str | None) -> None:
 
 
 @pytest.mark.spark
-def test_a_hot_key_is_cut_by_a_hint_or_by_counting(spark: SparkSession) -> None:
+def test_a_hot_key_is_cut_by_a_hint(spark: SparkSession) -> None:
     query = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 7 RETURN P(a.row AS a, b.row AS b)"
     table = events()
     expected = counted(ouzel.match(table, query).to_pylist())
     spark.conf.set("spark.sql.shuffle.partitions", 4)
     source = frame(spark, table)
-    for hint in (True, 70, "auto"):
-        told = ouzel.spark.explain(source, query, slices=hint)
-        assert "cut into time slices of 70 ticks" in told
-    assert re.search(r"the largest key has \d+ of \d+ events, which is too hot", told)
-    assert counted(ouzel.spark.match(source, query, slices="auto").toArrow().to_pylist()) == expected
-    assert "query: spread by id" in ouzel.spark.explain(source, query)
-    even = source.withColumn("id", source["row"])
-    told = ouzel.spark.explain(even, query, slices="auto")
-    assert "query: spread by id; the largest key has 1 of" in told
-    assert "which is not too hot" in told
+    for hint in (True, 70):
+        assert "cut into time slices of 70 ticks" in ouzel.spark.explain(source, query, slices=hint)
+    assert counted(ouzel.spark.match(source, query, slices=True).toArrow().to_pylist()) == expected
+    assert "query: partitioned by id" in ouzel.spark.explain(source, query)
 
 
 @pytest.mark.spark
 def test_what_goes_to_one_task_is_explained(spark: SparkSession) -> None:
     source = frame(spark, events())
     told = ouzel.spark.explain(source, "PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT NON_OVERLAPPING")
-    assert "a single task sees all events, because no equivalence test keeps them apart, and OUTPUT NON" in told
+    assert "a single task sees all events, because no equivalence test separates them, and OUTPUT NON" in told
     assert "slices=False" in ouzel.spark.explain(source, QUERIES["pair"], slices=False)
     with pytest.raises(InputError, match="are for batches"):
         rate = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts", "value AS id")

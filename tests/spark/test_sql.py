@@ -65,8 +65,8 @@ def test_moments_keep_their_instant(spark: SparkSession) -> None:
 
 
 def test_mistakes_in_sql_are_one_message(spark: SparkSession, view: pa.Table) -> None:
-    with pytest.raises(QueryError, match="idd") as raised, ouzel.spark.clear_errors():
+    with pytest.raises(QueryError, match="idd") as raised, ouzel.spark.unwrap_errors():
         spark.sql("SELECT * FROM ouzel_match(TABLE(readings), 'PATTERN SEQ(A a, B b) WHERE [idd] WITHIN 5')")
     assert "Traceback" not in str(raised.value)
-    with pytest.raises(InputError, match="the first argument is a table"), ouzel.spark.clear_errors():
+    with pytest.raises(InputError, match="the first argument is a table"), ouzel.spark.unwrap_errors():
         spark.sql(f"SELECT * FROM ouzel_match(1, '{PAIR}')")

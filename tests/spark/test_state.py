@@ -30,7 +30,7 @@ def test_what_is_open_is_told_by_key(query: str, settled: bool) -> None:
         stream.micro_batch(table_of(EVENTS[3:]))
         stream.micro_batch(table_of([("Z", 6_000, 1)]))
     (store,) = (store for name, store in stream.stores.items() if name >= 0)
-    rows = describe_bucket(bucket_names(1)[0], StoredBucket(store.values, store.pieces))
+    rows = describe_bucket(bucket_names(1)[0], StoredBucket(store.values, store.chunks))
     told = {row["key"]: (row["open_events"], row["oldest"]) for row in rows}
     assert told == {"1": (2, ORIGIN_US), "2": (1, ORIGIN_US + 2_000)}
     assert all(row["state_bytes"] > 0 for row in rows)

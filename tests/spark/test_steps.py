@@ -22,11 +22,11 @@ from ouzel.prepared import as_queries
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.program import make_program
 from ouzel.spark import bucket as steps
-from ouzel.spark.bucket import CONTROL, Step, StreamJob, step_bucket
-from ouzel.spark.compatibility import Terms
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.bucket import CONTROL, Step, StreamJob, step
+from ouzel.spark.compatibility import CheckpointSignature
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload
-from ouzel.spark.tasks import FIRST_PROBLEM, Clock, Share
+from ouzel.spark.query_group import FIRST_PROBLEM, Clock, QueryGroup
 from ouzel.spark.worker import pack
 
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.timestamp("us"), "id": pa.int64(), "row": pa.int64()})
@@ -45,15 +45,15 @@ def job_for(
     schema: pa.Schema = SCHEMA,
     delay_ms: int = 0,
     late: bool = False,
-    steps_bytes_min: int = 1 << 20,
+    log_bytes_min: int = 1 << 20,
     **options: object,
 ) -> StreamJob:
     program = make_program(as_queries(queries), schema, time="ts", type="type", streaming=True, **options)
-    parts = plan_shares(program, Clock(tick_ns=1_000))
-    shares = tuple(part.share for part in parts)
-    terms = Terms(buckets, (delay_ms,), tuple(share.program for share in shares)).dump()
+    parts = plan_query_groups(program, Clock(tick_ns=1_000))
+    groups = tuple(part.group for part in parts)
+    signature = CheckpointSignature(buckets, (delay_ms,), tuple(group.program for group in groups)).dump()
     names = tuple(range(buckets * len(parts)))
-    return StreamJob(shares, buckets, names, terms, late, steps_bytes_min)
+    return StreamJob(groups, buckets, names, signature, late, log_bytes_min)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class MemoryStore:
     """A bucket's place in a state store."""
 
     values: dict[str, bytes] = field(default_factory=dict)
-    pieces: dict[int, bytes] = field(default_factory=dict)
+    chunks: dict[int, bytes] = field(default_factory=dict)
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name)
@@ -69,17 +69,17 @@ class MemoryStore:
     def put(self, name: str, value: bytes) -> None:
         self.values[name] = value
 
-    def get_piece(self, number: int) -> bytes | None:
-        return self.pieces.get(number)
+    def get_chunk(self, number: int) -> bytes | None:
+        return self.chunks.get(number)
 
-    def put_piece(self, number: int, value: bytes) -> None:
-        self.pieces[number] = value
+    def put_chunk(self, number: int, value: bytes) -> None:
+        self.chunks[number] = value
 
-    def remove_piece(self, number: int) -> None:
-        self.pieces.pop(number, None)
+    def remove_chunk(self, number: int) -> None:
+        self.chunks.pop(number, None)
 
     def copy(self) -> MemoryStore:
-        return MemoryStore(dict(self.values), dict(self.pieces))
+        return MemoryStore(dict(self.values), dict(self.chunks))
 
 
 @dataclass
@@ -104,12 +104,12 @@ class Stream:
             self.watermark_ms = max(self.watermark_ms, self.newest_us // 1000 - self.delay_ms)
         payloads: dict[int, list[bytes]] = {}
         buckets = [pa.array([row % self.job.buckets for row in events["id"].to_pylist()], pa.int32())] * len(
-            self.job.shares
+            self.job.groups
         )
         columns = [f"bucket {number}" for number in range(len(buckets))]
         wide = events
-        for column, share, values in zip(columns, self.job.shares, buckets, strict=True):
-            spread = share.queries != ("lonely_anywhere",)
+        for column, group, values in zip(columns, self.job.groups, buckets, strict=True):
+            spread = group.queries != ("lonely_anywhere",)
             wide = wide.append_column(column, values if spread else pa.array([0] * len(events), pa.int32()))
         for batch in pack(self.job, columns, wide.to_batches()):
             payloads.setdefault(batch.column(0)[0].as_py(), []).append(batch.column(1)[0].as_py())
@@ -126,21 +126,21 @@ class Stream:
     def _step(self, name: int, payloads: list[bytes], fired_ms: int | None) -> None:
         store = self.stores.setdefault(name, MemoryStore())
         if self.forgets():
-            steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+            steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
         if self.fails():
             # An attempt of Spark's that comes to nothing: what it stored is thrown away, what the worker keeps is not.
-            step_bucket(self.job, name, store.copy(), self.watermark_ms, payloads)
-        step = step_bucket(self.job, name, store, self.watermark_ms, payloads)
-        self.reports[name] = step
+            step(self.job, name, store.copy(), self.watermark_ms, payloads)
+        done = step(self.job, name, store, self.watermark_ms, payloads)
+        self.reports[name] = done
         timers = self.timers.setdefault(name, set())
-        if step.old_timer_ms not in (None, fired_ms, step.timer_ms):
-            timers.discard(step.old_timer_ms)
-        if step.timer_ms is not None and step.timer_ms != step.old_timer_ms:
-            assert step.timer_ms > self.watermark_ms, "a timer in the past would fire at once, for nothing"
-            timers.add(step.timer_ms)
+        if done.old_timer_ms not in (None, fired_ms, done.timer_ms):
+            timers.discard(done.old_timer_ms)
+        if done.timer_ms is not None and done.timer_ms != done.old_timer_ms:
+            assert done.timer_ms > self.watermark_ms, "a timer in the past would fire at once, for nothing"
+            timers.add(done.timer_ms)
         assert len(timers - {fired_ms}) <= 1
-        names = [query for share in self.job.shares for query in share.queries]
-        for number, payload in step.answers:
+        names = [query for group in self.job.groups for query in group.queries]
+        for number, payload in done.answers:
             rows = from_payload(payload)
             if number < 0:
                 self.late.setdefault(names[~number], []).extend(rows.to_pylist())
@@ -176,7 +176,7 @@ def test_any_micro_batches_give_batch_answer(rows: list[tuple[str, int, int]], d
     arrival = sorted(range(len(rows)), key=lambda row: rows[row][1] + late_by[row])
     table = table_of(rows)
     stream = Stream(
-        job_for(QUERIES, steps_bytes_min=data.draw(st.sampled_from([0, 3_000, 1 << 20]))),
+        job_for(QUERIES, log_bytes_min=data.draw(st.sampled_from([0, 3_000, 1 << 20]))),
         delay_ms=delay_us // 1000 + 1,
         forgets=lambda: data.draw(st.booleans()),
         fails=lambda: data.draw(st.integers(0, 9)) == 9,
@@ -228,7 +228,7 @@ def test_late_events_are_counted_for_each_query_and_given_out_once(
 ) -> None:
     """Any order of arrival at all: what is late is what the watermark had passed, and the rest is answered as ever."""
     table = table_of(rows)
-    job = job_for(QUERIES, late=True, steps_bytes_min=data.draw(st.sampled_from([0, 1 << 20])))
+    job = job_for(QUERIES, late=True, log_bytes_min=data.draw(st.sampled_from([0, 1 << 20])))
     stream = Stream(job, delay_ms=1, forgets=lambda: data.draw(st.booleans()))
     arrival = data.draw(st.permutations(range(len(rows))))
     on_time: list[int] = []
@@ -259,18 +259,18 @@ def test_late_events_are_counted_for_each_query_and_given_out_once(
 
 def test_what_is_written_with_a_step_does_not_grow_with_the_state() -> None:
     """Snapshots are written as rarely as steps are small beside them."""
-    job = job_for({"lonely": "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 1 hour"}, buckets=1, steps_bytes_min=0)
+    job = job_for({"lonely": "PATTERN SEQ(A a, !(B b)) WHERE [id] WITHIN 1 hour"}, buckets=1, log_bytes_min=0)
     stream = Stream(job, delay_ms=0)
     rows_per_batch = 50
     written = []
     for batch in range(60):
         rows = [("A", 1_000 * (batch * rows_per_batch + row), row) for row in range(rows_per_batch)]
-        before = dict(stream.stores[0].pieces) if batch else {}
+        before = dict(stream.stores[0].chunks) if batch else {}
         stream.micro_batch(table_of(rows))
-        after = stream.stores[0].pieces
-        written.append(sum(len(piece) for number, piece in after.items() if before.get(number) is not piece))
+        after = stream.stores[0].chunks
+        written.append(sum(len(chunk) for number, chunk in after.items() if before.get(number) is not chunk))
     assert stream.reported()[0]["lonely"]["open_events"] == 60 * rows_per_batch
-    last_snapshot = steps.Head.load(stream.stores[0].values["head"]).snapshot_bytes
+    last_snapshot = steps.Manifest.load(stream.stores[0].values["manifest"]).snapshot_bytes
     half = written[30:]
     assert sum(half) / len(half) < last_snapshot / 5
     assert sorted(half)[len(half) // 2] < last_snapshot / 10
@@ -279,31 +279,31 @@ def test_what_is_written_with_a_step_does_not_grow_with_the_state() -> None:
 def test_a_worker_that_was_away_catches_up_with_what_others_did() -> None:
     """Two workers take turns at one bucket; the second has kept a session that is some steps behind."""
     job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
-    keepers = [steps.Keeper(steps.SESSIONS_BYTES_MAX) for _ in range(2)]
+    keepers = [steps.SessionCache(steps.SESSIONS_BYTES_MAX) for _ in range(2)]
     stream, alone = Stream(job, delay_ms=0, forgets=lambda: False), Stream(job, delay_ms=0)
-    before = steps._keeper
+    before = steps._sessions
     try:
         for batch in range(40):
             rows = table_of([("AAB"[batch % 3], 1_000 * batch, batch % 2)])
-            steps._keeper = keepers[batch % 7 == 0]
+            steps._sessions = keepers[batch % 7 == 0]
             stream.micro_batch(rows)
             alone.micro_batch(rows)
     finally:
-        steps._keeper = before
+        steps._sessions = before
     assert stream.written == alone.written != {}
 
 
 def test_sessions_that_a_worker_keeps_are_bounded() -> None:
     job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
-    keeper = steps.Keeper(bytes_max=10_000)
-    before, steps._keeper = steps._keeper, keeper
+    keeper = steps.SessionCache(bytes_max=10_000)
+    before, steps._sessions = steps._sessions, keeper
     try:
         stream = Stream(job, delay_ms=0, forgets=lambda: False)
         for batch in range(30):
             stream.micro_batch(table_of([("A", 1_000_000 * batch + row, row) for row in range(20)]))
-        assert len(keeper._kept) == 0
+        assert len(keeper._cached) == 0
     finally:
-        steps._keeper = before
+        steps._sessions = before
 
 
 # ── Limits ─────────────────────────────────────────────────────────────────────────────────────────
@@ -340,7 +340,7 @@ def problem_of(job: StreamJob, stores: dict[int, MemoryStore]) -> str | None:
     said = set()
     for name, store in stores.items():
         try:
-            step_bucket(job, name, store.copy(), 0, [])
+            step(job, name, store.copy(), 0, [])
             said.add(None)
         except StateError as error:
             said.add(str(error))
@@ -357,8 +357,8 @@ def with_column(name: str, kind: pa.DataType) -> pa.Schema:
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({}, {"buckets": 4}, "written with buckets=2, and the stream now asks for 4; go on with buckets=2"),
-        ({}, {"delay_ms": 7}, "a watermark 0 s behind, and the stream now asks for 7 ms; go on with the old delay"),
+        ({}, {"buckets": 4}, "written with buckets=2, and the stream now asks for 4; set buckets=2"),
+        ({}, {"delay_ms": 7}, "a watermark 0 s behind, and the stream now asks for 7 ms; set the old delay"),
         ({}, {"queries": RETURNING.replace("3 ms", "4 ms")}, "query 'query' is not the one that wrote this checkpoint"),
         ({}, {"queries": QUERIES}, "by the queries query, and the stream now has lonely, middle, lonely_anywhere"),
         ({}, {"schema": with_column("id", pa.string())}, "the column 'id' was of type int64 .* and is string now"),
@@ -379,7 +379,7 @@ def test_what_has_changed_since_a_checkpoint_is_refused(before: dict, now: dict,
     if "schema" in before:
         job = job_for(**{"queries": RETURNING, **before})
         store = MemoryStore()
-        step_bucket(job, CONTROL, store, 0, [])
+        step(job, CONTROL, store, 0, [])
         stores = {CONTROL: store}
     else:
         stores = stored(**before)
@@ -408,20 +408,20 @@ def test_empty_bucket_does_not_hide_changed_queries() -> None:
 def test_damaged_state_is_refused() -> None:
     job = job_for(RETURNING)
     store = stored()[0]
-    head = store.values["head"]
-    for broken in (head[:-1], head[:40] + bytes([head[40] ^ 1]) + head[41:], b""):
+    manifest = store.values["manifest"]
+    for broken in (manifest[:-1], manifest[:40] + bytes([manifest[40] ^ 1]) + manifest[41:], b""):
         with pytest.raises(StateError):
-            step_bucket(job, 0, MemoryStore({**store.values, "head": broken}, store.pieces), 0, [])
-    steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+            step(job, 0, MemoryStore({**store.values, "manifest": broken}, store.chunks), 0, [])
+    steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
     with pytest.raises(StateError, match="missing"):
-        step_bucket(job, 0, MemoryStore(store.values, {}), 0, [])
+        step(job, 0, MemoryStore(store.values, {}), 0, [])
 
 
 def test_a_null_time_is_one_clear_error() -> None:
-    share: Share = job_for(QUERIES["lonely"]).shares[0]
+    group: QueryGroup = job_for(QUERIES["lonely"]).groups[0]
     events = pa.table({"type": ["A", "A"], "ts": pa.array([None, 5], pa.timestamp("us")), "id": [1, 2], "row": [0, 1]})
     with pytest.raises(InputError, match=r"the time column 'ts' is null in 1 of 2 rows.*IS NOT NULL"):
-        share.events(events)
+        group.events(events)
 
 
 def test_stopped_query_is_reported_once() -> None:
@@ -429,15 +429,15 @@ def test_stopped_query_is_reported_once() -> None:
 
     def job(most: int, *, reports: bool) -> StreamJob:
         made = job_for(queries, buckets=1, limits=Limits(max_matches_per_moment=most))
-        return replace(made, shares=tuple(replace(share, reports=reports) for share in made.shares))
+        return replace(made, groups=tuple(replace(group, reports=reports) for group in made.groups))
 
     def told(made: StreamJob, events: pa.Table, watermark_us: int) -> list[tuple[int, dict]]:
-        steps._keeper = steps.Keeper(steps.SESSIONS_BYTES_MAX)
+        steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
         (column,) = columns = ["bucket 0"]
         wide = events.append_column(column, pa.array([0] * len(events), pa.int32()))
         packed = [batch.column(1)[0].as_py() for batch in pack(made, columns, wide.to_batches())][1:]
-        step = step_bucket(made, 0, store, (ORIGIN_US + watermark_us) // 1000, packed)
-        return [(number, row) for number, payload in step.answers for row in from_payload(payload).to_pylist()]
+        done = step(made, 0, store, (ORIGIN_US + watermark_us) // 1000, packed)
+        return [(number, row) for number, payload in done.answers for row in from_payload(payload).to_pylist()]
 
     store = MemoryStore()
     first = table_of([*[("A", 100 * number, 1) for number in range(1, 7)], ("B", 1_000, 1), ("A", 1_500, 2)])

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import ouzel
-from ouzel.sealing import HEAD
-from ouzel.spark.state_store import Head
+from ouzel.sealing import MANIFEST
+from ouzel.spark.state_store import Manifest
 from tests.spark.test_steps import MemoryStore, Stream, as_set, flush, job_for, table_of
 
 FOLDER = Path(__file__).parent / "stored"
@@ -46,8 +46,8 @@ def play(stream: Stream, first: int, end: int) -> None:
 
 def store(version: int) -> None:
     """Run half of the stream and write what it has stored."""
-    assert version == HEAD.number, f"this Ouzel writes version {HEAD.number}"
-    stream = Stream(job_for(QUERIES, steps_bytes_min=1_500), delay_ms=1)
+    assert version == MANIFEST.number, f"this Ouzel writes version {MANIFEST.number}"
+    stream = Stream(job_for(QUERIES, log_bytes_min=1_500), delay_ms=1)
     play(stream, 0, ROWS // 2)
     told = {
         "watermark_ms": stream.watermark_ms,
@@ -57,7 +57,7 @@ def store(version: int) -> None:
         "stores": {
             name: {
                 "values": {key: base64.b64encode(value).decode() for key, value in bucket.values.items()},
-                "pieces": {key: base64.b64encode(value).decode() for key, value in bucket.pieces.items()},
+                "chunks": {key: base64.b64encode(value).decode() for key, value in bucket.chunks.items()},
             }
             for name, bucket in stream.stores.items()
         },
@@ -71,20 +71,22 @@ def load(path: Path) -> Stream:
     stores = {
         int(name): MemoryStore(
             {key: base64.b64decode(value) for key, value in stored["values"].items()},
-            {int(key): base64.b64decode(value) for key, value in stored["pieces"].items()},
+            {int(key): base64.b64decode(value) for key, value in stored["chunks"].items()},
         )
         for name, stored in told["stores"].items()
     }
     timers = {int(name): set(own) for name, own in told["timers"].items()}
-    job = job_for(QUERIES, steps_bytes_min=1_500)
+    job = job_for(QUERIES, log_bytes_min=1_500)
     return Stream(job, 1, told["watermark_ms"], told["newest_us"], stores, timers, told["written"])
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
 def test_a_stream_goes_on_from_what_an_earlier_version_stored(path: Path) -> None:
     stream = load(path)
-    heads = [Head.load(bucket.values["head"]) for name, bucket in stream.stores.items() if name >= 0]
-    assert any(head.snapshot_pieces for head in heads) and any(head.step > head.snapshot_at for head in heads)
+    manifests = [Manifest.load(bucket.values["manifest"]) for name, bucket in stream.stores.items() if name >= 0]
+    assert any(manifest.snapshot_chunks for manifest in manifests) and any(
+        manifest.last_record > manifest.snapshot_at for manifest in manifests
+    )
     before = {name: len(written) for name, written in stream.written.items()}
     play(stream, ROWS // 2, ROWS)
     flush(stream)
@@ -97,7 +99,7 @@ def test_a_stream_goes_on_from_what_an_earlier_version_stored(path: Path) -> Non
 
 
 def test_there_is_a_file_for_the_version_that_is_written_now() -> None:
-    assert (FOLDER / f"version_{HEAD.number}.json").exists()
+    assert (FOLDER / f"version_{MANIFEST.number}.json").exists()
 
 
 if __name__ == "__main__":

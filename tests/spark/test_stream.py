@@ -84,7 +84,7 @@ def test_late_events_come_out_in_rows_of_their_own_and_are_counted(spark: SparkS
     spark.streams.addListener(listener)
     try:
         stream.run(lambda frame: ouzel.spark.match(frame, query, max_delay=0, late=True))
-        (standing,) = listener.standings()
+        (status,) = listener.progress()
     finally:
         spark.streams.removeListener(listener)
     found = stream.answers()
@@ -92,8 +92,8 @@ def test_late_events_come_out_in_rows_of_their_own_and_are_counted(spark: SparkS
     late = [row["late"] for row in found if row["late"] is not None]
     assert sorted((row["type"], row["ts"]) for row in late) == [("A", 20), ("B", 30)]
     assert all(row["id"] is None and row["start"] is None for row in found if row["late"] is not None)
-    assert (standing.query, standing.matches, standing.late, standing.open_events) == ("query", 2, 2, 1)
-    assert standing.state_bytes > 0 and standing.behind_newest_seconds is not None
+    assert (status.query, status.matches, status.late, status.open_events) == ("query", 2, 2, 1)
+    assert status.state_bytes > 0 and status.behind_newest_seconds is not None
     assert "query" in str(rendered(listener))
     rows = ouzel.spark.state(stream.checkpoint, spark).collect()
     assert sum(row["bucket_late"] for row in rows) == 2, "also of buckets in which nothing is open"
@@ -170,7 +170,7 @@ def test_what_has_changed_since_a_checkpoint_is_refused(
         delay, buckets = changed.get("max_delay", 400), changed.get("buckets", 2)
         return ouzel.spark.match(cast, changed.get("query", LONELY), max_delay=delay, buckets=buckets)
 
-    with pytest.raises(StateError) as raised, ouzel.spark.clear_errors():
+    with pytest.raises(StateError) as raised, ouzel.spark.unwrap_errors():
         stream.run(step)
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
@@ -181,7 +181,7 @@ def test_a_limit_that_is_passed_stops_the_stream_with_its_name(spark: SparkSessi
     stream = FileStream(spark, tmp_path, events.schema)
     stream.add([events])
     passed = pytest.raises(LimitError, match=r"query 'query' holds .* more than max_buffered_events=3")
-    with passed, ouzel.spark.clear_errors():
+    with passed, ouzel.spark.unwrap_errors():
         stream.run(lambda frame: ouzel.spark.match(frame, LONELY, max_delay=4, limits={"max_buffered_events": 3}))
 
 
@@ -199,6 +199,9 @@ def test_what_a_stream_needs_is_said_before_it_starts(spark: SparkSession) -> No
         ouzel.spark.match(rate.selectExpr("type", "CAST(ts AS DATE) AS ts", "id"), LONELY, max_delay="1 s")
     with pytest.raises(InputError, match="late=True adds a column 'late'"):
         ouzel.spark.match(rate, {"late": LONELY}, max_delay="1 s", late=True)
+    for name in ("query", "Query"):
+        with pytest.raises(InputError, match=f"several queries adds a column 'query', so no query .* named '{name}'"):
+            ouzel.spark.match(rate, {"other": LONELY, name: LONELY}, max_delay="1 s")
     for buckets in (0, -1, "4", 1_000_000):
         with pytest.raises(InputError, match="is not a number of buckets; these queries have between 1 and 9,600"):
             ouzel.spark.match(rate, LONELY, max_delay="1 s", buckets=buckets)

@@ -41,9 +41,9 @@ def test_odd_names_and_what_may_change_on_an_old_checkpoint(spark: SparkSession,
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("type STRING, ts LONG, id INT, ID INT", "Spark cannot tell the columns 'id' and 'ID' apart; rename one of"),
-        ("type STRING, ts LONG, id INT, `ouzel watermark` INT", "a column is called 'ouzel watermark', which Ouzel"),
-        ("type STRING, ts LONG, id INT, `ouzel bucket 0` INT", "a column is called 'ouzel bucket 0', which Ouzel"),
+        ("type STRING, ts LONG, id INT, ID INT", "confuses the columns 'id' and 'ID'; rename one of"),
+        ("type STRING, ts LONG, id INT, `ouzel watermark` INT", "the column name 'ouzel watermark' is reserved"),
+        ("type STRING, ts LONG, id INT, `ouzel bucket 0` INT", "the column name 'ouzel bucket 0' is reserved"),
     ],
 )
 def test_names_that_cannot_be_told_apart(spark: SparkSession, tmp_path: Path, columns: str, message: str) -> None:

@@ -1,6 +1,6 @@
 """Random streams on Spark: out of order, at the same moments, too late; the answers are those of what was on time.
 
-Thirty inputs share one stream, each with ids of its own, so that one start of Spark's serves them all.
+Thirty inputs group one stream, each with ids of its own, so that one start of Spark's serves them all.
 """
 
 from __future__ import annotations

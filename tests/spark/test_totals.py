@@ -55,8 +55,8 @@ def test_batches(spark: SparkSession) -> None:
         alone = ouzel.spark.match(frame, QUERIES["extremes"], **options).toArrow()
         assert counted(alone.to_pylist()) == counted(expected["extremes"].to_pylist()), options
     told = ouzel.spark.explain(frame, QUERIES)
-    assert "added up in order of time, in slices of 200 ticks at which 3 tasks take turns" in told
-    assert "added up in order of time, by one task since there is no window" in told
+    assert "merged in order of time, in buckets of 200 ticks by 3 tasks" in told
+    assert "merged in order of time, by one task since there is no window" in told
     assert "anywhere: cut into time slices of 50 ticks, look-ahead 0, look-behind 5" in told
 
 

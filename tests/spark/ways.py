@@ -14,11 +14,12 @@ from ouzel.errors import InputError
 from ouzel.runtime.layout import ticks_of, widen
 from ouzel.runtime.program import make_program
 from ouzel.spark.bucket import StreamJob
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload, to_payload
+from ouzel.spark.query_group import Clock, QueryGroup
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.streaming import bucket_names
-from ouzel.spark.tasks import Clock, Share, bucket_processor
+from ouzel.spark.tasks import bucket_processor
 from ouzel.spark.worker import STEPPED
 from tests.golden.answers import Answers
 from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
@@ -77,19 +78,19 @@ class SparkStream:
 
     def __init__(self, spark: SparkSession, folder: Path, cases: Sequence[Case], *, restarted: bool) -> None:
         self.name = "spark streaming restarted" if restarted else "spark streaming"
-        self._shares: list[Share] = []
+        self._shares: list[QueryGroup] = []
         self._owners: list[tuple[Case, str]] = []  # of each query, by its number
-        self._batches: list[list[tuple[int, bytes | None]]] = []  # in each micro-batch: (number of the share, payload)
+        self._batches: list[list[tuple[int, bytes | None]]] = []  # in each micro-batch: (number of the group, payload)
         for case in cases:
             if self.gap(case) is None:
                 self._add(case)
         self._job = StreamJob(
-            tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))), steps_bytes_min=2_000
+            tuple(self._shares), buckets=1, names=tuple(bucket_names(len(self._shares))), log_bytes_min=2_000
         )
         self._found: dict[str, dict[str, list[pa.Table]]] = {}
         self._failure: Exception | None = None
         try:
-            with ouzel.spark.clear_errors():
+            with ouzel.spark.unwrap_errors():
                 self._found = self._run_all(spark, folder, restarted)
         except Exception as failure:  # one case that fails takes the stream with it; each test tells of it
             self._failure = failure
@@ -111,14 +112,14 @@ class SparkStream:
         program = make_program(queries, schema, streaming=True, **options(case))
         events = [widen(one, program.layout) if isinstance(one, dict) else one for one in batches_of_one(case)]
         ticks = tuple(int(ticks_of(table, program.layout)[0]) for table in events)
-        for part in plan_shares(program, Clock(1)):
+        for part in plan_query_groups(program, Clock(1)):
             number = len(self._shares)
-            self._shares.append(replace(part.share, first_query=len(self._owners), clock=CaseClock(ticks)))
-            self._owners += [(case, name) for name in part.share.queries]
+            self._shares.append(replace(part.group, first_query=len(self._owners), clock=CaseClock(ticks)))
+            self._owners += [(case, name) for name in part.group.queries]
             for place, table in enumerate(events):
                 while len(self._batches) <= place:
                     self._batches.append([])
-                self._batches[place].append((number, to_payload(part.share.events(table))))
+                self._batches[place].append((number, to_payload(part.group.events(table))))
 
     def _run_all(self, spark: SparkSession, folder: Path, restarted: bool) -> dict[str, dict[str, list[pa.Table]]]:
         tables = list(self._tables())

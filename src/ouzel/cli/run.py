@@ -225,7 +225,7 @@ def _answered(spark: Any, job: Job) -> Ran:
     named = sorted({source.event_type for source in sources if source.event_type is not None})
     by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
     events: Any = by_type or _frame(spark, sources)
-    with ouzel.spark.clear_errors(), ouzel.spark.match(events, queries, **options) as found:
+    with ouzel.spark.unwrap_errors(), ouzel.spark.match(events, queries, **options) as found:
         answers = {name: _in_order(found[name].toArrow()) for name in queries}
     with Results({name: answer.schema for name, answer in answers.items()}, job.output, job.format) as results:
         results.write(answers)

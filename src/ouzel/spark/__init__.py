@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ouzel.spark.api import explain, match, matching, why_empty
     from ouzel.spark.batch import Matches
-    from ouzel.spark.errors import clear_errors
+    from ouzel.spark.errors import unwrap_errors
     from ouzel.spark.inspect import state
     from ouzel.spark.launch import session
     from ouzel.spark.listener import Listener
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Listener": "ouzel.spark.listener",
     "Matches": "ouzel.spark.batch",
-    "clear_errors": "ouzel.spark.errors",
+    "unwrap_errors": "ouzel.spark.errors",
     "expand": "ouzel.spark.listing",
     "explain": "ouzel.spark.api",
     "match": "ouzel.spark.api",
@@ -38,7 +38,6 @@ _HOMES = {
 __all__ = [
     "Listener",
     "Matches",
-    "clear_errors",
     "expand",
     "explain",
     "match",
@@ -47,6 +46,7 @@ __all__ = [
     "register",
     "session",
     "state",
+    "unwrap_errors",
     "why_empty",
 ]
 

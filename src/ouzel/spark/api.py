@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,12 +15,12 @@ from ouzel.plan.explain import explanation, render_explanation
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.engine import Queries
-from ouzel.spark.batch import SliceHint, match_one, match_several, plan_placements
+from ouzel.spark.batch import SliceHint, match_one, match_several, plan_distributions
 from ouzel.spark.input import bind_events, watermarked
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import PROBLEM_COLUMN
 from ouzel.spark.schema import quoted
-from ouzel.spark.streaming import can_spread_totals, check_stream_names, match_stream
-from ouzel.spark.tasks import PROBLEM_COLUMN
+from ouzel.spark.streaming import QUERY_COLUMN, can_merge_totals, check_stream_names, match_stream
 from ouzel.spark.worker import LATE_COLUMN
 
 
@@ -47,20 +47,20 @@ def match(
     they give one DataFrame with a column `query` and a struct column for each query.
 
     A stream needs a watermark: call `withWatermark` on the time column before, or say here by how much events may be
-    late with `max_delay` ("5 min", a timedelta, or ticks). `buckets` is the number of parts that its state is kept in,
-    that of shuffle partitions unless given; it must stay the same over the life of a checkpoint. What comes at or
+    late with `max_delay` ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state,
+    by default the number of shuffle partitions; it must stay the same over the life of a checkpoint. What comes at or
     before the watermark is late: counted, never matched. With `late=True` it comes out too, in rows of its own: a
     struct column `late` has the event, and the columns of matches are null; of several queries the column `query` says
     for which one it was late.
 
-    A batch is spread by the attributes of its equivalence tests. Where there are none, time is cut into slices of ten
-    windows. `slices` gives their length ("1 hour", or ticks) and cuts queries with a key too, which helps where one key
-    has most of the events; "auto" counts the events of keys first, and False never cuts. `memory_limit` is a number of
-    bytes for each task: Spark then sorts the events, on disk where it must, and they are read in pieces.
+    A batch is partitioned by the attributes of its equivalence tests. Without any, time is cut into slices of ten
+    windows. `slices` sets their length ("1 hour", or ticks; True for ten windows) and cuts queries with a key too,
+    which helps if one key has most of the work; False never cuts. `memory_limit` is a number of bytes for each task:
+    Spark then sorts the events, on disk if it must, and they are read in batches.
 
     The error of a query, such as a limit that it passes, fails the whole batch or stream. With `on_error="report"` the
-    query only stops, in the part of the events where the error happened. A row says so: a text column `problem` has the
-    reason, and the columns of matches are null. The other queries run on.
+    query only stops, in the part of the events where the error happened, with a row whose text column `problem` has the
+    reason. The other queries continue.
 
     >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours"
     >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
@@ -75,39 +75,41 @@ def match(
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
         sources = list(events.values()) if isinstance(events, Mapping) else [events]
-        shares = plan_shares(
-            bound.program, bound.clock, spread_totals=can_spread_totals(bound.frame, buckets), reports=reports
+        groups = plan_query_groups(
+            bound.program, bound.clock, merge_totals=can_merge_totals(bound.frame, buckets), reports=reports
         )
-        check_stream_names(bound, shares)
+        check_stream_names(bound, groups)
         frame, watermark = watermarked(bound, sources, max_delay)
-        taken = set(named) if several else set(next(iter(shares[0].outputs.values())).names)
-        beside = ["query"] if several else []
+        taken = set(named) if several else set(next(iter(groups[0].outputs.values())).names)
+        if several:
+            _check_own("a stream of several queries", QUERY_COLUMN, taken)
         if late:
-            _check_own("late=True", LATE_COLUMN, taken, beside)
+            _check_own("late=True", LATE_COLUMN, taken)
         if reports:
-            _check_own("on_error='report'", PROBLEM_COLUMN, taken, beside)
-        return match_stream(replace(bound, frame=frame), shares, several, watermark, buckets=buckets, late=late)
+            _check_own("on_error='report'", PROBLEM_COLUMN, taken)
+        return match_stream(replace(bound, frame=frame), groups, several, watermark, buckets=buckets, late=late)
     if late:
         raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
     if max_delay is not None:
         raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
-    placements = plan_placements(bound, slices, reports=reports)
+    distributions = plan_distributions(bound, slices, reports=reports)
     if reports:
-        for placement in placements:
-            for schema in placement.part.outputs.values():
+        for distribution in distributions:
+            for schema in distribution.plan.outputs.values():
                 _check_own("on_error='report'", PROBLEM_COLUMN, schema.names)
     if several:
-        return match_several(bound, placements, list(named), memory_limit)
-    return match_one(bound, placements, memory_limit)
+        return match_several(bound, distributions, list(named), memory_limit)
+    return match_one(bound, distributions, memory_limit)
 
 
-def _check_own(option: str, column: str, taken: Collection[str], beside: Sequence[str] = ()) -> None:
-    """Refuse a result whose own columns have names that queries gave to something else."""
-    for name in (column, *beside):
-        if name in taken:
-            raise InputError(
-                f"{option} adds a column '{column}', and '{name}' is the name of something else; rename that"
-            )
+def _check_own(option: str, column: str, taken: Collection[str]) -> None:
+    """Refuse a column of the result that has the name of a query or of one of its columns."""
+    # Spark's sinks ignore case.
+    other = next((name for name in taken if name.lower() == column), None)
+    if other is not None:
+        raise InputError(
+            f"{option} adds a column '{column}', so no query and no column of a match may be named '{other}'; rename it"
+        )
 
 
 def matching(query: Queries, **options: Any) -> Callable[[DataFrame], DataFrame]:
@@ -133,16 +135,18 @@ def explain(
     slices: SliceHint = None,
     **options: Any,
 ) -> str:
-    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are spread.
+    """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are distributed.
 
     >>> print(explain(readings, theft))                                                       # doctest: +SKIP
     """
     bound = bind_events(events, as_queries(query), time=time, type=type, **options)
-    placements = plan_placements(bound, slices)
-    told = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
-    told.append("on Spark")
-    told += [f"  {', '.join(placement.part.share.queries)}: {placement.describe()}" for placement in placements]
-    return "\n".join(told) + "\n"
+    distributions = plan_distributions(bound, slices)
+    lines = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
+    lines.append("on Spark")
+    lines += [
+        f"  {', '.join(distribution.plan.group.queries)}: {distribution.describe()}" for distribution in distributions
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def why_empty(
@@ -155,8 +159,9 @@ def why_empty(
     time_unit: str | None = None,
     **options: Any,
 ) -> dict[str, str]:
-    """What is plainly in the way of queries that found nothing in a bounded DataFrame, by the name of the query: types
-    that no event has, events without a type, a window without a unit. Reads the type column once.
+    """Likely reasons why queries found nothing in a bounded DataFrame, by the name of the query.
+
+    They are: types that no event has, events without a type, a window without a unit. Reads the type column once.
 
     >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
     {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}

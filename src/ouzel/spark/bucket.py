@@ -1,143 +1,219 @@
-"""What one call of Spark's for one bucket of a stream comes to. Runs on Spark's workers, and in tests without Spark."""
+"""One call of Spark for one bucket of a stream. Runs on Spark's workers, and in tests without Spark."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from ouzel.errors import StateError
 from ouzel.runtime.program import Program, load
 from ouzel.runtime.session import Session
-from ouzel.spark.compatibility import disagreement
+from ouzel.spark.compatibility import digest_of, incompatibility
 from ouzel.spark.payloads import payloads_of, to_payload
-from ouzel.spark.state_store import STEPS_BYTES_MIN, Head, Keeper, Movement, Store, catch_up, restore, save
-from ouzel.spark.tasks import Share, TotalsJob
-from ouzel.spark.totals import of_part
+from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.state_store import (
+    LOG_BYTES_MIN,
+    BucketSession,
+    Held,
+    LogRecord,
+    Manifest,
+    SessionCache,
+    Store,
+    catch_up,
+    restore,
+    save,
+)
+from ouzel.spark.totals import TotalsJob, with_part
 
-# A bucket without events: every task that packs sends it a row, and it refuses a stream whose terms have changed, also
-# where the buckets of that micro-batch have no state yet.
+# A bucket without events. Every task that packs sends it a row, so that a stream whose signature has changed is
+# refused even where the buckets of that micro-batch have no state yet.
 CONTROL = -1
 
 SESSIONS_BYTES_MAX = 256 * 1024 * 1024
-_keeper: Keeper[Session] = Keeper(SESSIONS_BYTES_MAX)
+_sessions: SessionCache[BucketSession] = SessionCache(SESSIONS_BYTES_MAX)
+
+# Payloads with the numbers of their queries.
+Answers = tuple[tuple[int, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamJob:
-    """A stream's queries and how their state is spread: share i has the buckets names[i * buckets] and following."""
-
-    shares: tuple[Share, ...]
-    buckets: int
-    names: tuple[int, ...]
-    # What a checkpoint must have been written for; without terms nothing is compared.
-    terms: bytes = b""
-    # Late events come out too, under the number ~n for query n.
-    late: bool = False
-    # Steps are stored as they are up to so many bytes, before a snapshot is taken.
-    steps_bytes_min: int = STEPS_BYTES_MIN
-    # How what the buckets of some shares tell is added up, in a second step.
-    totals: tuple[TotalsJob, ...] = ()
-    digest: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", sha256(self.terms).hexdigest()[:32])
-
-    def share_of(self, name: int) -> Share:
-        """The share that a bucket belongs to."""
-        return self.shares[self.names.index(name) // self.buckets]
-
-    def step(self, name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-        """Step a bucket; Spark's stateful step calls this."""
-        return step_bucket(self, name, store, watermark_ms, payloads)
+class BucketJob(Protocol[Held]):
+    """What the buckets of a stream run: queries (`StreamJob`), or a set of queries (`SetJob`)."""
 
     @property
-    def added_up(self) -> dict[int, TotalsJob]:
-        """The numbers of the queries whose answers are made in the second step."""
-        telling = [share for share in self.shares if share.tells_changes]
-        return {
-            share.first_query + place: totals
-            for share, totals in zip(telling, self.totals, strict=True)
-            for place in range(len(share.queries))
-        }
+    def signature(self) -> bytes:
+        """What a checkpoint must have been written for; if empty, nothing is compared."""
+
+    @property
+    def log_bytes_min(self) -> int:
+        """See `ouzel.spark.state_store.save`."""
+
+    def clock_of(self, name: int) -> Clock:
+        """How the ticks of a bucket relate to Spark's watermark."""
+
+    def open(self, name: int, snapshot: bytes | None) -> Held:
+        """A new session of a bucket, or one restored from a snapshot."""
+
+    def resume(self, name: int, session: Held) -> None:
+        """Prepare a session before a call; raises if the job must not continue with it."""
+
+    def collect(self, name: int, session: Held, found: dict[Any, pa.Table], manifest: Manifest) -> tuple[Answers, bool]:
+        """The rows of a call as payloads, counted in the manifest, and whether the call must never be replayed."""
+
+    def report(self, name: int, session: Held, manifest: Manifest) -> dict[str, dict[str, int]]:
+        """What a bucket holds and has counted since the stream began, by query, for `ouzel.spark.Listener`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What Spark is to do after a call."""
+    """What Spark does after a call."""
 
     old_timer_ms: int | None = None  # registered before the call
     timer_ms: int | None = None  # to be registered after it
-    answers: tuple[tuple[int, bytes], ...] = ()  # (number of the query, payload)
+    answers: Answers = ()
     report: str | None = None
 
 
-def step_bucket(job: StreamJob, name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-    """Bring a bucket to where it stands, let its time run to Spark's watermark, take in new events, and save it.
+def step(job: BucketJob[Any], name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
+    """Restore a bucket, move its time to Spark's watermark, take in new events, and save it.
 
     Spark drops no late events, since it does not see into payloads.
     """
-    head = _head(job, name, store)
+    manifest = _manifest(job, name, store)
     if name == CONTROL:
         return Step()
-    share = job.share_of(name)
-    session = _session(job, share, name, head, store)
-    for problem in session.problems.values():
-        if not share.reports:
-            raise problem.raised()
+    session = _session(job, name, manifest, store)
+    clock = job.clock_of(name)
     # Spark's watermark is 0 until it has seen an event.
-    tick = share.clock.watermark_tick(watermark_ms) if watermark_ms > 0 else None
-    movement = Movement(tick, list(payloads))
-    answer = movement.apply(session)
+    record = LogRecord(clock.watermark_tick(watermark_ms) if watermark_ms > 0 else None, list(payloads))
+    found = record.apply(session)
     deadline = session.next_deadline
-    old_timer_ms, head.timer_ms = head.timer_ms, None if deadline is None else share.clock.timer_ms(deadline)
-    if share.tells_changes:
-        answer = {query: of_part(table, name) for query, table in answer.items()}
-    else:
-        for query, table in answer.items():
-            head.matches[query] = head.matches.get(query, 0) + table.num_rows
-    answers = [*_matches(share, answer), *_late(share, session), *_problems(share, session, name, head)]
-    # The same steps with other limits would not stop the query.
-    stops = len(session.problems) > len(head.problems)
-    head.problems = list(session.problems)
-    save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min, anew=stops)
-    store.put("head", head.dump())
-    _keeper.keep(head, name, session)
-    return Step(old_timer_ms, head.timer_ms, tuple(answers), json.dumps(report(name, head, session)))
+    old_timer_ms, manifest.timer_ms = manifest.timer_ms, None if deadline is None else clock.timer_ms(deadline)
+    answers, never_replay = job.collect(name, session, found, manifest)
+    save(manifest, store, record, session, log_bytes_min=job.log_bytes_min, never_replay=never_replay)
+    store.put("manifest", manifest.dump())
+    _sessions.put(manifest, name, session)
+    report = {"bucket": name, "record": manifest.last_record, "queries": job.report(name, session, manifest)}
+    return Step(old_timer_ms, manifest.timer_ms, answers, json.dumps(report))
 
 
-def _head(job: StreamJob, name: int, store: Store) -> Head:
-    """The head of a bucket, of terms that are still those of the job."""
-    blob = store.get("head")
+def _manifest(job: BucketJob[Any], name: int, store: Store) -> Manifest:
+    """The manifest of a bucket, whose signature is compatible with that of the job."""
+    digest = digest_of(job.signature)
+    blob = store.get("manifest")
     if blob is None:
-        head = Head(terms=job.digest, chain=[sha256(f"{job.digest} {name}".encode()).hexdigest()[:32]])
+        manifest = Manifest(digest, chain=[sha256(f"{digest} {name}".encode()).hexdigest()[:32]])
     else:
-        head = Head.load(blob)
-        if head.terms == job.digest:
-            return head
-        problem = disagreement(store.get("terms") or b"", job.terms)
+        manifest = Manifest.load(blob)
+        if manifest.signature == digest:
+            return manifest
+        problem = incompatibility(store.get("signature") or b"", job.signature)
         if problem:
             raise StateError(problem)
-        head.terms = job.digest
-    # Written once, and again where a change of the terms is allowed.
-    store.put("terms", job.terms)
-    store.put("head", head.dump())
-    return head
+        manifest.signature = digest
+    # Written once, and again after a change that is allowed.
+    store.put("signature", job.signature)
+    store.put("manifest", manifest.dump())
+    return manifest
 
 
-def _session(job: StreamJob, share: Share, name: int, head: Head, store: Store) -> Session:
-    kept = _keeper.take(head.terms, name)
-    if kept is not None and kept[0] in head.chain:
-        mark, session = kept
-        session.isolates = share.reports
-        catch_up(session, head, store, head.first + head.chain.index(mark))
+def _session(job: BucketJob[Any], name: int, manifest: Manifest, store: Store) -> Any:
+    def opened(snapshot: bytes | None) -> Any:
+        session = job.open(name, snapshot)
+        job.resume(name, session)
         return session
-    return restore(head, store, _program(share.program), keep_late=job.late, isolates=share.reports)
+
+    cached = _sessions.take(manifest.signature, name)
+    if cached is None or cached[0] not in manifest.chain:
+        return restore(manifest, store, opened)
+    mark, session = cached
+    job.resume(name, session)
+    catch_up(session, manifest, store, manifest.first_record + manifest.chain.index(mark))
+    return session
+
+
+# ── Queries ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """A stream's queries and the buckets of their state: group i has the buckets names[i * buckets] and following."""
+
+    groups: tuple[QueryGroup, ...]
+    buckets: int
+    names: tuple[int, ...]
+    signature: bytes = b""
+    # Late events are emitted too, under the number ~n for query n.
+    late: bool = False
+    log_bytes_min: int = LOG_BYTES_MIN
+    # How the partial results of some groups are merged, in a second step.
+    totals: tuple[TotalsJob, ...] = ()
+
+    @property
+    def totals_by_query(self) -> dict[int, TotalsJob]:
+        """By the numbers of the queries whose answers are made in the second step."""
+        partial = [group for group in self.groups if group.emits_partials]
+        return {
+            group.first_query + place: totals
+            for group, totals in zip(partial, self.totals, strict=True)
+            for place in range(len(group.queries))
+        }
+
+    def group_of(self, name: int) -> QueryGroup:
+        """The group that a bucket belongs to."""
+        return self.groups[self.names.index(name) // self.buckets]
+
+    def clock_of(self, name: int) -> Clock:
+        """See `BucketJob`."""
+        return self.group_of(name).clock
+
+    def open(self, name: int, snapshot: bytes | None) -> Session:
+        """See `BucketJob`."""
+        return open_session(self.group_of(name).program, snapshot, keep_late=self.late)
+
+    def resume(self, name: int, session: Session) -> None:
+        """A query that has stopped in the bucket fails a job that does not report problems."""
+        session.isolates = self.group_of(name).reports
+        if not session.isolates:
+            for problem in session.problems.values():
+                raise problem.raised()
+
+    def collect(
+        self, name: int, session: Session, found: dict[str, pa.Table], manifest: Manifest
+    ) -> tuple[Answers, bool]:
+        """Matches or partial results, late events, and problems."""
+        group = self.group_of(name)
+        if group.emits_partials:
+            found = {query: with_part(table, name) for query, table in found.items()}
+        else:
+            for query, table in found.items():
+                manifest.matches[query] = manifest.matches.get(query, 0) + table.num_rows
+        problems = group.problems(session.problems, f"bucket {name}", known=manifest.problems)
+        answers = [
+            *((number, payload) for number, table in group.numbered(found) for payload in payloads_of(table)),
+            *_late(group, session),
+            *((number, to_payload(row)) for number, row in problems),
+        ]
+        # With other limits, a replay would not stop the query.
+        stops = len(session.problems) > len(manifest.problems)
+        manifest.problems = list(session.problems)
+        return tuple(answers), stops
+
+    def report(self, name: int, session: Session, manifest: Manifest) -> dict[str, dict[str, int]]:
+        """See `BucketJob`."""
+        return report(session, manifest)
+
+
+def open_session(program: bytes, snapshot: bytes | None, *, keep_late: bool = False) -> Session:
+    """A new session of a program, or one restored from a snapshot."""
+    if snapshot is None:
+        return Session(_program(program), keep_late=keep_late)
+    return Session.restore(snapshot, _program(program))
 
 
 @lru_cache(maxsize=16)
@@ -145,44 +221,29 @@ def _program(blob: bytes) -> Program:
     return load(blob)
 
 
-def _matches(share: Share, answer: dict[str, pa.Table]) -> Iterator[tuple[int, bytes]]:
-    for number, table in share.numbered(answer):
-        for payload in payloads_of(table):
-            yield number, payload
-
-
-def _late(share: Share, session: Session) -> Iterator[tuple[int, bytes]]:
+def _late(group: QueryGroup, session: Session) -> Iterator[tuple[int, bytes]]:
     if not session.keep_late:
         return
     late = session.take_late()
     if not late.num_rows:
         return
-    for number, query in enumerate(share.queries, start=share.first_query):
+    for number, query in enumerate(group.queries, start=group.first_query):
         for payload in payloads_of(session.concerned(late, query)):
             yield ~number, payload
 
 
-def _problems(share: Share, session: Session, name: int, head: Head) -> Iterator[tuple[int, bytes]]:
-    for number, row in share.problems(session.problems, f"bucket {name}", known=head.problems):
-        yield number, to_payload(row)
-
-
-def report(name: int, head: Head, session: Session) -> dict[str, Any]:
-    """What a bucket holds and has counted since the stream began, for whoever watches."""
+def report(session: Session, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """What a bucket holds and has counted since the stream began, by query."""
     open_events = session.open_events
     total = max(1, sum(open_events.values()))
     return {
-        "bucket": name,
-        "step": head.step,
-        "queries": {
-            query: {
-                "matches": head.matches.get(query, 0),
-                "late": session.late_by_query[query],
-                "open_events": held,
-                "open_runs": session.open_runs[query],
-                # Queries that are answered together are stored together, so each has its share by events.
-                "state_bytes": head.stored_bytes * held // total if len(open_events) > 1 else head.stored_bytes,
-            }
-            for query, held in open_events.items()
-        },
+        query: {
+            "matches": manifest.matches.get(query, 0),
+            "late": session.late_by_query[query],
+            "open_events": held,
+            "open_runs": session.open_runs[query],
+            # Queries of one session are stored together, so the bytes are divided by events.
+            "state_bytes": manifest.stored_bytes * held // total if len(open_events) > 1 else manifest.stored_bytes,
+        }
+        for query, held in open_events.items()
     }

@@ -1,16 +1,18 @@
-"""The terms of a checkpoint: the queries, columns, delay and buckets that its state was written for.
+"""The signature of a checkpoint: the queries, columns, delay and buckets that its state was written for.
 
-They are stored with the state, so that a stream that comes back with others is refused with what exactly has changed.
-Limits may be raised or lowered, and columns that no query uses may come and go. What was stored is read as this version
-reads it before it is compared, so that an upgrade that writes programs in another way is no change.
+It is stored with the state. A stream that restarts with another one is refused with what exactly has changed. Limits
+may be raised or lowered, and columns that no query uses may come and go. Stored programs are read by this version
+before they are compared, so an upgrade that writes programs in another way is no change.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -20,71 +22,107 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import encode
 from ouzel.bind.model import BoundQuery, Catalog, TimeWindow
 from ouzel.runtime.program import Program, load
-from ouzel.sealing import TERMS, decoding, seal, unseal
+from ouzel.sealing import SIGNATURE, decoding, seal, unseal
+
+# Among the settings of a set of queries: the digest of the queries that it starts with.
+SET_QUERIES = "queries"
+_OR_ANEW = "or start from a new checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CheckpointSignature:
     """What must stay the same over the life of a checkpoint."""
 
     buckets: int
-    # By how many milliseconds the watermark stays behind, for each input.
+    # By how many milliseconds the watermark follows, for each input.
     delays_ms: tuple[int, ...]
-    # The compiled queries of each share.
-    programs: tuple[bytes, ...]
+    # The compiled queries of each group.
+    programs: tuple[bytes, ...] = ()
+    # The settings of a set of queries, by the names that errors use; None: these are not a set.
+    query_set: Mapping[str, Any] | None = None
 
     def dump(self) -> bytes:
-        """The terms as bytes."""
-        head = {"buckets": self.buckets, "delays_ms": self.delays_ms, "programs": list(map(len, self.programs))}
-        text = json.dumps(head).encode("utf-8")
+        """The signature as bytes."""
+        header = {
+            "buckets": self.buckets,
+            "delays_ms": self.delays_ms,
+            "programs": list(map(len, self.programs)),
+            "query_set": None if self.query_set is None else dict(self.query_set),
+        }
+        text = json.dumps(header).encode("utf-8")
         body = b"".join([len(text).to_bytes(4, "little"), text, *self.programs])
-        return seal(TERMS, zlib.compress(body))
+        return seal(SIGNATURE, zlib.compress(body))
 
     @classmethod
-    def load(cls, blob: bytes) -> Terms:
-        """What `dump` wrote; StateError where it is damaged or from another version."""
-        packed = unseal(TERMS, blob)
-        with decoding(TERMS):
+    def load(cls, blob: bytes) -> CheckpointSignature:
+        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        packed = unseal(SIGNATURE, blob)
+        with decoding(SIGNATURE):
             body = zlib.decompress(packed)
             at = 4 + int.from_bytes(body[:4], "little")
-            head = json.loads(body[4:at])
+            header = json.loads(body[4:at])
             programs = []
-            for length in head["programs"]:
+            for length in header["programs"]:
                 programs.append(body[at : at + length])
                 at += length
-            return cls(head["buckets"], tuple(head["delays_ms"]), tuple(programs))
+            return cls(header["buckets"], tuple(header["delays_ms"]), tuple(programs), header["query_set"])
 
 
-def disagreement(stored: bytes, current: bytes) -> str | None:
-    """What of the stored terms is not so any more and what to do; None where the stream may go on."""
-    old, new = Terms.load(stored), Terms.load(current)
-    or_anew = "or start from a new checkpoint"
+@lru_cache(maxsize=16)
+def digest_of(signature: bytes) -> str:
+    """A digest that names a signature."""
+    return sha256(signature).hexdigest()[:32]
+
+
+def incompatibility(stored: bytes, current: bytes) -> str | None:
+    """What has changed since the stored signature and what to do; None if the stream may continue."""
+    old, new = CheckpointSignature.load(stored), CheckpointSignature.load(current)
     if old.buckets != new.buckets:
         return (
             f"this checkpoint was written with buckets={old.buckets}, and the stream now asks for {new.buckets}; "
-            f"go on with buckets={old.buckets}, {or_anew}"
+            f"set buckets={old.buckets}, {_OR_ANEW}"
         )
     if old.delays_ms != new.delays_ms:
         pair = [_as_asked(old.delays_ms), _as_asked(new.delays_ms)]
         before, now = map(_spoken, pair if pair[0] != pair[1] else (old.delays_ms, new.delays_ms))
         return (
             f"this checkpoint was written with a watermark {before} behind, and the stream now asks for {now}; "
-            f"go on with the old delay, {or_anew}"
+            f"set the old delay, {_OR_ANEW}"
         )
-    programs, programs_now = ([load(program) for program in terms.programs] for terms in (old, new))
+    if old.query_set is not None and new.query_set is not None:
+        return _changed_setting(old.query_set, new.query_set)
+    if old.query_set is not None or new.query_set is not None:
+        writer = "match" if old.query_set is None else "match_set"
+        return f"this checkpoint was written by ouzel.spark.{writer}; use that, {_OR_ANEW}"
+    programs, programs_now = ([load(program) for program in signature.programs] for signature in (old, new))
     names_before, names_now = map(_names, (programs, programs_now))
     if sorted(names_before) != sorted(names_now):
         return (
             f"this checkpoint was written by the queries {', '.join(names_before)}, and the stream now has "
-            f"{', '.join(names_now)}; go on with the same queries, {or_anew}"
+            f"{', '.join(names_now)}; run the same queries, {_OR_ANEW}"
         )
     for one, other in zip(programs, programs_now, strict=False):
         changed = _changed_column(one, other) or _changed_query(one, other)
         if changed:
-            return f"{changed}, {or_anew}"
+            return f"{changed}, {_OR_ANEW}"
     if names_before != names_now:
-        return f"the queries of this checkpoint are grouped by other keys now; go back to what wrote it, {or_anew}"
+        return f"the queries of this checkpoint are grouped by other keys now; restore what wrote it, {_OR_ANEW}"
     return None
+
+
+def _changed_setting(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    changed = next((name for name in new if old.get(name) != new[name]), None)
+    if changed is None:
+        return None
+    if changed == SET_QUERIES:
+        return (
+            "the queries that the set begins with are not those that wrote this checkpoint; restore them and change "
+            f"the set through changes=, {_OR_ANEW}"
+        )
+    return (
+        f"this checkpoint was written for another {changed}: {old.get(changed)} then, {new[changed]} now; restore "
+        f"that, {_OR_ANEW}"
+    )
 
 
 def _spoken(delays_ms: Sequence[int]) -> str:

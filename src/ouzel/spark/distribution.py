@@ -1,6 +1,6 @@
-"""The ways in which the events of a share are spread over Spark's tasks, one class for each.
+"""How the events of a query group are distributed over Spark's tasks, one class for each method.
 
-Whatever the way, only what the queries look at travels, and all events that can be in one match meet in one partition.
+Each method sends only the columns that the queries read, and all events of one match are in one partition.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from ouzel.errors import InputError
 from ouzel.plan.model import Plan
 from ouzel.spark.input import Events, key_column
-from ouzel.spark.partitioning import SharePlan
+from ouzel.spark.partitioning import QueryGroupPlan
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER
 from ouzel.spark.pushdown import projected_columns, pushed_filters
-from ouzel.spark.ranges import RANGED, Ranges, join_ranges, place_in_ranges
+from ouzel.spark.ranges import RANGED, RANGED_PART, Ranges
 from ouzel.spark.schema import quoted, spark_schema
-from ouzel.spark.tasks import TotalsJob, in_arrow, on_workers
-from ouzel.spark.time_slices import PART_COLUMN, Slices
-from ouzel.spark.totals import CHANGES, CHANGES_TASK
-from ouzel.spark.worker import BatchJob
+from ouzel.spark.tasks import WorkerFunction, in_arrow, on_workers
+from ouzel.spark.time_slices import PART_COLUMN, Slices, mark, spread
+from ouzel.spark.totals import PARTIALS, PARTIALS_TASK, TotalsJob
+from ouzel.spark.worker import BatchJob, emit_partials, match_boundaries, match_partition, match_range, merge_partials
 
 Schema = StructType | str
 
 
 @dataclass(frozen=True)
-class Placement(ABC):
-    """A share and how its events are spread."""
+class Distribution(ABC):
+    """A query group and how its events are distributed."""
 
-    part: SharePlan
+    plan: QueryGroupPlan
 
     @abstractmethod
     def describe(self) -> str:
-        """How, for EXPLAIN: what follows the names of the queries in one sentence."""
+        """The method, for EXPLAIN: the end of a sentence that begins with the names of the queries."""
 
     @abstractmethod
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
@@ -46,31 +46,31 @@ class Placement(ABC):
 
     def matches(self, events: Events, memory_limit: int | None) -> DataFrame:
         """The matches of the one query."""
-        (schema,) = self.part.outputs.values()
-        return self._answer("", spark_schema(schema), events, memory_limit)
+        (schema,) = self.plan.outputs.values()
+        return self._answer(False, spark_schema(schema), events, memory_limit)
 
     def packed_matches(self, events: Events, memory_limit: int | None) -> DataFrame:
-        """The matches of all queries of the share, packed by query."""
-        return self._answer("_packed", PACKED, events, memory_limit)
+        """The matches of all queries of the group, packed by query."""
+        return self._answer(True, PACKED, events, memory_limit)
 
-    def _answer(self, form: str, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        return self._run(f"match_partition{form}", schema, events, memory_limit)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
+        return self._run(match_partition, schema, events, memory_limit, packed)
 
     def _run(
-        self, function: str, schema: Schema, events: Events, memory_limit: int | None, *arguments: object
+        self, function: WorkerFunction, schema: Schema, events: Events, memory_limit: int | None, *arguments: object
     ) -> DataFrame:
-        """What a function of the workers gives for the events where they lie."""
-        part = self.part
-        rows = filtered(events, part.plans).select(*projected_columns(part.plans, events.layout, part.columns))
+        """The output of a worker function for each partition of the events."""
+        plan = self.plan
+        rows = filtered(events, plan.plans).select(*projected_columns(plan.plans, events.layout, plan.columns))
         placed = self._spread(rows, events, memory_limit)
         if memory_limit is not None:
             if not isinstance(memory_limit, int) or isinstance(memory_limit, bool) or memory_limit <= 0:
                 raise InputError(f"memory_limit={memory_limit!r} is not a number of bytes; write it like 1 << 30")
             placed = placed.sortWithinPartitions(*map(quoted, self._order(events)))
-        return in_arrow(placed, schema, function, *arguments, part.share, self._job(memory_limit))
+        return in_arrow(placed, schema, function, *arguments, plan.group, self._job(memory_limit))
 
     def _order(self, events: Events) -> list[str]:
-        """By which columns the workers read, where they must not hold all events at once."""
+        """The columns to sort by if the workers must not hold all events at once."""
         return [events.layout.time]
 
     def _job(self, memory_limit: int | None) -> BatchJob:
@@ -78,11 +78,11 @@ class Placement(ABC):
 
 
 @dataclass(frozen=True)
-class Together(Placement):
+class SingleTask(Distribution):
     """All events in one task."""
 
     reason: str
-    advice: str = ""  # what would keep them apart
+    advice: str = ""  # how to separate them
 
     def describe(self) -> str:
         return f"a single task sees all events, because {self.reason}"
@@ -92,97 +92,99 @@ class Together(Placement):
 
 
 @dataclass(frozen=True)
-class InPlace(Placement):
-    """Every match is a single event, which needs no others around it."""
+class NoShuffle(Distribution):
+    """No shuffle: every match is a single event."""
 
     def describe(self) -> str:
-        return "every event is looked at where it lies"
+        return "no shuffle, since every match is one event"
 
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
         return rows
 
 
 @dataclass(frozen=True)
-class ByKey(Placement):
+class ByKey(Distribution):
     """All events of a key in one task."""
 
-    counted: str | None = None  # how many events the keys were found to have, where they were counted
-
     def describe(self) -> str:
-        return spread_by(self.part) + (f"; {self.counted}" if self.counted else "")
+        return partitioned_by(self.plan)
 
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
-        return by_key(rows, self.part)
+        return by_key(rows, self.plan)
 
 
 @dataclass(frozen=True)
-class AddedUp(Placement):
-    """Totals over all keys: what each task tells of its keys is dealt out by time and added up."""
+class MergePartials(Distribution):
+    """Totals over all keys: the partial results of each task are shuffled by time and merged."""
 
     totals: TotalsJob
 
     def describe(self) -> str:
-        adding = f"{spread_by(self.part)}; what each task counts is added up in order of time, "
-        if self.totals.stretch_ticks is None:
-            return f"{adding}by one task since there is no window"
-        return f"{adding}in slices of {self.totals.stretch_ticks:,} ticks at which {self.totals.tasks} tasks take turns"
+        merging = f"{partitioned_by(self.plan)}; partial counts of the tasks are merged in order of time, "
+        if self.totals.time_bucket_ticks is None:
+            return f"{merging}by one task since there is no window"
+        return f"{merging}in buckets of {self.totals.time_bucket_ticks:,} ticks by {self.totals.tasks} tasks"
 
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
-        return by_key(rows, self.part)
+        return by_key(rows, self.plan)
 
-    def _answer(self, form: str, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        told = self._run("tell_changes", CHANGES, events, memory_limit, self.totals)
-        dealt = told.repartitionById(self.totals.tasks, F.col(CHANGES_TASK))
-        return dealt.mapInArrow(on_workers(f"total_partition{form}", self.totals), schema)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
+        partials = self._run(emit_partials, PARTIALS, events, memory_limit, self.totals)
+        by_task = partials.repartitionById(self.totals.tasks, F.col(PARTIALS_TASK))
+        return by_task.mapInArrow(on_workers(merge_partials, packed, self.totals), schema)
 
 
 @dataclass(frozen=True)
-class InRanges(Placement):
-    """Ranges of time with about as many events each, for matches that reach a number of events."""
+class InRanges(Distribution):
+    """Ranges of time with about as many events each, for matches that span a number of events."""
 
     ranges: Ranges
 
     def describe(self) -> str:
         return (
-            f"cut into {self.ranges.parts} ranges of time with about as many events each; a match reaches "
-            f"{self.ranges.reach:,} events at most, and one that reaches over a seam is found among those beside it"
+            f"cut into {self.ranges.parts} ranges of time with about as many events each; a match spans at most "
+            f"{self.ranges.span:,} further events, and those across a range boundary are found among the events near it"
         )
 
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
-        return place_in_ranges(rows, events.layout, self.ranges)
+        # All events of a timestamp, and the timestamps of a range, in one partition.
+        return rows.repartitionByRange(self.ranges.parts, quoted(events.layout.time))
 
-    def _answer(self, form: str, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        """The matches inside ranges of time, and those over the seams between them."""
-        told = self._run("match_range", RANGED, events, memory_limit, self.ranges)
-        return join_ranges(told, f"match_seams{form}", self.ranges, self.part.share, schema)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
+        found = self._run(match_range, RANGED, events, memory_limit, self.ranges)
+        # Matches stay where they are, and the boundary events of all ranges go to one partition.
+        by_part = found.repartitionById(self.ranges.parts, quoted(RANGED_PART))
+        return by_part.mapInArrow(on_workers(match_boundaries, packed, self.ranges, self.plan.group), schema)
 
 
 @dataclass(frozen=True)
-class InSlices(Placement):
-    """Slices of time; an event goes to each that needs it."""
+class InSlices(Distribution):
+    """Slices of time; an event is sent to each slice that needs it."""
 
     slices: Slices
-    counted: str | None = None  # as `ByKey.counted`
 
     def describe(self) -> str:
         slices = self.slices
         behind = f", look-behind {slices.behind_ticks:,}" if slices.behind_ticks else ""
         return (
             f"cut into time slices of {slices.ticks:,} ticks, look-ahead {slices.ahead_ticks:,}{behind}; "
-            f"{slices.parts} tasks take turns at them, and "
-            + ("a row counts where its end is" if slices.by_end else "a match counts where it starts")
-            + (f"; {self.counted}" if self.counted else "")
+            f"{slices.parts} tasks take turns, and "
+            + (
+                "a row belongs to the slice of its end"
+                if slices.by_end
+                else "a match belongs to the slice of its start"
+            )
         )
 
     def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
-        share, slices = self.part.share, self.slices
+        group, slices = self.plan.group, self.slices
         if memory_limit is None:
-            dealt = in_arrow(rows, PACKED, "spread", share, slices)
+            dealt = in_arrow(rows, PACKED, spread, group, slices)
             return dealt.repartitionById(slices.parts, F.col(PACKED_NUMBER))
         # Packets cannot be sorted.
-        columns = spark_schema(pa.ipc.read_schema(pa.py_buffer(share.columns)))
+        columns = spark_schema(pa.ipc.read_schema(pa.py_buffer(group.columns)))
         marked = StructType([*columns.fields, StructField(PART_COLUMN, IntegerType())])
-        dealt = in_arrow(rows, marked, "mark", share, slices)
+        dealt = in_arrow(rows, marked, mark, group, slices)
         return dealt.repartitionById(slices.parts, F.col(quoted(PART_COLUMN)))
 
     def _order(self, events: Events) -> list[str]:
@@ -192,17 +194,18 @@ class InSlices(Placement):
         return BatchJob(self.slices, memory_limit, packed=memory_limit is None)
 
 
-def by_key(rows: DataFrame, part: SharePlan) -> DataFrame:
+def by_key(rows: DataFrame, plan: QueryGroupPlan) -> DataFrame:
     """All events of a key in one partition."""
-    return rows.repartition(*map(key_column, part.keys))
+    return rows.repartition(*map(key_column, plan.keys))
 
 
-def spread_by(part: SharePlan) -> str:
-    return f"spread by {', '.join('.'.join(path) for path in part.keys)}"
+def partitioned_by(plan: QueryGroupPlan) -> str:
+    """The keys, for EXPLAIN."""
+    return f"partitioned by {', '.join('.'.join(path) for path in plan.keys)}"
 
 
 def filtered(events: Events, plans: Sequence[Plan] | None) -> DataFrame:
-    """Only the events that may matter to some plan; None: to all of them."""
+    """The events that can change an answer; with None, all events can."""
     rows = events.frame
     for condition in pushed_filters(plans, events.layout, events.layout.time):
         rows = rows.where(condition)

@@ -1,4 +1,4 @@
-"""Errors that were raised on Spark's workers, given back to the user as what they were."""
+"""Errors that were raised on Spark's workers, as the user gets them on the driver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyspark.errors import PySparkException
 
 from ouzel import errors
 
-# Spark hands on the text alone, between a heading of its own and, from streams, the stack of the JVM.
+# Spark passes on only the text, between a heading of its own and, from streams, the stack of the JVM.
 _OURS = re.compile(r"\bouzel\.errors\.(\w+): (.*?)(?=\s*(?:SQLSTATE|\n\tat |=== Streaming Query|\Z))", re.DOTALL)
 
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
+def unwrap_errors() -> Iterator[None]:
     """Raise Ouzel's errors from workers as themselves, without Spark's stack around them.
 
-    >>> with clear_errors():
+    >>> with unwrap_errors():
     ...     raise PySparkException("Python worker failed: ouzel.errors.LimitError: too many matches SQLSTATE: 38000")
     Traceback (most recent call last):
     ouzel.errors.LimitError: too many matches
@@ -33,7 +33,7 @@ def clear_errors() -> Iterator[None]:
 
 
 def error_in(message: str) -> errors.OuzelError | None:
-    """The error of Ouzel's that a message of Spark's tells of."""
+    """The error of Ouzel inside a message of Spark."""
     found = _OURS.search(message)
     if found is None:
         return None

@@ -19,18 +19,18 @@ from ouzel.runtime.engine import duration_ticks
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import limits_of
 from ouzel.runtime.program import Program, make_program
+from ouzel.spark.query_group import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
-from ouzel.spark.tasks import NANOSECONDS_PER_MILLISECOND, Clock
 
 # Spark marks the column of a watermark with this.
 WATERMARK_METADATA = "spark.watermarkDelayMs"
 WATERMARK_COLUMN = "ouzel watermark"
 
 # Spark's watermark starts in 1970 and cannot be earlier. Bare numbers may well be 0 or negative, so they are read as
-# milliseconds from a moment that leaves room before it, and after it for numbers up to 9 * 10^15.
+# milliseconds from a later origin, which also allows for numbers up to 9 * 10^15.
 NUMBERS_ORIGIN_MS = 1 << 42
 
-# What may be said about the binding beside `time` and `type`; the rest is between `match` and its plan.
+# Options of the binding besides `time` and `type`; the others are for `match` only.
 OPTIONS = frozenset({"order", "time_unit", "limits", "rules_off", "statistics", "model"})
 OPTIONS_OF_MATCH = frozenset({"time", "type", "max_delay", "buckets", "late", "slices", "memory_limit"})
 
@@ -48,7 +48,7 @@ class Events:
 
     @property
     def clock(self) -> Clock:
-        """How ticks stand to Spark's watermark; bare numbers are taken for milliseconds."""
+        """How ticks relate to Spark's watermark; bare numbers are read as milliseconds."""
         tick_ns = self.program.catalog.time.tick_ns
         return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
 
@@ -66,7 +66,7 @@ def bind_events(
     if unknown in OPTIONS_OF_MATCH:
         raise InputError(f"'{unknown}' is an option of ouzel.spark.match only; leave it out here")
     if unknown is not None:
-        hint = nearest(unknown, OPTIONS | OPTIONS_OF_MATCH) or "help(ouzel.spark.match) tells them all"
+        hint = nearest(unknown, OPTIONS | OPTIONS_OF_MATCH) or "help(ouzel.spark.match) lists them"
         raise InputError(f"there is no option '{unknown}'; {hint}")
     options |= {"time": time, "type": type, "limits": limits_of(options.pop("limits", None))}
     if not isinstance(events, Mapping):
@@ -190,17 +190,17 @@ def key_column(path: Sequence[str]) -> Column:
 
 
 def check_names(frame: DataFrame, columns: Sequence[str], own: Collection[str] = ()) -> None:
-    """Spark, unless told otherwise, takes names that differ in case for one; some names are Ouzel's own."""
+    """Refuse names that differ only in case, which Spark by default treats as one, and names that Ouzel reserves."""
     present = frame.columns
     for name in own:
         if name in present:
-            raise InputError(f"a column is called '{name}', which Ouzel needs for itself; rename it")
+            raise InputError(f"the column name '{name}' is reserved for Ouzel; rename the column")
     if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     for column in columns:
         other = next((name for name in present if name != column and name.lower() == column.lower()), None)
         if other is not None:
             raise InputError(
-                f"Spark cannot tell the columns '{column}' and '{other}' apart; rename one of them, or set "
+                f"Spark ignores case and confuses the columns '{column}' and '{other}'; rename one of them, or set "
                 "spark.sql.caseSensitive to true"
             )

@@ -17,12 +17,11 @@ from ouzel.bind.model import Kind, Type
 from ouzel.errors import InputError
 from ouzel.runtime.program import load
 from ouzel.runtime.session import Session
-from ouzel.sealing import SET_TERMS, is_sealed_as
-from ouzel.spark.bucket import CONTROL, report
-from ouzel.spark.compatibility import Terms
+from ouzel.spark.bucket import CONTROL, open_session, report
+from ouzel.spark.compatibility import CheckpointSignature
 from ouzel.spark.launch import session
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.state_store import Head, restore
+from ouzel.spark.state_store import Manifest, restore
 from ouzel.spark.streaming import bucket_names
 from ouzel.spark.tasks import on_workers
 
@@ -36,41 +35,42 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
     `checkpoint` is the location that the stream was started with; it is read as of its last micro-batch, whether the
     stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
     keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
-    stored; and for the bucket that the key lives in `bucket`, `bucket_runs` (runs and matches that wait for their end),
-    `bucket_matches` and `bucket_late` (counted since the stream began). The matches of a total over
-    all keys are made behind the buckets and not told here.
+    stored; and for the bucket of the key `bucket`, `bucket_runs` (open runs, and matches that wait for their end),
+    `bucket_matches` and `bucket_late` (counted since the stream began). Totals over all keys are merged in a second
+    step, and their rows are not counted here.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """
     spark = spark or session()
 
     def variable(name: str) -> DataFrame:
-        reader = spark.read.format("statestore").option("path", str(checkpoint)).option("operatorId", step)
+        reader = spark.read.format("statestore").option("path", str(checkpoint)).option("operatorId", operator)
         return reader.option("stateVarName", name).load()
 
     try:
-        step = _step_of_buckets(spark, checkpoint)
-        terms = variable("terms").select("key.query", F.col("value.saved").alias("terms"))
-        first = terms.where(F.col("query") == CONTROL).head()
+        operator = _operator_of_buckets(spark, checkpoint)
+        signatures = variable("signature").select("key.query", F.col("value.saved").alias("signature"))
+        first = signatures.where(F.col("query") == CONTROL).head()
     except PySparkException as failure:
         raise InputError(
             f"'{checkpoint}' is not the checkpoint of a stream of matches that has run: {_first_line(failure)}"
         ) from None
     if first is None:
-        raise InputError(f"'{checkpoint}' is a checkpoint in which no micro-batch has ended yet")
-    if is_sealed_as(SET_TERMS, bytes(first["terms"])):
+        raise InputError(f"no micro-batch has ended in the checkpoint '{checkpoint}'; wait for the first one")
+    signature = CheckpointSignature.load(bytes(first["signature"]))
+    if signature.query_set is not None:
         raise InputError(
-            f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not told by key; "
-            "ouzel.spark.Listener tells what it holds"
+            f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not kept by key; "
+            "ouzel.spark.Listener shows its size"
         )
-    layout = load(Terms.load(bytes(first["terms"])).programs[0]).layout
+    layout = load(signature.programs[0]).layout
     schema = state_schema(layout.schema.field(layout.time).type)
-    heads = variable("head").select("key.query", F.col("value.saved").alias("head"))
-    piece = F.struct(F.col("user_map_key.number").alias("number"), F.col("user_map_value.saved").alias("saved"))
-    pieces = variable("pieces").groupBy(F.col("key.query").alias("query")).agg(F.collect_list(piece).alias("pieces"))
-    stored = heads.where(F.col("query") != CONTROL).join(terms, "query").join(pieces, "query", "left")
-    return stored.select("query", "head", "terms", "pieces").mapInArrow(
-        on_workers("describe_buckets", schema.serialize().to_pybytes()), spark_schema(schema)
+    manifests = variable("manifest").select("key.query", F.col("value.saved").alias("manifest"))
+    chunk = F.struct(F.col("user_map_key.number").alias("number"), F.col("user_map_value.saved").alias("saved"))
+    chunks = variable("chunks").groupBy(F.col("key.query").alias("query")).agg(F.collect_list(chunk).alias("chunks"))
+    stored = manifests.where(F.col("query") != CONTROL).join(signatures, "query").join(chunks, "query", "left")
+    return stored.select("query", "manifest", "signature", "chunks").mapInArrow(
+        on_workers(describe, schema.serialize().to_pybytes()), spark_schema(schema)
     )
 
 
@@ -91,10 +91,10 @@ def state_schema(time: pa.DataType) -> pa.Schema:
     )
 
 
-def _step_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
-    """The number of the stateful step that keeps events; what adds up totals over all keys stands behind it."""
-    steps = spark.read.format("state-metadata").load(str(checkpoint))
-    keeping = steps.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
+def _operator_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
+    """The number of the stateful step that keeps events; the one that merges totals uses no event time."""
+    operators = spark.read.format("state-metadata").load(str(checkpoint))
+    keeping = operators.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
     found = keeping.agg(F.max("operatorId")).first()
     return 0 if found is None or found[0] is None else int(found[0])
 
@@ -108,7 +108,7 @@ class StoredBucket:
     """A bucket that was read from a checkpoint; see `ouzel.spark.state_store.Store`."""
 
     values: dict[str, bytes]
-    pieces: dict[int, bytes] = field(default_factory=dict)
+    chunks: dict[int, bytes] = field(default_factory=dict)
 
     def get(self, name: str) -> bytes | None:
         return self.values.get(name)
@@ -116,23 +116,23 @@ class StoredBucket:
     def put(self, name: str, value: bytes) -> None:
         self.values[name] = value
 
-    def get_piece(self, number: int) -> bytes | None:
-        return self.pieces.get(number)
+    def get_chunk(self, number: int) -> bytes | None:
+        return self.chunks.get(number)
 
-    def put_piece(self, number: int, value: bytes) -> None:
-        self.pieces[number] = value
+    def put_chunk(self, number: int, value: bytes) -> None:
+        self.chunks[number] = value
 
-    def remove_piece(self, number: int) -> None:
-        self.pieces.pop(number, None)
+    def remove_chunk(self, number: int) -> None:
+        self.chunks.pop(number, None)
 
 
 def describe(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (name of the bucket, head, terms, pieces) as rows of what is open."""
+    """Rows of (name of the bucket, manifest, signature, chunks) as rows of what is open."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for batch in batches:
         for row in batch.to_pylist():
-            pieces = {piece["number"]: piece["saved"] for piece in row["pieces"] or ()}
-            stored = StoredBucket({"head": row["head"], "terms": row["terms"]}, pieces)
+            chunks = {chunk["number"]: chunk["saved"] for chunk in row["chunks"] or ()}
+            stored = StoredBucket({"manifest": row["manifest"], "signature": row["signature"]}, chunks)
             found = describe_bucket(row["query"], stored)
             columns = [_column([one[name.name] for one in found], name.type) for name in target]
             yield pa.record_batch(columns, schema=target)
@@ -140,23 +140,24 @@ def describe(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 def describe_bucket(name: int, stored: StoredBucket) -> list[dict[str, Any]]:
     """What one bucket holds, for each query and key."""
-    head = Head.load(stored.values["head"])
-    terms = Terms.load(stored.values["terms"])
-    place = bucket_names(terms.buckets * len(terms.programs)).index(name)
-    session = restore(head, stored, load(terms.programs[place // terms.buckets]))
+    manifest = Manifest.load(stored.values["manifest"])
+    signature = CheckpointSignature.load(stored.values["signature"])
+    place = bucket_names(signature.buckets * len(signature.programs)).index(name)
+    program = signature.programs[place // signature.buckets]
+    session = restore(manifest, stored, lambda snapshot: open_session(program, snapshot))
     rows = []
-    for query, told in report(name, head, session)["queries"].items():
+    for query, counts in report(session, manifest).items():
         bucket = {
             "query": query,
             "bucket": name,
-            "bucket_runs": told["open_runs"],
-            "bucket_matches": told["matches"],
-            "bucket_late": told["late"],
+            "bucket_runs": counts["open_runs"],
+            "bucket_matches": counts["matches"],
+            "bucket_late": counts["late"],
         }
-        # A row also where nothing is open, for what the bucket has counted.
-        for key, events, oldest in _keys(session, query, told["open_events"]) or [(None, 0, None)]:
-            share = told["state_bytes"] * events // max(1, told["open_events"])
-            rows.append({**bucket, "key": key, "open_events": events, "oldest": oldest, "state_bytes": share})
+        # A row even if nothing is open, for the counts of the bucket.
+        for key, events, oldest in _keys(session, query, counts["open_events"]) or [(None, 0, None)]:
+            bytes_of_key = counts["state_bytes"] * events // max(1, counts["open_events"])
+            rows.append({**bucket, "key": key, "open_events": events, "oldest": oldest, "state_bytes": bytes_of_key})
     return rows
 
 

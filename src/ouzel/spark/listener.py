@@ -1,4 +1,4 @@
-"""`Listener`: how the queries of running streams stand, after each micro-batch."""
+"""`Listener`: the progress of the queries of running streams, after each micro-batch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Spark tells of the end of a stream within milliseconds, unless the machine is very busy.
-TOLD_SECONDS_MAX = 10.0
+# Spark reports the end of a stream within milliseconds, unless the machine is very busy.
+REPORT_SECONDS_MAX = 10.0
 
 COLUMNS = ("query", "matches", "open runs", "open events", "state", "late", "behind newest", "behind clock")
 
 
 @dataclass
-class Standing:
-    """How one query of a stream stands. Counts go back to the beginning of the stream's checkpoint."""
+class QueryStatus:
+    """The progress of one query of a stream. Counts go back to the start of the stream's checkpoint."""
 
     stream: str
     query: str
@@ -45,7 +45,7 @@ class Standing:
 @dataclass
 class _Stream:
     name: str
-    # What each bucket told last: (step, by query).
+    # The last report of each bucket: (number of the record, counts by query).
     buckets: dict[int, tuple[int, dict[str, dict[str, int]]]] = field(default_factory=dict)
     newest: datetime | None = None
     behind_newest_seconds: float | None = None
@@ -55,18 +55,18 @@ class _Stream:
 class Listener(StreamingQueryListener):
     """Follows all streams of a session in which queries run: matches, what is open, its size, late events and lag.
 
-    Add it before the stream starts; a bucket is known from its first micro-batch on. `standings()` gives one
-    `Standing` for each query, and `live()` shows them in the terminal while it lasts.
+    Add it before the stream starts; a bucket is known from its first micro-batch on. `progress()` gives a
+    `QueryStatus` for each query, and `live()` shows them in the terminal.
 
     >>> listener = Listener()
     >>> spark.streams.addListener(listener)                                                   # doctest: +SKIP
-    >>> listener.standings()
+    >>> listener.progress()
     []
     """
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
-        # Runs of streams whose end has not been told yet.
+        # Runs of streams whose end Spark has not reported yet.
         self._running: set[str] = set()
         # Spark calls from a thread of its own.
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Listener(StreamingQueryListener):
         """A stream has nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A stream has ended; how it stood stays."""
+        """A stream has ended; its last progress stays."""
         with self._lock:
             self._running.discard(str(event.runId))
 
@@ -92,7 +92,7 @@ class Listener(StreamingQueryListener):
         ours = [row for name, row in progress.observedMetrics.items() if name.startswith(f"{OBSERVED} ")]
         if ours:
             reports = [json.loads(report) for row in ours for report in json.loads(row["reports"] or "[]")]
-            times = {name: _moment(text) for name, text in dict(progress.eventTime or {}).items()}
+            times = {name: _time(text) for name, text in dict(progress.eventTime or {}).items()}
             self._take(str(progress.id), progress.name or str(progress.id)[:8], reports, times, progress.timestamp)
 
     def _take(
@@ -102,63 +102,63 @@ class Listener(StreamingQueryListener):
             stream = self._streams.setdefault(identity, _Stream(name))
             for report in reports:
                 known = stream.buckets.get(report["bucket"], (-1, {}))
-                if report["step"] > known[0]:
-                    stream.buckets[report["bucket"]] = (report["step"], report["queries"])
+                if report["record"] > known[0]:
+                    stream.buckets[report["bucket"]] = (report["record"], report["queries"])
             newest = times.get("max")
             if newest is not None and (stream.newest is None or newest > stream.newest):
                 stream.newest = newest
             watermark = times.get("watermark")
-            # Spark's watermark stands at 1970 until it has seen an event.
+            # Spark's watermark is in 1970 until it has seen an event.
             if watermark is not None and watermark.timestamp() > 0:
-                stream.behind_clock_seconds = (_moment(clock) - watermark).total_seconds()
+                stream.behind_clock_seconds = (_time(clock) - watermark).total_seconds()
                 if stream.newest is not None:
                     stream.behind_newest_seconds = (stream.newest - watermark).total_seconds()
 
     # ── What it knows ──────────────────────────────────────────────────────────────────────────────
 
-    def standings(self) -> list[Standing]:
-        """How each query of each stream stands, after the last micro-batch that Spark has told of.
+    def progress(self) -> list[QueryStatus]:
+        """The progress of each query of each stream, after the last micro-batch that Spark has reported.
 
-        Spark tells a moment after a micro-batch has ended. Streams that have ended are waited for, so that right after
-        `awaitTermination` nothing is missing.
+        Spark reports shortly after a micro-batch has ended. This waits for the reports of streams that have ended, so
+        that nothing is missing right after `awaitTermination`.
         """
-        self._hear_the_ended_out()
-        return self._standings()
+        self._await_ended_streams()
+        return self._progress()
 
-    def _hear_the_ended_out(self) -> None:
+    def _await_ended_streams(self) -> None:
         spark = SparkSession.getActiveSession()
-        until = time.monotonic() + TOLD_SECONDS_MAX
+        until = time.monotonic() + REPORT_SECONDS_MAX
         while spark is not None:
             active = {str(stream.runId) for stream in spark.streams.active}
             with self._lock:
                 if time.monotonic() > until:
-                    # A listener that was removed meanwhile is told nothing any more.
+                    # A listener that was removed in the meantime gets no more reports.
                     self._running &= active
                 if self._running <= active:
                     return
             time.sleep(0.01)
 
-    def _standings(self) -> list[Standing]:
-        found: dict[tuple[str, str], Standing] = {}
+    def _progress(self) -> list[QueryStatus]:
+        found: dict[tuple[str, str], QueryStatus] = {}
         with self._lock:
             for identity, stream in self._streams.items():
                 for _, queries in stream.buckets.values():
-                    for query, told in queries.items():
-                        standing = found.setdefault((identity, query), Standing(stream.name, query))
-                        for name, value in told.items():
-                            setattr(standing, name, getattr(standing, name) + value)
-                        standing.behind_newest_seconds = stream.behind_newest_seconds
-                        standing.behind_clock_seconds = stream.behind_clock_seconds
+                    for query, counts in queries.items():
+                        status = found.setdefault((identity, query), QueryStatus(stream.name, query))
+                        for name, value in counts.items():
+                            setattr(status, name, getattr(status, name) + value)
+                        status.behind_newest_seconds = stream.behind_newest_seconds
+                        status.behind_clock_seconds = stream.behind_clock_seconds
         return list(found.values())
 
     def table(self) -> Table:
-        """The standings as a table of rich's."""
+        """The progress as a table of the package rich."""
         from rich.table import Table
 
         table = Table(title="queries over streams")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "query" else "right")
-        for one in self._standings():
+        for one in self._progress():
             counts = (one.matches, one.open_runs, one.open_events)
             table.add_row(
                 one.query,
@@ -182,7 +182,7 @@ class Listener(StreamingQueryListener):
             yield
 
 
-def _moment(text: str) -> datetime:
+def _time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 

@@ -1,4 +1,4 @@
-"""`ouzel.spark.expand`: matches listed out of the rows of OUTPUT COMPRESSED, where those rows lie."""
+"""`ouzel.spark.expand`: lists the matches in rows of OUTPUT COMPRESSED, on the workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def expand(
     order: Collection[str] = (),
     time_unit: str | None = None,
 ) -> DataFrame:
-    """The matches that the rows of a DataFrame of OUTPUT COMPRESSED stand for, as `ouzel.expand` lists them.
+    """List the matches in the rows of a DataFrame of OUTPUT COMPRESSED, as `ouzel.expand` does.
 
     All matches are listed by the workers, where the rows are; `max_matches` is asked of each row. The first ones, by
     the end of their rows, and samples are chosen on the driver, to which the compressed rows are brought: as many as
@@ -58,7 +58,7 @@ def expand(
     bound, layout = reading(queries, compressed, inputs, options)
     answer = spark_schema(output_schema(bound, layout))
     if first is None and sample is None:
-        return in_arrow(frame, answer, "expand_rows", queries, compressed, inputs, options, max_matches)
+        return in_arrow(frame, answer, expand_rows, queries, compressed, inputs, options, max_matches)
     if first is not None:
         # Each row holds a match at least.
         others = [name for name in frame.columns if name not in ("end", GRAPH)]
@@ -80,7 +80,7 @@ def expand_rows(
     max_matches: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The matches that rows of OUTPUT COMPRESSED stand for, row by row, since a row may hold very many."""
+    """The matches in rows of OUTPUT COMPRESSED, row by row, since a row may hold very many."""
     bound, layout = reading(queries, compressed, schema, options)
     for batch in batches:
         table = pa.Table.from_batches([batch]).cast(compressed)

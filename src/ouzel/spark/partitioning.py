@@ -1,19 +1,30 @@
-"""What keeps events apart: the columns that are equal in all events of one match, and of matches of matches."""
+"""Keys: the columns that are equal in all events of one match, by which Spark partitions, and groups of queries by key.
+
+All events of one key are in one partition, so each partition can be matched alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ouzel.bind.model import At, Attribute, BoundQuery, EventWindow
+from ouzel.algebra.model import CURRENT, BoundStream, Branch, Round
+from ouzel.bind.model import At, Attribute, Bound, BoundQuery, EventWindow, Kind, Operation
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
+from ouzel.query_set.groups import Group
+from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.composition import is_composed, reads_input
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.program import Program, describe, dump
-from ouzel.spark.tasks import Clock, Share
+from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.time_slices import is_about_single_events
+
+if TYPE_CHECKING:
+    from ouzel.query_set.api import QuerySet
 
 KeyPath = tuple[str, ...]  # a column, and the fields to follow inside it
 
@@ -33,7 +44,7 @@ def total_keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
 
 
 def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
-    """The attributes by which answers fall apart, where not every equality between events will do; None: it will."""
+    """The attributes that separate answers; None: every equality between events does."""
     if query.strategy is Strategy.STRICT_CONTIGUITY:
         # An event of any partition ends a run.
         return set()
@@ -64,7 +75,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
 
 
 def counts_every_event(query: BoundQuery) -> bool:
-    """An event that no component wants may still change the answer: it ends a run, or takes a position."""
+    """Whether an event that fits no component can change the answer: it ends a run, or counts as a position."""
     contiguous = query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
     return contiguous or isinstance(query.window, EventWindow)
 
@@ -76,7 +87,7 @@ def families(queries: Sequence[BoundQuery]) -> list[list[BoundQuery]]:
     """Queries that read each other's results, directly or through others, together; in the order given."""
     found: list[list[BoundQuery]] = []
     for query in queries:
-        # Queries stand after those whose output they read, so what belongs together meets here.
+        # Queries come after those whose output they read, so all related ones are known here.
         related = [
             family for family in found if any(one.into is not None and one.into in query.sources for one in family)
         ]
@@ -156,55 +167,54 @@ def _returned(producer: BoundQuery, path: KeyPath) -> tuple[int, KeyPath] | None
 
 
 @dataclass(frozen=True)
-class SharePlan:
-    """A share, with what the driver has to know of it."""
+class QueryGroupPlan:
+    """A query group with what only the driver needs."""
 
-    share: Share
-    keys: tuple[KeyPath, ...]  # equal in all events of one match; none: no event can be kept from any other
+    group: QueryGroup
+    keys: tuple[KeyPath, ...]  # equal in all events of one match; none: any two events may be in one match
     columns: tuple[str, ...]
     types: frozenset[str] | None  # the only event types that can change an answer; None: all may
     outputs: dict[str, pa.Schema]
     # The plans whose roles say which events matter; None: all of them do.
     plans: tuple[Plan, ...] | None = None
-    # Some of its queries read what others find.
+    # Some of its queries read the results of others.
     composed: bool = False
-    # The queries are aggregates over all keys: the share tells changes, of which this program makes the totals.
+    # The queries are aggregates over all keys: the group emits partial results, which this program merges.
     totals: Program | None = None
 
 
-def plan_shares(
+def plan_query_groups(
     program: Program,
     clock: Clock,
     apart: Callable[[Plan], Hashable] = lambda plan: None,
     *,
-    spread_totals: bool = False,
+    merge_totals: bool = False,
     reports: bool = False,
-) -> list[SharePlan]:
-    """Split a program so that each part can be spread by its own key.
+) -> list[QueryGroupPlan]:
+    """Split a program into groups of queries, each with its own key.
 
-    Queries for which `apart` gives different values are never put together. With `spread_totals` aggregates over all
-    keys are spread by key, too, and somebody has to add up what the parts tell. With `reports` a query that fails is
-    reported, and the others run on.
+    Queries for which `apart` gives different values are never in one group. With `merge_totals`, aggregates over all
+    keys are distributed by key too, and emit partial results that must be merged. With `reports`, a query that fails is
+    reported, and the others continue.
     """
     if program.algebra:
-        # What one expression finds another reads, wherever in the stream that was.
-        return [_share(program, clock, keys=(), types=None, reports=reports)]
+        # One expression reads the results of another, from any part of the stream.
+        return [_group(program, clock, keys=(), types=None, reports=reports)]
     plans = program.plans()
-    groups: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
+    members: dict[tuple[tuple[KeyPath, ...], Hashable, bool], list[BoundQuery]] = {}
     for family in families(program.queries):
         if len(family) > 1:
-            groups[family_keys(family, plans, program.layout), family[0].name, False] = family
+            members[family_keys(family, plans, program.layout), family[0].name, False] = family
         else:
             plan = plans[family[0].name]
             keys = keys_of(plan, program.layout)
             total_keys: tuple[KeyPath, ...] = ()
-            if spread_totals and not keys and plan.counts_only and not is_composed(plan.query):
+            if merge_totals and not keys and plan.counts_only and not is_composed(plan.query):
                 total_keys = total_keys_of(plan, program.layout)
-            group = (total_keys or keys, apart(plan), bool(total_keys))
-            groups.setdefault(group, []).append(plan.query)
-    shares = []
+            members.setdefault((total_keys or keys, apart(plan), bool(total_keys)), []).append(plan.query)
+    found: list[QueryGroupPlan] = []
     first_query = 0
-    for (keys, _, has_totals), queries in groups.items():
+    for (keys, _, has_totals), queries in members.items():
         part = replace(program, queries=tuple(queries))
         needed = describe(part).needed_columns
         narrow = pa.schema([field for field in program.layout.schema if field.name in needed])
@@ -214,17 +224,17 @@ def plan_shares(
         primary = [query for query in queries if not is_composed(query)]
         types = None if mixed else _types(primary)
         made = replace(part, partial=True) if has_totals else part
-        share = _share(made, clock, keys=keys, types=types, first_query=first_query, reports=reports)
+        planned = _group(made, clock, keys=keys, types=types, first_query=first_query, reports=reports)
         own_plans = None if mixed else tuple(plans[query.name] for query in primary)
         if has_totals:
-            telling = replace(share.share, tells_changes=True)
-            share = replace(share, share=telling, totals=part, outputs=dict(describe(part).output_schemas))
-        shares.append(replace(share, plans=own_plans, composed=bool(composed)))
+            partial = replace(planned.group, emits_partials=True)
+            planned = replace(planned, group=partial, totals=part, outputs=dict(describe(part).output_schemas))
+        found.append(replace(planned, plans=own_plans, composed=bool(composed)))
         first_query += len(queries)
-    return shares
+    return found
 
 
-def _share(
+def _group(
     program: Program,
     clock: Clock,
     *,
@@ -232,11 +242,11 @@ def _share(
     types: frozenset[str] | None,
     first_query: int = 0,
     reports: bool = False,
-) -> SharePlan:
+) -> QueryGroupPlan:
     layout = program.layout
     outputs = dict(describe(program).output_schemas)
-    return SharePlan(
-        share=Share(
+    return QueryGroupPlan(
+        group=QueryGroup(
             program=dump(program),
             columns=layout.schema.serialize().to_pybytes(),
             time=layout.time,
@@ -263,3 +273,65 @@ def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
                 return None
             found.update(component.types)
     return frozenset(found)
+
+
+# ── Sets of queries ────────────────────────────────────────────────────────────────────────────────
+
+
+def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
+    """The columns that are equal in all events of one answer, whichever query gives it; None: any column will do."""
+    found: frozenset[str] | None = None
+    for held in sets:
+        for _, part in held.parts():
+            own = key_of(part)
+            if own is not None:
+                found = own if found is None else found & own
+    return found
+
+
+def key_of(part: Group | Registration) -> frozenset[str] | None:
+    """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
+    if isinstance(part, Group):
+        return _key_of_stream(part.stream)
+    program = part.program
+    if program.algebra:
+        (expression,) = program.algebra
+        # One stream reads the results of another, from any part of the input.
+        return _key_of_stream(expression.streams[0]) if len(expression.streams) == 1 else frozenset()
+    (plan,) = program.plans().values()
+    if is_about_single_events(plan):
+        return None
+    return frozenset(path[0] for path in keys_of(plan, program.layout) if len(path) == 1)
+
+
+def _key_of_stream(stream: BoundStream) -> frozenset[str] | None:
+    keys = [_key_of_branch(branch) for branch in stream.branches if branch.hops]
+    return frozenset.intersection(*keys) if keys else None
+
+
+def _key_of_branch(branch: Branch) -> frozenset[str]:
+    """An event is equal with one that the instance has, which is equal with those before it."""
+    return frozenset.intersection(*(_equal_columns(each) for hop in branch.hops for each in hop.rounds))
+
+
+def _equal_columns(each: Round) -> frozenset[str]:
+    found = set()
+    pending: list[Bound] = list(each.theta)
+    while pending:
+        one = pending.pop()
+        if not isinstance(one, Operation):
+            continue
+        if one.operator == "and":
+            pending += one.operands
+        elif one.operator == "=":
+            found |= _equal_column(*one.operands)
+    return frozenset(found)
+
+
+def _equal_column(left: Bound, right: Bound) -> set[str]:
+    if not (isinstance(left, Attribute) and isinstance(right, Attribute)) or left.path != right.path:
+        return set()
+    both = {left.component, right.component}
+    # Floats that are equal, as the two zeros are, need not have the same hash.
+    comparable = len(left.path) == 1 and left.type.kind is not Kind.FLOAT
+    return {left.path[0]} if comparable and CURRENT in both and max(both) >= 0 else set()

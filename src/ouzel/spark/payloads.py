@@ -1,4 +1,4 @@
-"""Tables as binary values, so that Spark moves a few large rows where it would have moved many small ones."""
+"""Tables as binary values, so that Spark moves a few large rows instead of many small ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
 PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
 
-# A value of Spark's must stay far below 2 GB, and a payload is held two or three times while it is handed over.
+# A value in Spark must stay far below 2 GB, and a payload is held two or three times while it is passed on.
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -43,6 +43,13 @@ def payloads_of(table: pa.Table, bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator
     rows_max = max(1, -(-table.num_rows // pieces))
     for first_row in range(0, table.num_rows, rows_max):
         yield to_payload(table.slice(first_row, rows_max))
+
+
+def packed_batch(numbers: Iterable[int], payloads: Sequence[bytes]) -> pa.RecordBatch:
+    """Rows of (number, payload)."""
+    return pa.record_batch(
+        [pa.array(numbers, pa.int32()), pa.array(payloads, pa.binary())], names=[PACKED_NUMBER, PACKED_PAYLOAD]
+    )
 
 
 def packets(numbers: Sequence[int], tables: Iterable[pa.Table]) -> pa.RecordBatch:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,83 +15,30 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ouzel.algebra import stream
-from ouzel.algebra.model import CURRENT, BoundStream, Branch, Round
 from ouzel.algebra.query import AlgebraQuery
-from ouzel.bind.model import Attribute, Bound, Kind, Operation
 from ouzel.errors import InputError, OuzelError
 from ouzel.query_set.api import QuerySet
-from ouzel.query_set.groups import Group
 from ouzel.query_set.snapshot import digest, ids_of, spread
-from ouzel.query_set.unmerged import Registration
+from ouzel.spark.compatibility import SET_QUERIES, CheckpointSignature, digest_of
 from ouzel.spark.input import Events, Watermark, bind_events, check_names, key_column, watermarked
-from ouzel.spark.partitioning import keys_of
+from ouzel.spark.partitioning import shared_key
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
-from ouzel.spark.query_set_worker import PROBLEM, QUERIES_TERM, QUERY, SetJob, check_columns
+from ouzel.spark.query_group import QueryGroup
+from ouzel.spark.query_set_worker import (
+    PROBLEM,
+    QUERY,
+    SetJob,
+    check_columns,
+    match_set_keys,
+    match_set_slices,
+    pack_changes,
+    pack_set_events,
+    pack_slices,
+)
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
 from ouzel.spark.streaming import DIVISIBLE, OBSERVED, bucket_names, require_state_store
-from ouzel.spark.tasks import Share, bucket_processor, in_arrow, on_workers
-from ouzel.spark.time_slices import is_about_single_events
-from ouzel.spark.worker import STEPPED, STEPPED_REPORT
-
-
-def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
-    """The columns that are equal in all events of one answer, whichever query gives it; None: any column will do."""
-    found: frozenset[str] | None = None
-    for held in sets:
-        for _, part in held.parts():
-            own = key_of(part)
-            if own is not None:
-                found = own if found is None else found & own
-    return found
-
-
-def key_of(part: Group | Registration) -> frozenset[str] | None:
-    """The columns that are equal in all events of one answer of some queries; None: every answer is one event."""
-    if isinstance(part, Group):
-        return _key_of_stream(part.stream)
-    program = part.program
-    if program.algebra:
-        (expression,) = program.algebra
-        # What one stream finds another reads, wherever in the input that was.
-        return _key_of_stream(expression.streams[0]) if len(expression.streams) == 1 else frozenset()
-    (plan,) = program.plans().values()
-    if is_about_single_events(plan):
-        return None
-    return frozenset(path[0] for path in keys_of(plan, program.layout) if len(path) == 1)
-
-
-def _key_of_stream(stream: BoundStream) -> frozenset[str] | None:
-    keys = [_key_of_branch(branch) for branch in stream.branches if branch.hops]
-    return frozenset.intersection(*keys) if keys else None
-
-
-def _key_of_branch(branch: Branch) -> frozenset[str]:
-    """An event is equal with one that the instance has, which is equal with those before it."""
-    return frozenset.intersection(*(_equal_columns(each) for hop in branch.hops for each in hop.rounds))
-
-
-def _equal_columns(each: Round) -> frozenset[str]:
-    found = set()
-    pending: list[Bound] = list(each.theta)
-    while pending:
-        one = pending.pop()
-        if not isinstance(one, Operation):
-            continue
-        if one.operator == "and":
-            pending += one.operands
-        elif one.operator == "=":
-            found |= _equal_column(*one.operands)
-    return frozenset(found)
-
-
-def _equal_column(left: Bound, right: Bound) -> set[str]:
-    if not (isinstance(left, Attribute) and isinstance(right, Attribute)) or left.path != right.path:
-        return set()
-    both = {left.component, right.component}
-    # Floats that are equal, as the two zeros are, need not have the same hash.
-    comparable = len(left.path) == 1 and left.type.kind is not Kind.FLOAT
-    return {left.path[0]} if comparable and CURRENT in both and max(both) >= 0 else set()
-
+from ouzel.spark.tasks import bucket_processor, in_arrow, on_workers
+from ouzel.spark.worker import STEPPED, STEPPED_REPORT, unpack
 
 BUCKET_COLUMN = "ouzel bucket"
 
@@ -113,15 +59,15 @@ def match_set(
     those of the DataFrame. The columns of the answers are `query`, which is the id, `start`, `end`, and those of all
     queries, null where a query does not have them; `columns` ("price double, name string") names those that are wanted.
 
-    The work is spread by the columns that are equal in all events of every answer. Where there are none, each task has
-    its slice of the queries and sees all events. `key` says by which columns to spread; "" asks for slices.
+    The work is distributed by the columns that are equal in all events of every answer. If there are none, each task
+    has a slice of the queries and sees all events. `key` names the columns to distribute by; "" asks for slices.
 
     A stream needs a watermark or `max_delay`, and `buckets` is the number of parts of its state, as in
     `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming DataFrame, or
     the path of a folder of Parquet files, with columns `id`, `query` (a text; null removes the query) and perhaps
     `owner` and `version`, of which the greatest counts where one micro-batch has several rows of an id. A query sees
     the events that are later than the watermark of the micro-batch that read it. What is wrong with a query of this
-    table is told in a column `problem`, in a row of its own, and disturbs no other query.
+    table is reported in a column `problem`, in a row of its own, and does not affect other queries.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -176,7 +122,7 @@ def _plan(
     *,
     parts: int | None,
 ) -> SetJob:
-    """How the work is spread. `parts` is the number of buckets of a stream."""
+    """How the work is divided. `parts` is the number of buckets of a stream."""
     layout = events.layout
     check_names(events.frame, layout.schema.names, own=[BUCKET_COLUMN])
     if not len(queries) and changes is None:
@@ -187,7 +133,7 @@ def _plan(
     keys = _keys(whole[0], key, changes, layout.schema)
     slices = parts or max(1, min(_partitions(events.frame), len(queries)))
     sets = whole if keys else spread(queries, layout.schema, slices, bounded=bounded)
-    share = Share(
+    group = QueryGroup(
         program=b"",
         columns=layout.schema.serialize().to_pybytes(),
         time=layout.time,
@@ -196,7 +142,7 @@ def _plan(
         clock=events.clock,
     )
     return SetJob(
-        share=share,
+        group=group,
         answers=answers.schema.serialize().to_pybytes(),
         parts=slices,
         sets=tuple(one.snapshot() for one in sets),
@@ -261,7 +207,7 @@ def _id_type(queries: QuerySet, changes: DataFrame | None) -> pa.DataType:
 def _keys(
     held: QuerySet, asked_for: str | Sequence[str] | None, changes: DataFrame | None, schema: pa.Schema
 ) -> tuple[str, ...]:
-    """The columns to spread by; none: each part has its slice of the queries."""
+    """The columns to distribute by; none: each part has a slice of the queries."""
     found = shared_key([held])
     if asked_for is None:
         # Queries that come later need not agree on anything.
@@ -272,17 +218,17 @@ def _keys(
         if name not in schema.names:
             raise InputError(f"key='{name}' is not a column of the events; they have {', '.join(schema.names)}")
         if pa.types.is_floating(schema.field(name).type) or pa.types.is_nested(schema.field(name).type):
-            raise InputError(f"key='{name}' is of type {schema.field(name).type}, by which events cannot be spread")
+            raise InputError(f"key='{name}' is of type {schema.field(name).type}, which cannot be a key")
         if found is not None and name not in found:
             raise InputError(
-                f"not all events of an answer need agree on '{name}', so they cannot be spread by it; "
+                f"not all events of an answer need agree on '{name}', so it cannot be the key; "
                 f"{'every query agrees on ' + ', '.join(sorted(found)) if found else 'there is no such column'}"
             )
     return wanted
 
 
 def _any(found: frozenset[str] | None, schema: pa.Schema) -> frozenset[str]:
-    """Where every answer is one event, all columns that can be hashed; what they spread is spread evenly."""
+    """If every answer is one event, all columns that can be hashed, which distributes events evenly."""
     if found is not None:
         return found
     simple = [c.name for c in schema if not (pa.types.is_nested(c.type) or pa.types.is_floating(c.type))]
@@ -297,10 +243,10 @@ def _batch(events: Events, job: SetJob) -> DataFrame:
     schema = spark_schema(pa.ipc.read_schema(pa.py_buffer(job.answers)))
     if job.keys:
         placed = rows.repartition(*(key_column((name,)) for name in job.keys))
-        return in_arrow(placed, schema, "match_set_keys", job)
-    packed = in_arrow(rows, PACKED, "pack_slices", replace(job, sets=()))
+        return in_arrow(placed, schema, match_set_keys, job)
+    packed = in_arrow(rows, PACKED, pack_slices, replace(job, sets=()))
     dealt = packed.repartitionById(job.parts, F.col(PACKED_NUMBER))
-    return dealt.mapInArrow(on_workers("match_set_slices", job), schema)
+    return dealt.mapInArrow(on_workers(match_set_slices, job), schema)
 
 
 # ── Streams ────────────────────────────────────────────────────────────────────────────────────────
@@ -308,39 +254,37 @@ def _batch(events: Events, job: SetJob) -> DataFrame:
 
 def _stream(events: Events, job: SetJob, changes: DataFrame | None, watermark: Watermark, queries: str) -> DataFrame:
     schema = pa.ipc.read_schema(pa.py_buffer(job.answers))
-    job = replace(job, names=tuple(bucket_names(job.parts)), terms=_terms(events, job, watermark, queries))
-    packing = replace(job, sets=(), terms="")
+    job = replace(
+        job, names=tuple(bucket_names(job.parts)), signature=_signature(events, job, watermark, queries).dump()
+    )
+    packing = replace(job, sets=(), signature=b"")
     hashed = F.pmod(F.hash(*(key_column((name,)) for name in job.keys)), F.lit(job.parts)) if job.keys else F.lit(0)
     placed = events.frame.select(*map(quoted, events.layout.schema.names), hashed.cast("int").alias(BUCKET_COLUMN))
-    packed = in_arrow(placed, PACKED, "pack_set_events", packing, BUCKET_COLUMN)
+    packed = in_arrow(placed, PACKED, pack_set_events, packing, BUCKET_COLUMN)
     if changes is not None:
         # One task reads all changes of a micro-batch, so that it knows the newest of each query.
-        packed = packed.union(in_arrow(changes.coalesce(1), PACKED, "pack_changes", packing))
+        packed = packed.union(in_arrow(changes.coalesce(1), PACKED, pack_changes, packing))
     stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
         statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
     )
     observed = stepped.observe(
-        f"{OBSERVED} {job.digest[:8]}", F.to_json(F.collect_list(STEPPED_REPORT)).alias("reports")
+        f"{OBSERVED} {digest_of(job.signature)[:8]}", F.to_json(F.collect_list(STEPPED_REPORT)).alias("reports")
     )
     payloads = observed.select(PACKED_NUMBER, PACKED_PAYLOAD)
-    return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
+    return payloads.mapInArrow(on_workers(unpack, 0), spark_schema(schema))
 
 
-def _terms(events: Events, job: SetJob, watermark: Watermark, queries: str) -> str:
-    """What must stay the same over the life of a checkpoint."""
+def _signature(events: Events, job: SetJob, watermark: Watermark, queries: str) -> CheckpointSignature:
     answers = pa.ipc.read_schema(pa.py_buffer(job.answers))
     layout = events.layout
-    return json.dumps(
-        {
-            "number of buckets": job.parts,
-            "delay of the watermark in milliseconds": list(watermark.delays_ms),
-            "key": list(job.keys),
-            "list of columns": [f"{column.name} {column.type}" for column in layout.schema],
-            "time, type and order": [layout.time, layout.type, list(layout.order)],
-            "list of columns of answers": [f"{column.name} {column.type}" for column in answers],
-            QUERIES_TERM: queries,
-        }
-    )
+    settings = {
+        "key": list(job.keys),
+        "list of columns": [f"{column.name} {column.type}" for column in layout.schema],
+        "time, type and order": [layout.time, layout.type, list(layout.order)],
+        "list of columns of answers": [f"{column.name} {column.type}" for column in answers],
+        SET_QUERIES: queries,
+    }
+    return CheckpointSignature(job.parts, watermark.delays_ms, query_set=settings)
 
 
 def _changes(spark: SparkSession, given: DataFrame | str | Path) -> DataFrame:
@@ -349,8 +293,8 @@ def _changes(spark: SparkSession, given: DataFrame | str | Path) -> DataFrame:
         try:
             schema = spark.read.parquet(str(given)).schema
         except PySparkException as failure:
-            told = str(failure).strip().splitlines()[0]
-            raise InputError(f"changes='{given}' is not a folder of Parquet files with queries: {told}") from None
+            reason = str(failure).strip().splitlines()[0]
+            raise InputError(f"changes='{given}' is not a folder of Parquet files with queries: {reason}") from None
         given = spark.readStream.schema(schema).parquet(str(given))
     if not isinstance(given, DataFrame) or not given.isStreaming:
         raise InputError(

@@ -1,81 +1,116 @@
-"""What runs inside Spark's Python workers for a set of queries: the embedded QuerySet, fed with Arrow tables.
+"""What Spark's Python workers run for a set of queries: the embedded QuerySet, fed with Arrow tables.
 
-Parts of the work are either parts of the keys, and each has all queries; or slices of the queries, and each sees all
-events. A stream keeps each part in a bucket, whose state is a snapshot of its set and the steps since.
+The work is divided by keys, and each part has all queries; or by slices of the queries, and each part sees all events.
+A stream keeps each part in a bucket, whose state is a snapshot of its set and a log of what came in since.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.errors import LimitError, OuzelError, StateError
+from ouzel.errors import LimitError, OuzelError
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.sealing import SET_TERMS, SNAPSHOT, decoding, seal, unseal
-from ouzel.spark.bucket import CONTROL, SESSIONS_BYTES_MAX, Step
-from ouzel.spark.payloads import PACKED_NUMBER, PACKED_PAYLOAD, from_payload, gather, payloads_of, split_by
-from ouzel.spark.state_store import STEPS_BYTES_MIN, Head, Keeper, Movement, Store, catch_up, save, snapshot_of
-from ouzel.spark.tasks import Share
+from ouzel.sealing import SNAPSHOT, decoding
+from ouzel.spark.bucket import CONTROL, Answers
+from ouzel.spark.partitioning import key_of
+from ouzel.spark.payloads import from_payload, gather, packed_batch, payloads_of, split_by
+from ouzel.spark.query_group import Clock, QueryGroup
+from ouzel.spark.state_store import LOG_BYTES_MIN, Manifest
 
 if TYPE_CHECKING:
     from ouzel.query_set.api import QuerySet
 
 QUERY, PROBLEM = "query", "problem"
-QUERIES_TERM = "set of queries"
-# Payloads with changes of the set are told from those with events by this.
+# Marks payloads with changes of the set; all others have events.
 CHANGES_METADATA = {b"ouzel": b"changes"}
-# Of a bounded input so many events are read at a time, so that not all answers are held at once.
+# Of a bounded input this many events are read at a time, so that not all answers are held at once.
 EVENTS_PER_STEP = 1 << 17
 EVENTS_BYTES_MAX = 4 << 30
-
-_keeper: Keeper[SetSession] = Keeper(SESSIONS_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class SetJob:
-    """A set of queries, what its answers look like, and how the work is spread."""
+    """A set of queries, the columns of its answers, and how the work is divided."""
 
-    share: Share  # the columns of its events
+    group: QueryGroup  # the columns of its events
     answers: bytes  # the Arrow schema of its answers
     parts: int
-    # Snapshots of the sets as they begin: one for all parts that `keys` keep apart, else one for each slice.
+    # Snapshots of the sets at the start: one for all parts if `keys` separate them, else one for each slice.
     sets: tuple[bytes, ...] = ()
     keys: tuple[str, ...] = ()
-    # Columns that answers have and the schema has not are left out; otherwise their query is refused.
+    # Columns of answers that the schema does not have are left out; otherwise their query is refused.
     narrowed: bool = False
-    # On streams the names of the buckets, and what their checkpoint was written for.
+    # Of streams: the names of the buckets, and the signature of their checkpoint.
     names: tuple[int, ...] = ()
-    terms: str = ""
-    steps_bytes_min: int = STEPS_BYTES_MIN
-    digest: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", sha256(self.terms.encode()).hexdigest()[:32])
+    signature: bytes = b""
+    log_bytes_min: int = LOG_BYTES_MIN
 
     @property
     def answer_schema(self) -> pa.Schema:
+        """The columns of all answers."""
         return pa.ipc.read_schema(pa.py_buffer(self.answers))
 
     def fresh(self, part: int) -> QuerySet:
-        """The set of a part, as it begins."""
+        """The set of a part at the start."""
         from ouzel.query_set.api import QuerySet
 
         return QuerySet.restore(self.sets[0 if self.keys else part])
 
-    def step(self, name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-        """Step a bucket of a stream; see `bucket_processor`."""
-        return step_set(self, name, store, watermark_ms, payloads)
+    # ── The buckets of a stream, see `ouzel.spark.bucket.BucketJob` ────────────────────────────────
+
+    def clock_of(self, name: int) -> Clock:
+        """All buckets have the clock of the events."""
+        return self.group.clock
+
+    def open(self, name: int, snapshot: bytes | None) -> SetSession:
+        """The set of a bucket, new or restored."""
+        if snapshot is None:
+            return SetSession(self, self.fresh(self.names.index(name)))
+        return SetSession.restore(self, snapshot)
+
+    def resume(self, name: int, session: SetSession) -> None:
+        """A set that has stopped never gets into a checkpoint."""
+
+    def collect(
+        self, name: int, session: SetSession, found: dict[Any, pa.Table], manifest: Manifest
+    ) -> tuple[Answers, bool]:
+        """Answers, and the rows of changes that failed. If all parts have the same queries, the first one reports."""
+        schema = self.answer_schema
+        tables = list(shaped(found, schema))
+        problems, session.problems = session.problems, []
+        if problems and (self.names.index(name) == 0 or not self.keys):
+            ids, texts = pa.array([id for id, _ in problems]), pa.array([text for _, text in problems])
+            tables += shaped({0: pa.table({QUERY: ids, PROBLEM: texts})}, schema)
+        manifest.matches[QUERY] = manifest.matches.get(QUERY, 0) + sum(table.num_rows for table in found.values())
+        whole = pa.concat_tables(tables) if tables else empty_table(schema)
+        return tuple((0, payload) for payload in payloads_of(whole)), False
+
+    def report(self, name: int, session: SetSession, manifest: Manifest) -> dict[str, dict[str, int]]:
+        """The counts of the whole set, as of one query."""
+        from ouzel.query_set.snapshot import held_events
+
+        held = session.held
+        counts = {
+            "matches": manifest.matches.get(QUERY, 0),
+            # Every slice sees all events, so only the first one counts.
+            "late": held.late if self.keys or self.names.index(name) == 0 else 0,
+            "open_events": held_events(held),
+            "open_runs": held.statistics.get("instances", 0),
+            "state_bytes": manifest.stored_bytes,
+        }
+        return {"set of queries": counts}
 
 
 def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Answers of different queries with the columns of all of them."""
+    """The answers of each query with the columns of all queries."""
     for table in answers.values():
         columns = []
         for column in schema:
@@ -91,33 +126,33 @@ def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
 
 def match_set_keys(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The answers of all queries to the events of some keys."""
-    pieces, held_bytes = [], 0
+    tables, held_bytes = [], 0
     for batch in batches:
         if batch.num_rows:
-            pieces.append(job.share.events(pa.Table.from_batches([batch])))
+            tables.append(job.group.events(pa.Table.from_batches([batch])))
             held_bytes = _checked(held_bytes + batch.nbytes)
-    if pieces:
-        yield from _answers(job, 0, pa.concat_tables(pieces))
+    if tables:
+        yield from _answers(job, 0, pa.concat_tables(tables))
 
 
 def pack_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task, once for each slice of the queries, as (number of the slice, payload)."""
     for table in gather(batches):
-        for payload in payloads_of(job.share.events(table)):
-            yield _packed(range(job.parts), [payload] * job.parts)
+        for payload in payloads_of(job.group.events(table)):
+            yield packed_batch(range(job.parts), [payload] * job.parts)
 
 
 def match_set_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The answers of some slices of the queries to all events."""
-    pieces: dict[int, list[pa.Table]] = {}
+    received: dict[int, list[pa.Table]] = {}
     held_bytes = 0
     for batch in batches:
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            # The batch that a payload came in would be held whole.
+            # As bytes: a view would hold the whole batch of the payload.
             events = from_payload(payload.as_py())
             held_bytes = _checked(held_bytes + events.nbytes)
-            pieces.setdefault(part, []).append(events)
-    for part, tables in pieces.items():
+            received.setdefault(part, []).append(events)
+    for part, tables in received.items():
         yield from _answers(job, part, pa.concat_tables(tables))
 
 
@@ -132,11 +167,11 @@ def _checked(held_bytes: int) -> int:
 
 def _answers(job: SetJob, part: int, events: pa.Table) -> Iterator[pa.RecordBatch]:
     held, schema = job.fresh(part), job.answer_schema
-    ordered = events.take(pc.sort_indices(events, [(job.share.time, "ascending")]))
+    ordered = events.take(pc.sort_indices(events, [(job.group.time, "ascending")]))
     for first in range(0, ordered.num_rows, EVENTS_PER_STEP):
         newest = held.take(ordered.slice(first, EVENTS_PER_STEP))
         assert newest is not None
-        # Events at the newest moment may still come.
+        # More events with the newest timestamp may follow.
         for table in shaped(_of_all(held, held.advance(newest - 1)), schema):
             yield from table.to_batches()
     for table in shaped(_of_all(held, held.finish()), schema):
@@ -144,7 +179,7 @@ def _answers(job: SetJob, part: int, events: pa.Table) -> Iterator[pa.RecordBatc
 
 
 def _of_all(held: QuerySet, answers: dict[Any, pa.Table]) -> dict[Any, pa.Table]:
-    """The answers, if no query has stopped: a job fails rather than leave rows out."""
+    """The answers, if no query has stopped: a job fails rather than omit rows."""
     for problem in held.problems():
         raise problem.raised()
     return answers
@@ -155,79 +190,80 @@ def _of_all(held: QuerySet, answers: dict[Any, pa.Table]) -> dict[Any, pa.Table]
 
 def pack_set_events(job: SetJob, bucket_column: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task as (name of the bucket, payload): by key, or for every slice of the queries."""
-    yield _packed([CONTROL], [b""])
+    yield packed_batch([CONTROL], [b""])
     for table in gather(batches):
-        events = job.share.events(table)
+        events = job.group.events(table)
         if not job.keys:
             for payload in payloads_of(events):
-                yield _packed(job.names, [payload] * len(job.names))
+                yield packed_batch(job.names, [payload] * len(job.names))
             continue
         for bucket, rows in split_by(events.append_column(bucket_column, table[bucket_column]), bucket_column):
             for payload in payloads_of(rows):
-                yield _packed([job.names[bucket]], [payload])
+                yield packed_batch([job.names[bucket]], [payload])
 
 
 def pack_changes(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Changes of the set as (name of the bucket, payload), to whoever has to know; the newest of each query."""
+    """The newest change of each query as (name of the bucket, payload), for every bucket that has the query."""
     from ouzel.query_set.snapshot import slice_of
 
-    pieces = [batch for batch in batches if batch.num_rows]
-    if not pieces:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
         return
     newest: dict[Any, dict[str, Any]] = {}
-    for row in pa.Table.from_batches(pieces).to_pylist():
+    for row in pa.Table.from_batches(filled).to_pylist():
         if row["id"] is None:
             row = {**row, PROBLEM: "a row of the table of queries has no id"}
         known = newest.get(row["id"])
         row.setdefault(PROBLEM, None)
         if known is not None and known["version"] == row["version"] and known[QUERY] != row[QUERY]:
-            row = {**row, PROBLEM: "this id stands twice in what one micro-batch read of the table of queries, and no "
-                   "column 'version' says which row is newer"}  # fmt: skip
+            reason = "duplicate id in one micro-batch of the table of queries, and no column 'version' orders them"
+            row = {**row, PROBLEM: reason}
         if known is None or _version(row) >= _version(known):
             newest[row["id"]] = row
     buckets: dict[int, list[dict[str, Any]]] = {}
     for row in newest.values():
         for part in range(job.parts) if job.keys else [slice_of(row["id"], job.parts)]:
             buckets.setdefault(job.names[part], []).append(row)
-    id_type = pieces[0].schema.field("id").type
+    id_type = filled[0].schema.field("id").type
     for name, rows in buckets.items():
         schema = pa.schema({"id": id_type, QUERY: pa.string(), "owner": pa.string(), PROBLEM: pa.string()})
         table = pa.Table.from_pylist(rows, schema.with_metadata(CHANGES_METADATA))
         for payload in payloads_of(table):
-            yield _packed([name], [payload])
+            yield packed_batch([name], [payload])
 
 
 def _version(row: Mapping[str, Any]) -> tuple[bool, Any]:
     return (row["version"] is not None, row["version"] or 0)
 
 
-def _packed(numbers: Iterable[int], payloads: list[bytes]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [pa.array(numbers, pa.int32()), pa.array(payloads, pa.binary())], names=[PACKED_NUMBER, PACKED_PAYLOAD]
-    )
-
-
 # ── Buckets of a stream ────────────────────────────────────────────────────────────────────────────
 
 
 class SetSession:
-    """The set of a bucket with what changes it; `ouzel.spark.state_store` steps and stores it like any other session.
+    """The set of a bucket and its changes; see `ouzel.spark.state_store.BucketSession`.
 
-    Events wait until time moves on, and a query sees those that are later than the watermark at its registration, so
-    it does not matter in which order a micro-batch hands over events and changes.
+    Events are buffered until the watermark passes them, and a query sees those that are later than the watermark at
+    its registration. So the order of events and changes in a micro-batch does not matter.
     """
 
     def __init__(self, job: SetJob, held: QuerySet, marks: dict[Any, str] | None = None) -> None:
         self.held = held
         self._job = job
-        # Of each query that a change brought, a mark of its text.
+        # Digests of the texts of queries that came by a change.
         self._marks = {} if marks is None else marks
         self.problems: list[tuple[Any, str]] = []
 
+    @property
+    def next_deadline(self) -> int | None:
+        """The first tick at which time alone completes something."""
+        return self.held.next_deadline
+
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
+        """Move time to the watermark; fails if a query has stopped."""
         return _of_all(self.held, self.held.advance(watermark))
 
     def push(self, table: pa.Table) -> None:
+        """Take in events, or changes of the set."""
         if table.schema.metadata != CHANGES_METADATA:
             self.held.take(table)
             return
@@ -237,22 +273,22 @@ class SetSession:
                 self.problems.append((row["id"], problem))
 
     def take_late(self) -> None:
-        """Steps that are taken again have told their problems before."""
+        """Drop problems: those of replayed records were reported before."""
         self.problems.clear()
 
     def _change(self, id: Any, text: str | None, owner: str | None) -> str | None:
-        """Remove, add or replace a query; gives what is wrong."""
+        """Remove, add or replace a query; return what is wrong."""
         known = any(True for _ in self.held.parts(id))
         if text is None:
             if not known:
                 return f"there is no query {id!r} that could be removed"
-            self._forget(id)
+            self._remove(id)
             return None
         mark = sha256(json.dumps([text, owner]).encode()).hexdigest()[:16]
         if known and self._marks.get(id) == mark:
             return None
         if known:
-            self._forget(id)
+            self._remove(id)
         try:
             self.held.add(id, text, owner=owner)
             self._check(id)
@@ -263,13 +299,11 @@ class SetSession:
         self._marks[id] = mark
         return None
 
-    def _forget(self, id: Any) -> None:
+    def _remove(self, id: Any) -> None:
         self.held.remove(id)
         self._marks.pop(id, None)
 
     def _check(self, id: Any) -> None:
-        from ouzel.spark.query_set import key_of
-
         schema = self._job.answer_schema
         for _, part in self.held.parts(id):
             check_columns(id, self.held.answer_schema(part), schema, narrowed=self._job.narrowed)
@@ -277,16 +311,18 @@ class SetSession:
             if self._job.keys and own is not None and not own >= set(self._job.keys):
                 keys = ", ".join(self._job.keys)
                 raise OuzelError(
-                    f"this stream is spread by {keys}, and not all events of an answer of this query need agree on "
-                    f"that; make them with [{keys}], or, in the algebra, {keys} = {keys}.last"
+                    f"this stream is distributed by {keys}, so all events of an answer must agree on it, and those of "
+                    f"this query need not; add [{keys}], or, in the algebra, {keys} = {keys}.last"
                 )
 
     def snapshot(self, *, with_program: bool = True) -> bytes:
+        """The whole state."""
         writer = Writer()
         return writer.finish({"set": writer.add_bytes(self.held.snapshot()), "marks": list(self._marks.items())})
 
     @classmethod
     def restore(cls, job: SetJob, blob: bytes) -> SetSession:
+        """Read what `snapshot` wrote."""
         from ouzel.query_set.api import QuerySet
 
         reader = Reader(blob)
@@ -330,95 +366,3 @@ def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
         integers = types.is_signed_integer(own) and types.is_signed_integer(wanted)
         found = integers and own.bit_width <= wanted.bit_width
     return found
-
-
-def step_set(job: SetJob, name: int, store: Store, watermark_ms: int, payloads: Iterable[bytes]) -> Step:
-    """Bring a bucket to where it stands, let its time run on, take in changes and events, and save it."""
-    head = _head(job, name, store)
-    if name == CONTROL:
-        return Step()
-    part = job.names.index(name)
-    session = _session(job, part, head, store)
-    clock = job.share.clock
-    # Spark's watermark is 0 until it has seen an event.
-    movement = Movement(clock.watermark_tick(watermark_ms) if watermark_ms > 0 else None, list(payloads))
-    answer = movement.apply(session)
-    deadline = session.held.next_deadline
-    old_timer_ms, head.timer_ms = head.timer_ms, None if deadline is None else clock.timer_ms(deadline)
-    schema = job.answer_schema
-    tables = [*shaped(answer, schema), *_told(job, part, session, schema)]
-    whole = pa.concat_tables(tables) if tables else empty_table(schema)
-    head.matches[QUERY] = head.matches.get(QUERY, 0) + sum(table.num_rows for table in answer.values())
-    save(head, store, movement, session, steps_bytes_min=job.steps_bytes_min)
-    store.put("head", head.dump())
-    _keeper.keep(head, name, session)
-    answers = tuple((0, payload) for payload in payloads_of(whole))
-    return Step(old_timer_ms, head.timer_ms, answers, json.dumps(_report(job, part, head, session.held)))
-
-
-def _told(job: SetJob, part: int, session: SetSession, schema: pa.Schema) -> Iterator[pa.Table]:
-    """What is wrong with changes, as rows; of parts that all have the same queries the first one tells it."""
-    problems, session.problems = session.problems, []
-    if problems and (part == 0 or not job.keys):
-        ids, texts = pa.array([id for id, _ in problems]), pa.array([text for _, text in problems])
-        yield from shaped({0: pa.table({QUERY: ids, PROBLEM: texts})}, schema)
-
-
-def _report(job: SetJob, part: int, head: Head, held: QuerySet) -> dict[str, Any]:
-    from ouzel.query_set.snapshot import held_events
-
-    counted = held.statistics
-    told = {
-        "matches": head.matches.get(QUERY, 0),
-        # Every slice sees all events, so one of them counts for all.
-        "late": held.late if job.keys or part == 0 else 0,
-        "open_events": held_events(held),
-        "open_runs": counted.get("instances", 0),
-        "state_bytes": head.stored_bytes,
-    }
-    return {"bucket": job.names[part], "step": head.step, "queries": {"set of queries": told}}
-
-
-def _head(job: SetJob, name: int, store: Store) -> Head:
-    blob = store.get("head")
-    if blob is not None:
-        head = Head.load(blob)
-        if head.terms != job.digest:
-            raise StateError(_disagreement(_terms(store), json.loads(job.terms)))
-        return head
-    head = Head(terms=job.digest, chain=[sha256(f"{job.digest} {name}".encode()).hexdigest()[:32]])
-    store.put("terms", seal(SET_TERMS, job.terms.encode()))
-    store.put("head", head.dump())
-    return head
-
-
-def _terms(store: Store) -> dict[str, Any]:
-    body = unseal(SET_TERMS, store.get("terms") or b"")
-    with decoding(SET_TERMS):
-        return dict(json.loads(bytes(body)))
-
-
-def _disagreement(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What of the stored terms is not so any more, and what to do."""
-    what = next((name for name in new if old.get(name) != new[name]), "version of Ouzel")
-    if what == QUERIES_TERM:
-        return (
-            "the queries that the set begins with are not those that wrote this checkpoint; go back to them and change "
-            "the set through changes=, or start from a new checkpoint"
-        )
-    return (
-        f"this checkpoint was written for another {what}: {old.get(what)} then, {new.get(what)} now; go back to that, "
-        "or start from a new checkpoint"
-    )
-
-
-def _session(job: SetJob, part: int, head: Head, store: Store) -> SetSession:
-    kept = _keeper.take(head.terms, job.names[part])
-    if kept is not None and kept[0] in head.chain:
-        mark, session = kept
-        catch_up(session, head, store, head.first + head.chain.index(mark))
-        return session
-    blob = snapshot_of(head, store)
-    session = SetSession(job, job.fresh(part)) if blob is None else SetSession.restore(job, blob)
-    catch_up(session, head, store, head.snapshot_at)
-    return session

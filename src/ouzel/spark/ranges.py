@@ -1,7 +1,7 @@
-"""Queries about the whole stream whose matches reach a number of events: strict contiguity and WITHIN n EVENTS.
+"""Ranges of time, for queries without a key whose matches span a number of events: strict contiguity, WITHIN n EVENTS.
 
-Spark cuts the stream into ranges of time with about as many events each. Every range is matched by a task of its own,
-and what reaches from one into the next is found among the events beside the seam (`ouzel.spark.ranges`).
+Spark cuts the stream into ranges of time with about as many events each. Each range is matched by its own task, and
+matches across a range boundary are found among the events near it, by one task.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from ouzel.bind.model import EventWindow, TimeWindow
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
-from ouzel.runtime.layout import Layout
 from ouzel.runtime.session import Session
 from ouzel.spark.payloads import from_payload, payloads_of
-from ouzel.spark.schema import quoted
-from ouzel.spark.tasks import Share, on_workers
+from ouzel.spark.query_group import QueryGroup
 from ouzel.spark.time_slices import as_ticks
 
 RANGED_PART = "part"
@@ -31,31 +27,31 @@ RANGED_FIRST = "first"
 RANGED = f"{RANGED_PART} INT, query INT, {RANGED_FIRST} BIGINT, payload BINARY"
 _RANGED = pa.schema({RANGED_PART: pa.int32(), "query": pa.int32(), RANGED_FIRST: pa.int64(), "payload": pa.binary()})
 _HEAD, _TAIL = -1, -2
-_SEAMS_PART = 0
+_BOUNDARIES_PART = 0
 
 
 class Edges:
-    """The first and the last events of a range, enough of them for every match that comes in or goes out.
+    """The first and the last events of a range, enough for every match across one of its boundaries.
 
-    >>> edges = Edges("ts", reach=1)
+    >>> edges = Edges("ts", span=1)
     >>> for times in ([5, 9], [3, 3], [9, 7]):
     ...     edges.add(pa.record_batch({"ts": times}))
     >>> edges.head["ts"].to_pylist(), edges.tail["ts"].to_pylist()
     ([3, 3], [9, 9])
     """
 
-    def __init__(self, time: str, reach: int) -> None:
+    def __init__(self, time: str, span: int) -> None:
         self._time = time
-        self._reach = reach
+        self._span = span
         self._head: list[pa.RecordBatch] = []
         self._tail: list[pa.RecordBatch] = []
         self._held = 0
-        # What cannot be among them, once there are enough.
+        # Later (or earlier) events cannot be among them, once there are enough.
         self._head_max: int | None = None
         self._tail_min: int | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Look at more events, which come in any order."""
+        """Take in more events, in any order."""
         ticks = as_ticks(batch.column(self._time))
         for kept, wanted in (
             (self._head, None if self._head_max is None else ticks <= self._head_max),
@@ -66,7 +62,7 @@ class Edges:
             elif wanted.any():
                 kept.append(batch.filter(pa.array(wanted)))
         self._held += batch.num_rows
-        if self._held > max(50_000, 4 * self._reach):
+        if self._held > max(50_000, 4 * self._span):
             self._trim()
 
     @property
@@ -76,19 +72,19 @@ class Edges:
 
     @property
     def head(self) -> pa.Table:
-        """All events of the first moments, those of `reach` positions at least."""
+        """All events of the first timestamps, at least `span` of them."""
         self._trim()
         return pa.Table.from_batches(self._head)
 
     @property
     def tail(self) -> pa.Table:
-        """All events of the last moments, those of `reach` positions at least."""
+        """All events of the last timestamps, at least `span` of them."""
         self._trim()
         return pa.Table.from_batches(self._tail)
 
     def _trim(self) -> None:
-        self._head, self._head_max = _first(self._head, self._time, self._reach)
-        self._tail, last = _first(self._tail, self._time, self._reach, backwards=True)
+        self._head, self._head_max = _first(self._head, self._time, self._span)
+        self._tail, last = _first(self._tail, self._time, self._span, backwards=True)
         self._tail_min = None if last is None else ~last
         self._held = 0
 
@@ -109,14 +105,14 @@ def _first(
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How a share is cut into ranges: its matches reach so many positions beyond their first event."""
+    """How a query group is cut into ranges; a match spans at most `span` positions after its first event."""
 
-    reach: int
+    span: int
     parts: int
 
 
 def watched(edges: Edges, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches as they are, seen by `edges` as they pass."""
+    """The same batches, also added to `edges`."""
     for batch in batches:
         if batch.num_rows:
             edges.add(batch)
@@ -124,19 +120,19 @@ def watched(edges: Edges, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def ranged(
-    ranges: Ranges, share: Share, part: int, edges: Edges, answers: Iterable[tuple[int, pa.Table]]
+    ranges: Ranges, group: QueryGroup, part: int, edges: Edges, answers: Iterable[tuple[int, pa.Table]]
 ) -> Iterator[pa.RecordBatch]:
-    """What a range tells: the matches inside it, and its edges."""
+    """The output of a range: the matches inside it, and its edges."""
     for number, table in answers:
         for payload in payloads_of(table):
             yield _row(part % ranges.parts, number, None, payload)
-    if not ranges.reach or edges.is_empty:
+    if not ranges.span or edges.is_empty:
         return
-    head, tail = share.events(edges.head), share.events(edges.tail)
-    first = int(as_ticks(head[share.time]).min())
+    head, tail = group.events(edges.head), group.events(edges.tail)
+    first = int(as_ticks(head[group.time]).min())
     for kind, table in ((_HEAD, head), (_TAIL, tail)):
         for payload in payloads_of(table):
-            yield _row(_SEAMS_PART, kind, first, payload)
+            yield _row(_BOUNDARIES_PART, kind, first, payload)
 
 
 def _row(part: int, number: int, first: int | None, payload: bytes) -> pa.RecordBatch:
@@ -145,8 +141,8 @@ def _row(part: int, number: int, first: int | None, payload: bytes) -> pa.Record
     )
 
 
-def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """The matches of ranges as they come, then those that reach over seams, by the numbers of their queries."""
+def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The matches inside ranges, then those across range boundaries, by the numbers of their queries."""
     heads: dict[int, list[pa.Table]] = {}
     tails: dict[int, list[pa.Table]] = {}
     for batch in batches:
@@ -159,28 +155,28 @@ def joined(ranges: Ranges, share: Share, batches: Iterable[pa.RecordBatch]) -> I
     order = sorted(heads)
     for place, first in enumerate(order[:-1]):
         tail = pa.concat_tables(tails[first])
-        last = int(as_ticks(tail[share.time]).max())
+        last = int(as_ticks(tail[group.time]).max())
         pieces, following = [tail], 0
         for later in order[place + 1 :]:
             pieces += heads[later]
             following += sum(table.num_rows for table in heads[later])
-            # Where there are fewer, the range has no more, and a match may reach into the one after it.
-            if following >= ranges.reach:
+            # If there are fewer, the range has no more, and a match may extend into the one after it.
+            if following >= ranges.span:
                 break
-        session = Session.open(share.program, isolates=share.reports)
+        session = Session.open(group.program, isolates=group.reports)
         session.push(pa.concat_tables(pieces), keep_whole=True)
-        for number, table in share.numbered(session.finish()):
+        for number, table in group.numbered(session.finish()):
             start, end = (as_ticks(table[name]) for name in ("start", "end"))
             crossing = table.filter(pa.array((start <= last) & (end > last)))
             if crossing.num_rows:
                 yield number, crossing
-        yield from share.problems(session.problems, "the events around one seam")
+        yield from group.problems(session.problems, "the events around one range boundary")
 
 
-def reach_in_events(plan: Plan) -> int | None:
-    """How many positions of the whole stream lie between the first and the last event of a match, at most.
+def span_in_events(plan: Plan) -> int | None:
+    """The largest number of positions of the whole stream from the first to the last event of a match.
 
-    None where no such number is known, or where the matches are not a matter of the events in between alone.
+    None if there is no such number, or if matches depend on other events than those in between.
     """
     query = plan.query
     if is_composed(query) or query.aggregates or query.threshold is not None:
@@ -190,32 +186,20 @@ def reach_in_events(plan: Plan) -> int | None:
     contiguous = query.strategy is Strategy.STRICT_CONTIGUITY or (
         query.strategy is Strategy.PARTITION_CONTIGUITY and not query.equivalences
     )
-    reaches = []
+    spans = []
     if isinstance(query.window, EventWindow) and (contiguous or not query.equivalences):
         # A contiguous match is within one partition, so its positions there are those of the stream.
-        reaches.append(query.window.count - 1)
+        spans.append(query.window.count - 1)
     if contiguous and not any(component.kleene for component in query.components):
-        reaches.append(len(query.positives) - 1)
-    return min(reaches, default=None)
+        spans.append(len(query.positives) - 1)
+    return min(spans, default=None)
 
 
-def place_in_ranges(rows: DataFrame, layout: Layout, ranges: Ranges) -> DataFrame:
-    """All events of a moment, and the moments of a range, in one partition."""
-    return rows.repartitionByRange(ranges.parts, quoted(layout.time))
-
-
-def join_ranges(told: DataFrame, function: str, ranges: Ranges, share: Share, schema: StructType | str) -> DataFrame:
-    """The matches out of what the ranges tell: those inside them, and those over their seams."""
-    # Matches stay spread, and the edges of all ranges meet in one partition.
-    dealt = told.repartitionById(ranges.parts, quoted(RANGED_PART))
-    return dealt.mapInArrow(on_workers(function, ranges, share), schema)
-
-
-def why_together(plans: Sequence[Plan]) -> tuple[str, str]:
-    """Why no key keeps the events of queries apart, and what would."""
+def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
+    """Why no key separates the events of queries, and what would."""
     tested = [plan.query for plan in plans if plan.query.equivalences]
     if not tested:
-        return "no equivalence test keeps them apart", "; an equivalence test, such as [id], would keep them apart"
+        return "no equivalence test separates them", "; add an equivalence test, such as [id]"
     query = tested[0]
     test = f"[{'.'.join(query.equivalences[0].path)}]"
     if query.strategy is Strategy.STRICT_CONTIGUITY:

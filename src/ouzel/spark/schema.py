@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from ouzel.errors import InputError
-from ouzel.spark.tasks import PROBLEM_COLUMN
+from ouzel.spark.query_group import PROBLEM_COLUMN
 
 # Why a query stopped, null in rows of matches.
 PROBLEM = pa.field(PROBLEM_COLUMN, pa.string())
@@ -109,8 +109,8 @@ def _spark_field(field: pa.Field) -> spark.StructField:
     return spark.StructField(field.name, spark_type(field.type), field.nullable)
 
 
-def beside_others(schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Schema:
-    """The columns of matches where some rows are no matches and have null in them."""
+def with_extra_columns(schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Schema:
+    """The columns of matches and others; rows that are no matches have null in the former."""
     return pa.schema([*(field.with_nullable(True) for field in schema), *others])
 
 

@@ -1,4 +1,4 @@
-"""Ouzel from SQL: table functions over TABLE(events), spread by the query's own keys or by PARTITION BY.
+"""Ouzel from SQL: table functions over TABLE(events), partitioned by the query's keys or by PARTITION BY.
 
 Spark hands a table function its input row by row, which costs far more CPU than `ouzel.spark.match` (docs/spark.md):
 a function for people at a SQL prompt, not for pipelines. Spark's table functions over Arrow batches must have one fixed
@@ -27,10 +27,10 @@ from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
-from ouzel.spark.partitioning import plan_shares
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
-from ouzel.spark.tasks import Clock
-from ouzel.spark.worker import message_alone
+from ouzel.spark.tasks import hide_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +42,9 @@ PARTITIONS = 64
 def register(spark: SparkSession) -> None:
     """Register two table functions with the SQL of a Spark session.
 
-    `ouzel_match(TABLE(events), query)` gives the matches of a query. Its events are spread by the query's equivalence
-    tests; without any, one task sees all of them. `ouzel_match_within(TABLE(events) PARTITION BY …, query)` answers the
-    query within each partition of yours. Both take the names of columns as `time => 'ts'` and `type => 'type'`.
+    `ouzel_match(TABLE(events), query)` gives the matches of a query. Its events are partitioned by the query's
+    equivalence tests; without any, one task sees all of them. `ouzel_match_within(TABLE(events) PARTITION BY …, query)`
+    answers the query within each of your partitions. Both take names of columns: `time => 'ts'`, `type => 'type'`.
 
     >>> register(spark)                                                                       # doctest: +SKIP
     >>> spark.sql("SELECT * FROM ouzel_match(TABLE(readings), 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN 1 hour')")
@@ -78,8 +78,8 @@ class OuzelMatch:
         time: AnalyzeArgument | None = None,
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
-        """The columns of the answer, and how the events are to be spread."""
-        with message_alone():
+        """The columns of the answer, and how the events are partitioned."""
+        with hide_traceback():
             analysed, keys = _analysed(events, query, time, type)
         if keys:
             hashed = ", ".join(".".join(map(quoted, path)) for path in keys)
@@ -118,8 +118,8 @@ class OuzelMatchWithin(OuzelMatch):
         time: AnalyzeArgument | None = None,
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
-        """The columns of the answer; PARTITION BY stands in the SQL."""
-        with message_alone():
+        """The columns of the answer; the SQL has PARTITION BY."""
+        with hide_traceback():
             return _analysed(events, query, time, type)[0]
 
 
@@ -134,21 +134,21 @@ def _analysed(
     program = make_program(
         as_queries(names[0]), arrow_schema(events.dataType), time=names[1] or "ts", type=names[2] or "type"
     )
-    (part,) = plan_shares(program, Clock(1))
-    (schema,) = part.outputs.values()
+    (plan,) = plan_query_groups(program, Clock(1))
+    (schema,) = plan.outputs.values()
     analysed = Analysed(
         schema=spark_schema(schema),
-        # As ticks: rows would carry moments in the time zone of the machine they are read on.
+        # As ticks: rows would have timestamps in the time zone of the machine that reads them.
         select=[
             SelectedColumn(f"unix_micros({quoted(name)})", quoted(name))
             if isinstance(events.dataType[name].dataType, TimestampType)
             else SelectedColumn(quoted(name))
-            for name in part.columns
+            for name in plan.columns
         ],
-        program=part.share.program,
-        columns=part.share.columns,
+        program=plan.group.program,
+        columns=plan.group.columns,
     )
-    return analysed, part.keys
+    return analysed, plan.keys
 
 
 def _text(argument: AnalyzeArgument | None, name: str) -> str | None:
@@ -166,7 +166,7 @@ def _column(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _as_value(value: Any) -> Any:
-    """A value of Spark's rows as Arrow takes it: rows as dictionaries, moments with their zone."""
+    """A value of Spark's rows as Arrow takes it: rows as dictionaries, timestamps with their zone."""
     if hasattr(value, "asDict"):
         return {name: _as_value(inner) for name, inner in value.asDict().items()}
     if isinstance(value, list):

@@ -1,4 +1,7 @@
-"""Queries over streaming DataFrames: pack the rows of each bucket, step its session, unpack the matches."""
+"""Queries over streaming DataFrames: pack the rows of each bucket, step its session, unpack the matches.
+
+Buckets have names that Spark's hash distributes evenly over its partitions.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,17 @@ from ouzel.errors import InputError
 from ouzel.plan.model import Plan
 from ouzel.runtime.program import dump
 from ouzel.spark.bucket import StreamJob
-from ouzel.spark.compatibility import Terms
+from ouzel.spark.compatibility import CheckpointSignature, digest_of
 from ouzel.spark.input import WATERMARK_COLUMN, Events, Watermark, check_names, key_column
 from ouzel.spark.launch import ROCKSDB, STATE_STORE
-from ouzel.spark.partitioning import KeyPath, SharePlan
+from ouzel.spark.partitioning import KeyPath, QueryGroupPlan
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.pushdown import pushed_filters
-from ouzel.spark.schema import PROBLEM, beside_others, quoted, spark_schema
-from ouzel.spark.tasks import FIRST_PROBLEM, TotalsJob, adding_processor, bucket_processor, in_arrow, on_workers
-from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT
+from ouzel.spark.query_group import FIRST_PROBLEM
+from ouzel.spark.schema import PROBLEM, quoted, spark_schema, with_extra_columns
+from ouzel.spark.tasks import WorkerFunction, bucket_processor, in_arrow, on_workers, totals_processor
+from ouzel.spark.totals import TotalsJob
+from ouzel.spark.worker import LATE_COLUMN, STEPPED, STEPPED_REPORT, pack, unpack, unpack_all, unpack_wide
 
 DIVISIBLE = 9_600  # by 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, … 200
 SPARK_SEED = 42
@@ -68,17 +73,19 @@ def _rotate_left(values: np.ndarray, bits: int) -> np.ndarray:
     return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
 
 
+# In a stream of several queries, the name of the query of a row.
+QUERY_COLUMN = "query"
 # What `Listener` looks for among the metrics that Spark observes.
 OBSERVED = "ouzel"
-# The first version known to fire a timer in the micro-batch whose watermark just reaches it.
+# The first version known to fire a timer in the micro-batch whose watermark equals it.
 SPARK_WITH_EXACT_TIMERS = (4, 3)
-# Who adds up what a row tells.
-ADDER = "adder"
+# The key of the second step: the number of the query whose total a row belongs to.
+TOTAL_OF = "total_of"
 
 
 def match_stream(
     events: Events,
-    shares: Sequence[SharePlan],
+    groups: Sequence[QueryGroupPlan],
     several: bool,
     watermark: Watermark,
     *,
@@ -87,60 +94,62 @@ def match_stream(
 ) -> DataFrame:
     """Pack the rows of each bucket, step its session, unpack the matches."""
     require_state_store(events.frame)
-    if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(shares) <= DIVISIBLE):
-        most = DIVISIBLE // len(shares)
+    if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(groups) <= DIVISIBLE):
+        most = DIVISIBLE // len(groups)
         raise InputError(f"buckets={buckets!r} is not a number of buckets; these queries have between 1 and {most:,}")
-    per_share = _buckets_of_share(events.frame, buckets)
+    per_group = _buckets_of_group(events.frame, buckets)
     job = StreamJob(
-        shares=tuple(part.share for part in shares),
-        buckets=per_share,
-        names=tuple(bucket_names(per_share * len(shares))),
-        terms=Terms(per_share, watermark.delays_ms, tuple(part.share.program for part in shares)).dump(),
+        groups=tuple(plan.group for plan in groups),
+        buckets=per_group,
+        names=tuple(bucket_names(per_group * len(groups))),
+        signature=CheckpointSignature(
+            per_group, watermark.delays_ms, tuple(plan.group.program for plan in groups)
+        ).dump(),
         late=late,
         totals=tuple(
-            TotalsJob(dump(part.totals), part.share.first_query, None, 1, part.share.reports)
-            for part in shares
-            if part.totals is not None
+            TotalsJob(dump(plan.totals), plan.group.first_query, None, 1, plan.group.reports)
+            for plan in groups
+            if plan.totals is not None
         ),
     )
-    columns = _columns(shares)
-    bucket_columns = _bucket_columns(shares)
-    # The watermark column takes part in the test, or Spark would test before it moves the watermark, and events that no
-    # pattern wants would no longer move time.
+    columns = _columns(groups)
+    bucket_columns = _bucket_columns(groups)
+    # The filters read the watermark column. Otherwise Spark would filter before it moves the watermark, and events that
+    # fit no component would not move time.
     rows = events.frame
-    for condition in pushed_filters(_all_plans(shares), events.layout, watermark.column):
+    for condition in pushed_filters(_all_plans(groups), events.layout, watermark.column):
         rows = rows.where(condition)
     placed = rows.select(
         *(quoted(column) for column in columns),
         *(
-            _bucket(part.keys, per_share).alias(bucket_column)
-            for part, bucket_column in zip(shares, bucket_columns, strict=True)
+            _bucket(plan.keys, per_group).alias(bucket_column)
+            for plan, bucket_column in zip(groups, bucket_columns, strict=True)
         ),
     )
-    packed = in_arrow(placed, PACKED, "pack", replace(job, terms=b""), bucket_columns)
+    packed = in_arrow(placed, PACKED, pack, replace(job, signature=b""), bucket_columns)
     stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
         statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
     )
     if job.totals:
-        stepped = _added_up(stepped, job)
+        stepped = _merged(stepped, job)
     reports = F.to_json(F.collect_list(STEPPED_REPORT))
     # Two streams of matches may be joined in one query, so each has a name of its own.
-    observed = stepped.observe(f"{OBSERVED} {job.digest[:8]}", reports.alias("reports"))
+    observed = stepped.observe(f"{OBSERVED} {digest_of(job.signature)[:8]}", reports.alias("reports"))
     payloads = observed.select(PACKED_NUMBER, PACKED_PAYLOAD)
-    outputs = {name: schema for part in shares for name, schema in part.outputs.items()}
+    outputs = {name: schema for plan in groups for name, schema in plan.outputs.items()}
     others = [pa.field(LATE_COLUMN, _late_type(events, columns))] if late else []
-    others += [PROBLEM] if any(part.share.reports for part in shares) else []
+    others += [PROBLEM] if any(plan.group.reports for plan in groups) else []
     if several:
         structs = [pa.field(name, pa.struct(list(schema))) for name, schema in outputs.items()]
-        return _unpacked(payloads, pa.schema([pa.field("query", pa.string()), *structs, *others]), "unpack_all")
+        return _unpacked(payloads, pa.schema([pa.field(QUERY_COLUMN, pa.string()), *structs, *others]), unpack_all)
     (schema,) = outputs.values()
     if others:
-        return _unpacked(payloads, beside_others(schema, others), "unpack_beside", 0)
-    return payloads.mapInArrow(on_workers("unpack", 0), spark_schema(schema))
+        return _unpacked(payloads, with_extra_columns(schema, others), unpack_wide, 0)
+    return payloads.mapInArrow(on_workers(unpack, 0), spark_schema(schema))
 
 
 def require_state_store(frame: DataFrame) -> None:
-    """Refuse a session whose streams keep their state elsewhere."""
+    """Refuse a session whose streams use another state store."""
     if frame.sparkSession.conf.get(STATE_STORE, None) != ROCKSDB:
         raise InputError(
             "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
@@ -148,66 +157,66 @@ def require_state_store(frame: DataFrame) -> None:
         )
 
 
-def can_spread_totals(frame: DataFrame, buckets: int | None) -> bool:
-    """Whether a total over all keys may be added up from several buckets.
+def can_merge_totals(frame: DataFrame, buckets: int | None) -> bool:
+    """Whether a total over all keys can be merged from the partial results of several buckets.
 
-    That needs every bucket to tell in one micro-batch all that the watermark has reached. Older versions of Spark fire
-    a timer only when the watermark has passed it. To spread over one bucket would only cost a second step.
+    Every bucket must emit, in one micro-batch, everything up to the watermark. Older versions of Spark fire a timer
+    only when the watermark has passed it. With one bucket, a second step would only cost time.
     """
     version = tuple(int(part) for part in frame.sparkSession.version.split(".")[:2])
-    return version >= SPARK_WITH_EXACT_TIMERS and _buckets_of_share(frame, buckets) != 1
+    return version >= SPARK_WITH_EXACT_TIMERS and _buckets_of_group(frame, buckets) != 1
 
 
-def _buckets_of_share(frame: DataFrame, asked_for: int | None) -> int:
-    """In how many buckets the state of each share is kept."""
+def _buckets_of_group(frame: DataFrame, asked_for: int | None) -> int:
+    """In how many buckets the state of each group is kept."""
     return asked_for or int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
 
 
-def check_stream_names(events: Events, shares: Sequence[SharePlan]) -> None:
-    """Refuse columns whose names Spark, or Ouzel, could not tell from others."""
-    check_names(events.frame, _columns(shares), own=[WATERMARK_COLUMN, *_bucket_columns(shares)])
+def check_stream_names(events: Events, groups: Sequence[QueryGroupPlan]) -> None:
+    """Refuse columns whose names Spark or Ouzel would confuse with others."""
+    check_names(events.frame, _columns(groups), own=[WATERMARK_COLUMN, *_bucket_columns(groups)])
 
 
-def _columns(shares: Sequence[SharePlan]) -> list[str]:
-    return list(dict.fromkeys(column for part in shares for column in part.columns))
+def _columns(groups: Sequence[QueryGroupPlan]) -> list[str]:
+    return list(dict.fromkeys(column for plan in groups for column in plan.columns))
 
 
-def _bucket_columns(shares: Sequence[SharePlan]) -> list[str]:
-    return [f"ouzel bucket {number}" for number in range(len(shares))]
+def _bucket_columns(groups: Sequence[QueryGroupPlan]) -> list[str]:
+    return [f"ouzel bucket {number}" for number in range(len(groups))]
 
 
-def _added_up(stepped: DataFrame, job: StreamJob) -> DataFrame:
-    """Totals over all keys, out of what the buckets of this micro-batch tell; all other rows as they are."""
-    # What is passed on stays spread as it is: these keys hold no state.
-    number, elsewhere = F.col(PACKED_NUMBER), -1 - F.spark_partition_id()
+def _merged(stepped: DataFrame, job: StreamJob) -> DataFrame:
+    """Totals over all keys, merged from the partial results of a micro-batch; all other rows as they are."""
+    totals = job.totals_by_query
+    # Rows that are passed on stay in their partitions; their keys hold no state.
+    number, passed_on = F.col(PACKED_NUMBER), -1 - F.spark_partition_id()
     problem_of = number - FIRST_PROBLEM
-    adder = F.when(number.isin(*job.added_up), number).when(problem_of.isin(*job.added_up), problem_of)
-    adder = adder.otherwise(elsewhere).alias(ADDER)
-    placed = stepped.select(adder, *stepped.columns)
-    return placed.groupBy(ADDER).transformWithState(
-        statefulProcessor=adding_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="none"
+    total_of = F.when(number.isin(*totals), number).when(problem_of.isin(*totals), problem_of)
+    placed = stepped.select(total_of.otherwise(passed_on).alias(TOTAL_OF), *stepped.columns)
+    return placed.groupBy(TOTAL_OF).transformWithState(
+        statefulProcessor=totals_processor(totals), outputStructType=STEPPED, outputMode="append", timeMode="none"
     )
 
 
-def _unpacked(payloads: DataFrame, schema: pa.Schema, function: str, *arguments: int) -> DataFrame:
-    unpack = on_workers(function, *arguments, schema.serialize().to_pybytes())
-    return payloads.mapInArrow(unpack, spark_schema(schema))
+def _unpacked(payloads: DataFrame, schema: pa.Schema, function: WorkerFunction, *arguments: int) -> DataFrame:
+    unpack_rows = on_workers(function, *arguments, schema.serialize().to_pybytes())
+    return payloads.mapInArrow(unpack_rows, spark_schema(schema))
 
 
 def _late_type(events: Events, columns: Iterable[str]) -> pa.StructType:
-    """Late events have the columns that some query reads; the others were left behind."""
+    """Late events have the columns that some query reads; the others were not sent."""
     return pa.struct([events.layout.schema.field(column).with_nullable(True) for column in columns])
 
 
 def _bucket(keys: Sequence[KeyPath], buckets: int) -> Column:
-    # Spark's hash is the same from version to version, for bucketed tables depend on it; our state's place does too.
+    # Spark's hash is the same in all versions, because bucketed tables depend on it. The place of our state does too.
     return F.pmod(F.hash(*map(key_column, keys)), F.lit(buckets)).cast("int") if keys else F.lit(0)
 
 
-def _all_plans(shares: Sequence[SharePlan]) -> list[Plan] | None:
+def _all_plans(groups: Sequence[QueryGroupPlan]) -> list[Plan] | None:
     found: list[Plan] = []
-    for part in shares:
-        if part.plans is None:
+    for plan in groups:
+        if plan.plans is None:
             return None
-        found += part.plans
+        found += plan.plans
     return found

@@ -1,4 +1,4 @@
-"""Time cut into slices, for queries that no key spreads and for keys that are too hot.
+"""Time cut into slices, for queries without a key and for keys with most of the work.
 
 A match that starts at t depends on nothing outside (t - window, t + window). So an event is sent to the slice of its
 own time and to the neighbours whose matches it may be part of, or forbid, and a match counts where it starts. At ten
@@ -22,7 +22,7 @@ from ouzel.plan.model import Plan
 from ouzel.runtime.composition import is_composed
 from ouzel.runtime.values import one_array
 from ouzel.spark.payloads import from_payload, gather, packets
-from ouzel.spark.tasks import Share
+from ouzel.spark.query_group import QueryGroup
 
 # A column of our own, with a name that no query can speak of.
 PART_COLUMN = "ouzel part"
@@ -48,7 +48,7 @@ class Slices:
 
     ticks: int
     parts: int
-    # What a slice tells may depend on events up to so many ticks after its own, and before them.
+    # The rows of a slice may depend on events up to so many ticks after it, and before it.
     ahead_ticks: int = 0
     behind_ticks: int = 0
     by_end: bool = False
@@ -81,27 +81,27 @@ class Slices:
         return rows, parts
 
 
-def spread(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def spread(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task as packets for the parts that need them, under the numbers of the parts."""
     for table in gather(batches):
-        events = share.events(table).combine_chunks()
-        rows, parts = slices.needed(events[share.time])
+        events = group.events(table).combine_chunks()
+        rows, parts = slices.needed(events[group.time])
         yield _packets(narrowed(events), rows, parts, slices.parts)
 
 
-def gathered(share: Share, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of the packets that came to a task, each with its part."""
     for batch in batches:
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            rows = share.events(from_payload(payload.as_buffer()))
+            rows = group.events(from_payload(payload.as_buffer()))
             yield from rows.append_column(PART_COLUMN, pa.repeat(pa.scalar(part, pa.int32()), len(rows))).to_batches()
 
 
-def mark(share: Share, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def mark(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a task as they are, each once for each part that needs it, with the part in a last column."""
     for batch in batches:
-        events = share.events(pa.Table.from_batches([batch]))
-        rows, parts = slices.needed(events[share.time])
+        events = group.events(pa.Table.from_batches([batch]))
+        rows, parts = slices.needed(events[group.time])
         yield from events.take(rows).append_column(PART_COLUMN, pa.array(parts, pa.int32())).to_batches()
 
 
@@ -151,8 +151,7 @@ def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Times as Spark hands them over, microseconds or whole numbers. A null is 0 here: whoever reads the events tells
-    of it."""
+    """Times as Spark passes them, microseconds or whole numbers. A null is 0 here; `QueryGroup.events` refuses it."""
     whole = one_array(times)
     ticks = whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
     return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
@@ -162,10 +161,10 @@ WINDOWS_PER_SLICE = 10
 
 
 def cannot_be_cut(plan: Plan) -> str | None:
-    """Why the matches of a query are not a matter of the events around their start; None where they are."""
+    """Why the matches of a query depend on more than the events around their start; None if they do not."""
     query = plan.query
     if is_composed(query):
-        return "it reads what other queries find"
+        return "it reads the results of other queries"
     if query.threshold is not None:
         return "what is missing before a match starts counts in its score"
     if query.output.form not in (OutputForm.ALL, OutputForm.FIRST):
@@ -184,7 +183,7 @@ def is_about_single_events(plan: Plan) -> bool:
 
 
 def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None) -> Slices:
-    """How queries that can all be cut are cut into slices, of ten windows unless told otherwise."""
+    """The slices of queries that can all be cut, by default of ten windows."""
     windows = [plan.window_ticks for plan in plans if plan.window_ticks is not None]
     assert len(windows) == len(plans), "what has no window cannot be cut"
     reaches = [_reach(plan, window) for plan, window in zip(plans, windows, strict=True)]
@@ -203,9 +202,10 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
 
 
 def _reach(plan: Plan, window: int) -> tuple[int, int]:
-    """How far ahead and behind of itself what a slice tells may depend on events."""
+    """How far after and before a slice its rows may depend on events."""
     negated = plan.query.components[0].negated
     if plan.query.aggregates:
-        # What leaves at a moment stood one tick before; what a negated start forbids lies up to a window before that.
+        # An event that expires at a tick counted one tick before; a negated start may forbid it from up to a window
+        # before that.
         return 0, 2 * window if negated else window
     return window - 1, window - 1 if negated else 0

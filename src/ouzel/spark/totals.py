@@ -1,12 +1,21 @@
-"""Totals of aggregates over all keys, where the keys are spread. Runs on Spark's workers, and in tests without Spark.
+"""Totals of aggregates over all keys, where events are distributed by key. Runs on workers, and in tests without Spark.
 
-Each task counts the keys that it has and tells every change of its own total. Changes are dealt out by stretches of
-time, ten windows each, with what a stretch has to know of the one before it; there they are added up in order of time.
+Each task counts its own keys and emits every change of its own total: a partial result. A second step merges them.
+
+In a batch, partial results are shuffled by time buckets of ten windows, each with the state at the end of the bucket
+before it, and merged in order of time.
+
+In a stream, the second step is stateful. Spark gives all buckets of a micro-batch the same watermark, and a bucket
+emits everything up to it in that micro-batch, called by its events or by its timer. So the partial results of one
+micro-batch follow those of all earlier ones in time, and merging them needs no timer and no watermark: only the last
+state of each bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -14,88 +23,43 @@ import pyarrow as pa
 
 from ouzel.engines.aggregate.partial import (
     PART,
-    STRETCH,
-    in_stretches,
+    TIME_BUCKET,
+    as_carried,
+    in_time_buckets,
     joined,
+    last_of_groups,
     totals_of,
     with_carried,
 )
+from ouzel.errors import OuzelError, StateError
 from ouzel.plan.model import Plan
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
+from ouzel.sealing import TOTALS, TOTALS_CHUNK, decoding, mark_of, seal, unseal
 from ouzel.spark.payloads import from_payload, payloads_of, split_by, to_payload
-from ouzel.spark.tasks import FIRST_PROBLEM, TotalsJob, problem_row
+from ouzel.spark.query_group import FIRST_PROBLEM, PROBLEM_COLUMN, problem_row
+from ouzel.spark.state_store import Store
 
-CHANGES_TASK = "task"
-CHANGES = f"query INT, {CHANGES_TASK} INT, payload BINARY"
-
-
-def packed_changes(totals: TotalsJob, part: int, told: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """What one part tells, in order of time, as (number of the query, task that adds it up, payload)."""
-    # The changes of the newest stretch: what it carries on is known when it is over.
-    pending: dict[int, pa.Table] = {}
-    for number, changes in told:
-        if number >= FIRST_PROBLEM:
-            # A part of the total is missing, so no task may give it; the first one reports why.
-            for task in range(totals.tasks):
-                yield _dealt(number, task, to_payload(changes if task == 0 else changes.slice(0, 0)))
-            continue
-        placed = in_stretches(changes, totals.stretch_ticks)
-        if number in pending:
-            placed = joined([pending[number], placed])
-        newest = int(placed[STRETCH].to_numpy().max())
-        over = placed[STRETCH].to_numpy() < newest
-        pending[number] = placed.filter(pa.array(~over))
-        if over.any():
-            yield from _dealt_out(totals, number, part, placed.filter(pa.array(over)))
-    for number, placed in pending.items():
-        yield from _dealt_out(totals, number, part, placed)
+PARTIALS_TASK = "task"
+PARTIALS = f"query INT, {PARTIALS_TASK} INT, payload BINARY"
 
 
-def _dealt_out(totals: TotalsJob, number: int, part: int, changes: pa.Table) -> Iterator[pa.RecordBatch]:
-    if totals.stretch_ticks is not None:
-        changes = with_carried(changes)
-    task = (changes[STRETCH].to_numpy() % totals.tasks).astype(np.int32)
-    whole = of_part(changes, part)
-    for chosen, rows in split_by(whole.append_column(CHANGES_TASK, pa.array(task)), CHANGES_TASK):
-        for payload in payloads_of(rows):
-            yield _dealt(number, chosen, payload)
+@dataclass(frozen=True, slots=True)
+class TotalsJob:
+    """How totals over all keys are made of the partial results of each part of the keys."""
+
+    program: bytes  # the queries as users wrote them; those of the group emit partial results
+    first_query: int
+    # Time buckets of this many ticks are merged apart; None: no window ever expires.
+    time_bucket_ticks: int | None
+    tasks: int
+    reports: bool = False  # as `QueryGroup.reports`
 
 
-def _dealt(number: int, task: int, payload: bytes) -> pa.RecordBatch:
-    columns = [pa.array([number], pa.int32()), pa.array([task], pa.int32()), pa.array([payload], pa.binary())]
-    return pa.record_batch(columns, names=["query", CHANGES_TASK, "payload"])
-
-
-def of_part(changes: pa.Table, part: int) -> pa.Table:
-    """Changes with the part that tells them."""
-    return changes.append_column(PART, pa.array(np.full(changes.num_rows, part, np.int64)))
-
-
-def added_up(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """The answers of the queries out of the changes that one task was dealt."""
-    told: dict[int, list[pa.Table]] = {}
-    for batch in batches:
-        for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
-            told.setdefault(number, []).append(from_payload(payload.as_buffer()))
-    for number, changes in told.items():
-        if number >= FIRST_PROBLEM:
-            yield number, pa.concat_tables(changes)
-            continue
-        if FIRST_PROBLEM + number in told:
-            continue
-        plan, shown = plan_of(totals, number)
-        try:
-            answer = totals_of(plan, shown, changes)
-        except Exception as error:
-            if not totals.reports:
-                raise
-            row = problem_row(Problem.of(plan.query.name, None, error), "one part of time")
-            yield FIRST_PROBLEM + number, row
-            continue
-        if answer.num_rows:
-            yield number, answer
+def with_part(partials: pa.Table, part: int) -> pa.Table:
+    """Partial results with the part of the keys that they come from."""
+    return partials.append_column(PART, pa.array(np.full(partials.num_rows, part, np.int64)))
 
 
 def plan_of(totals: TotalsJob, number: int) -> tuple[Plan, pa.Schema]:
@@ -111,3 +75,173 @@ def _plans(program: bytes) -> list[tuple[Plan, pa.Schema]]:
         assert plan.counts_only, name
         found.append((plan, output_schema(plan.query, loaded.layout)))
     return found
+
+
+# ── Batches ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def packed_partials(totals: TotalsJob, part: int, found: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """The partial results of one part, in order of time, as (number of the query, task that merges, payload)."""
+    # The partial results of the newest time bucket: its last state is known when the bucket is over.
+    pending: dict[int, pa.Table] = {}
+    for number, partials in found:
+        if number >= FIRST_PROBLEM:
+            # A part of the total is missing, so no task may give it; the first one reports why.
+            for task in range(totals.tasks):
+                yield _packed(number, task, to_payload(partials if task == 0 else partials.slice(0, 0)))
+            continue
+        placed = in_time_buckets(partials, totals.time_bucket_ticks)
+        if number in pending:
+            placed = joined([pending[number], placed])
+        newest = int(placed[TIME_BUCKET].to_numpy().max())
+        over = placed[TIME_BUCKET].to_numpy() < newest
+        pending[number] = placed.filter(pa.array(~over))
+        if over.any():
+            yield from _by_task(totals, number, part, placed.filter(pa.array(over)))
+    for number, placed in pending.items():
+        yield from _by_task(totals, number, part, placed)
+
+
+def _by_task(totals: TotalsJob, number: int, part: int, partials: pa.Table) -> Iterator[pa.RecordBatch]:
+    if totals.time_bucket_ticks is not None:
+        partials = with_carried(partials)
+    task = (partials[TIME_BUCKET].to_numpy() % totals.tasks).astype(np.int32)
+    whole = with_part(partials, part)
+    for chosen, rows in split_by(whole.append_column(PARTIALS_TASK, pa.array(task)), PARTIALS_TASK):
+        for payload in payloads_of(rows):
+            yield _packed(number, chosen, payload)
+
+
+def _packed(number: int, task: int, payload: bytes) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([task], pa.int32()), pa.array([payload], pa.binary())]
+    return pa.record_batch(columns, names=["query", PARTIALS_TASK, "payload"])
+
+
+def merged(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The answers of the queries out of the partial results that one task received."""
+    received: dict[int, list[pa.Table]] = {}
+    for batch in batches:
+        for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
+            received.setdefault(number, []).append(from_payload(payload.as_buffer()))
+    for number, partials in received.items():
+        if number >= FIRST_PROBLEM:
+            yield number, pa.concat_tables(partials)
+            continue
+        if FIRST_PROBLEM + number in received:
+            continue
+        plan, shown = plan_of(totals, number)
+        try:
+            answer = totals_of(plan, shown, partials)
+        except Exception as error:
+            if not totals.reports:
+                raise
+            row = problem_row(Problem.of(plan.query.name, None, error), "one part of time")
+            yield FIRST_PROBLEM + number, row
+            continue
+        if answer.num_rows:
+            yield number, answer
+
+
+# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class TotalsState:
+    """What is stored of a total: its counts, and the checksums of the chunks with the last state of each bucket."""
+
+    record: int = 0
+    matches: int = 0
+    chunks: list[str] = field(default_factory=list)
+    problem: str | None = None  # why the total has stopped
+
+    def dump(self) -> bytes:
+        """The state as bytes."""
+        return seal(TOTALS, json.dumps(asdict(self)).encode("utf-8"))
+
+    @classmethod
+    def load(cls, blob: bytes) -> TotalsState:
+        """Read what `dump` wrote; StateError if it is damaged or from another version."""
+        body = unseal(TOTALS, blob)
+        with decoding(TOTALS):
+            return cls(**json.loads(bytes(body)))
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBatch:
+    """What one micro-batch adds to the answer of a query."""
+
+    answers: tuple[bytes, ...]  # payloads
+    report: str
+    problems: tuple[bytes, ...] = ()  # payloads
+
+
+def merge_micro_batch(
+    totals: TotalsJob, number: int, store: Store, payloads: Iterable[bytes], problems: Sequence[bytes] = ()
+) -> MergedBatch:
+    """Merge the partial results that the buckets emit for query `number` in one micro-batch.
+
+    A bucket in which the query stopped sends its problem. The total then stops for good, since a part of it is missing.
+    """
+    received = [from_payload(payload) for payload in payloads]
+    blob = store.get("manifest")
+    state = TotalsState() if blob is None else TotalsState.load(blob)
+    plan, shown = plan_of(totals, number)
+    name = plan.query.name
+    if problems and state.problem is None:
+        state.problem = from_payload(problems[0])[PROBLEM_COLUMN][0].as_py()
+    if state.problem is not None:
+        if not totals.reports:
+            raise OuzelError(state.problem)
+        return _stop(store, state, name, number, problems)
+    received += [_chunk(store, place, mark) for place, mark in enumerate(state.chunks)]
+    partials = joined(received)
+    # One time bucket: what was carried over is part of it, and comes first since it is earlier.
+    partials = partials.append_column(TIME_BUCKET, pa.array(np.zeros(partials.num_rows, np.int64)))
+    try:
+        answer = totals_of(plan, shown, [partials])
+    except Exception as error:
+        if not totals.reports:
+            raise
+        row = problem_row(Problem.of(name, None, error), "the sum of all buckets")
+        state.problem = row[PROBLEM_COLUMN][0].as_py()
+        return _stop(store, state, name, number, [to_payload(row)])
+    _keep(store, state, partials.drop_columns([TIME_BUCKET]))
+    state.record += 1
+    state.matches += answer.num_rows
+    store.put("manifest", state.dump())
+    return MergedBatch(tuple(payloads_of(answer)) if answer.num_rows else (), _report(state, name, number))
+
+
+def _stop(store: Store, state: TotalsState, name: str, number: int, problems: Sequence[bytes]) -> MergedBatch:
+    for place in range(len(state.chunks)):
+        store.remove_chunk(place)
+    state.chunks = []
+    state.record += 1
+    store.put("manifest", state.dump())
+    return MergedBatch((), _report(state, name, number), tuple(problems))
+
+
+def _report(state: TotalsState, name: str, number: int) -> str:
+    return json.dumps({"bucket": ~number, "record": state.record, "queries": {name: {"matches": state.matches}}})
+
+
+def _keep(store: Store, state: TotalsState, partials: pa.Table) -> None:
+    """Store the last state of each bucket in each group, if it holds anything."""
+    by_time = partials.sort_by("tick")
+    left = as_carried(last_of_groups(by_time, [PART]))
+    chunks = [seal(TOTALS_CHUNK, payload) for payload in payloads_of(left)] if left.num_rows else []
+    for place in range(len(chunks), len(state.chunks)):
+        store.remove_chunk(place)
+    for place, chunk in enumerate(chunks):
+        store.put_chunk(place, chunk)
+    state.chunks = list(map(mark_of, chunks))
+
+
+def _chunk(store: Store, place: int, mark: str) -> pa.Table:
+    chunk = store.get_chunk(place)
+    if chunk is None or mark_of(chunk) != mark:
+        what = "missing" if chunk is None else "not the one that belongs to them"
+        raise StateError(f"a part of the totals of this stream is {what}: its checkpoint is damaged; {TOTALS.remedy}")
+    body = unseal(TOTALS_CHUNK, chunk)
+    with decoding(TOTALS_CHUNK):
+        return from_payload(body)

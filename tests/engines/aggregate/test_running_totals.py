@@ -11,10 +11,10 @@ import pyarrow as pa
 import ouzel
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
-from ouzel.spark.bucket import StreamJob, step_bucket
-from ouzel.spark.partitioning import plan_shares
-from ouzel.spark.streaming_totals import add_up
-from ouzel.spark.tasks import Clock, TotalsJob
+from ouzel.spark.bucket import StreamJob, step
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
+from ouzel.spark.totals import TotalsJob, merge_micro_batch
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.spark.test_steps import MemoryStore
@@ -39,13 +39,13 @@ class BucketsOfAStream:
         due = [name for name, timer in self._timers.items() if timer is not None and timer <= watermark_ms]
         told = []
         for name in dict.fromkeys([*payloads, *due]):
-            step = step_bucket(self._job, name, self._stores[name], watermark_ms, payloads.get(name, []))
-            self._timers[name] = step.timer_ms
-            told += [payload for _, payload in step.answers]
+            done = step(self._job, name, self._stores[name], watermark_ms, payloads.get(name, []))
+            self._timers[name] = done.timer_ms
+            told += [payload for _, payload in done.answers]
         if told:
             random.Random(len(told)).shuffle(told)
             (totals,) = self._job.totals
-            for payload in add_up(totals, 0, self._adder, told).answers:
+            for payload in merge_micro_batch(totals, 0, self._adder, told).answers:
                 self.rows += pa.ipc.open_stream(payload).read_all().to_pylist()
             self.batches_that_told += 1
 
@@ -53,14 +53,12 @@ class BucketsOfAStream:
 def totals_of_stream(case: RandomCase, rng: random.Random) -> tuple[Counter[str], int] | None:
     table = case.table
     program = make_program(as_queries(case.query), table.schema, **COLUMNS)
-    (part,) = plan_shares(program, CLOCK, spread_totals=True)
+    (part,) = plan_query_groups(program, CLOCK, merge_totals=True)
     if part.totals is None:
         return None
     buckets = rng.choice((2, 3, 7))
     totals = TotalsJob(dump(part.totals), 0, None, 1)
-    job = StreamJob(
-        (part.share,), buckets, tuple(range(buckets)), totals=(totals,), steps_bytes_min=rng.choice((0, 500))
-    )
+    job = StreamJob((part.group,), buckets, tuple(range(buckets)), totals=(totals,), log_bytes_min=rng.choice((0, 500)))
     stream = BucketsOfAStream(job)
     columns = [table[path[0]].to_pylist() for path in part.keys]
     bucket = np.array([hash(tuple(map(str, values))) % buckets for values in zip(*columns, strict=True)])
@@ -73,7 +71,7 @@ def totals_of_stream(case: RandomCase, rng: random.Random) -> tuple[Counter[str]
         some = arrival[first : first + rng.choice((3, 10, 30))]
         first += len(some)
         payloads = {
-            name: [_packed(part.share.events(table.take(some[bucket[some] == name])))]
+            name: [_packed(part.group.events(table.take(some[bucket[some] == name])))]
             for name in np.unique(bucket[some]).tolist()
         }
         stream.micro_batch(watermark, payloads)

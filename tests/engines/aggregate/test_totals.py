@@ -11,10 +11,10 @@ import pyarrow as pa
 import ouzel
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import dump, make_program
-from ouzel.spark.partitioning import plan_shares
-from ouzel.spark.tasks import Clock, TotalsJob
+from ouzel.spark.partitioning import plan_query_groups
+from ouzel.spark.query_group import Clock
 from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
-from ouzel.spark.totals import added_up, packed_changes
+from ouzel.spark.totals import TotalsJob, merged, packed_partials
 from ouzel.spark.worker import BatchJob, answers
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
@@ -24,7 +24,7 @@ def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
     """The answer by parts of the keys, as Spark's tasks would make it; None where the query is not spread so."""
     table = case.table
     program = make_program(as_queries(case.query), table.schema, **COLUMNS)
-    (part,) = plan_shares(program, Clock(1), spread_totals=True)
+    (part,) = plan_query_groups(program, Clock(1), merge_totals=True)
     if part.totals is None:
         return None
     (plan,) = part.plans or ()
@@ -41,12 +41,12 @@ def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
             own = own.sort_by("time")
         batches = own.to_batches(max_chunksize=rng.choice((1, 4, 100)))
         job = BatchJob(memory_limit=1 if ordered else None)
-        told += list(packed_changes(totals, number, answers(part.share, job, batches)))
+        told += list(packed_partials(totals, number, answers(part.group, job, batches)))
     found: list[dict[str, object]] = []
     for task in range(totals.tasks):
         dealt = [batch for batch in told if batch.column(1)[0].as_py() == task]
         rng.shuffle(dealt)
-        found += [row for _, answer in added_up(totals, dealt) for row in answer.to_pylist()]
+        found += [row for _, answer in merged(totals, dealt) for row in answer.to_pylist()]
     return counted(found)
 
 
@@ -75,14 +75,14 @@ def test_aggregates_are_cut_into_slices() -> None:
         (plan,) = program.plans().values()
         if plan.window_ticks is None:
             continue
-        (part,) = plan_shares(program, Clock(1))
+        (part,) = plan_query_groups(program, Clock(1))
         slices = cut([plan], rng.choice((1, 2, 3)), rng.choice((None, 2 * plan.window_ticks)))
         rows, owners = slices.needed(table["time"])
         found: list[dict[str, object]] = []
         for owner in range(slices.parts):
             own = table.take(rows[owners == owner]).select(list(part.columns))
             own = own.append_column(PART_COLUMN, pa.array(np.full(own.num_rows, owner, np.int32)))
-            for _, told in answers(part.share, BatchJob(slices), own.to_batches()):
+            for _, told in answers(part.group, BatchJob(slices), own.to_batches()):
                 found += told.to_pylist()
         cut_cases += 1
         want = counted(ouzel.match(table, case.query, **COLUMNS).to_pylist())

@@ -22,8 +22,8 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.values import one_array, to_engine
 
 TICK, TOLD, WORDS, REALS = "tick", "told", "words", "reals"
-# Which stretch of time a change is told for, and by which part.
-STRETCH, PART = "stretch", "part"
+# Which bucket of time a change is told for, and by which part.
+TIME_BUCKET, PART = "time bucket", "part"
 _GROUP = "group "
 _MOST = b"one match adds at most"
 
@@ -78,23 +78,25 @@ def joined(changes: Sequence[pa.Table]) -> pa.Table:
     return whole.replace_schema_metadata({_MOST: json.dumps(most)})
 
 
-# ── Stretches of time ──────────────────────────────────────────────────────────────────────────────
+# ── Time buckets ──────────────────────────────────────────────────────────────────────────────
 
 
-def in_stretches(changes: pa.Table, length: int | None) -> pa.Table:
-    """Changes with the stretch of so many ticks that each is in, all of them in one where there is no window."""
-    stretch = np.zeros(changes.num_rows, np.int64) if length is None else changes[TICK].to_numpy() // length
-    return changes.append_column(STRETCH, pa.array(stretch))
+def in_time_buckets(changes: pa.Table, length: int | None) -> pa.Table:
+    """Changes with the bucket of so many ticks that each is in, all of them in one where there is no window."""
+    bucket = np.zeros(changes.num_rows, np.int64) if length is None else changes[TICK].to_numpy() // length
+    return changes.append_column(TIME_BUCKET, pa.array(bucket))
 
 
 def with_carried(changes: pa.Table) -> pa.Table:
-    """All changes of some stretches by one part, and for the stretch behind each of them how things stood before it.
+    """All changes of some buckets by one part, and for the bucket behind each of them how things stood before it.
 
-    Nothing stands longer than a window, so a stretch that is no shorter has to know of the one before it alone.
+    Nothing stands longer than a window, so a bucket that is no shorter has to know of the one before it alone.
     """
-    lasts = last_of_groups(changes, [STRETCH])
-    behind = pa.array(lasts[STRETCH].to_numpy() + 1)
-    return pa.concat_tables([changes, as_carried(lasts).set_column(lasts.column_names.index(STRETCH), STRETCH, behind)])
+    lasts = last_of_groups(changes, [TIME_BUCKET])
+    behind = pa.array(lasts[TIME_BUCKET].to_numpy() + 1)
+    return pa.concat_tables(
+        [changes, as_carried(lasts).set_column(lasts.column_names.index(TIME_BUCKET), TIME_BUCKET, behind)]
+    )
 
 
 def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
@@ -116,13 +118,13 @@ def as_carried(changes: pa.Table) -> pa.Table:
 
 
 def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
-    """The answer of a query out of what all parts told of some stretches: changes with the columns STRETCH and PART."""
+    """The answer of a query out of the changes of all parts in some buckets, with the columns TIME_BUCKET and PART."""
     assert isinstance(plan, AggregatePlan)
     query = plan.query
     whole = joined(changes)
     adds_at_most = json.loads(whole.schema.metadata[_MOST])
     groups = [one_array(whole[_group(number)]) for number in range(len(query.group_by))]
-    codes = [numbers(one_array(whole[STRETCH]))]
+    codes = [numbers(one_array(whole[TIME_BUCKET]))]
     for column, key in zip(groups, query.group_by, strict=True):
         codes.append(Coder().encode([to_engine(column, key.type)]).astype(np.int64))
     ticks = numbers(one_array(whole[TICK]))
