@@ -116,7 +116,7 @@ def test_every_single_bit_is_sealed(nothing_is_decoded: None) -> None:
         (b"PAR1" * 20, "not a snapshot of Ouzel"),
         (seal(PROGRAM, b"{}"), "not a snapshot but a program"),
         (seal(Format(b"OUZELNEW", 1, "", ""), b"{}"), "something else of a newer Ouzel"),
-        (seal(Format(SNAPSHOT.magic, 2, "", ""), b"{}"), r"newer Ouzel \(format 2, this one reads 1\); upgrade"),
+        (seal(Format(SNAPSHOT.magic, 3, "", ""), b"{}"), r"newer Ouzel \(format 3, this one reads 2\); upgrade"),
         (seal(Format(SNAPSHOT.magic, 0, "", ""), b"{}"), "older Ouzel"),
         (seal(SNAPSHOT), "cannot be read"),
         (seal(SNAPSHOT, b"\xff" * 200), "cannot be read"),

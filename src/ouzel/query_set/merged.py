@@ -31,7 +31,7 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
-from ouzel.runtime.rows import Payload
+from ouzel.runtime.rows import RowStore
 from ouzel.runtime.session import EARLIEST, LATEST
 from ouzel.runtime.values import one_array
 
@@ -54,7 +54,7 @@ class Merged:
         self.planner = Planner(catalog.time.type, indexed=True, many_types=layout.type is not None)
         self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, texts, type_codes)
         self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
-        self.payload = Payload()
+        self.payload = RowStore()
         # Up to this tick rows may be gone: queries that came later see later events only, however long they wait.
         self.expiry_bound = EARLIEST
         self.events = new_events(0, 0, 0)
@@ -171,7 +171,7 @@ class Merged:
         if life == INT64_MAX or until == LATEST:
             return
         self.expiry_bound = max(self.expiry_bound, until + 1 - life)
-        self.payload.forget(self.expiry_bound)
+        self.payload.evict(self.expiry_bound)
         dead = int(np.searchsorted(self.events.end, self.expiry_bound, side="right"))
         if dead > _COMPACT_MIN and 2 * dead > len(self.rows):
             for segment in self.segments:

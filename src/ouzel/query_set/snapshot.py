@@ -77,7 +77,7 @@ def dump(held: QuerySet) -> bytes:
         "late": held.late,
         "problem": None if held._problem is None else held._problem.plain(),
         "owed": [[_plain(name), writer.add_table(table)] for name, table in held._calls.rows.items()],
-        "coders": [_dump_coder(coder, writer) for coder in (merged.texts, merged.type_codes)],
+        "coders": [coder.dump(writer) for coder in (merged.texts, merged.type_codes)],
         "groups": [_dump_group(group, kept[id(group)], writer) for group in groups],
         "segments": handovers,
         "events": events,
@@ -85,11 +85,6 @@ def dump(held: QuerySet) -> bytes:
         "unmerged": held._unmerged.dump(writer, _plain),
     }
     return writer.finish(head)
-
-
-def _dump_coder(coder: Coder, writer: Writer) -> list[Any]:
-    is_text, arrays = coder.dump()
-    return [is_text, [writer.add_array(array) for array in arrays]]
 
 
 def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any]:
@@ -217,7 +212,9 @@ def _loaded(reader: Reader, head: Mapping[str, Any]) -> QuerySet:
         bounded=head["bounded"],
         merge=head["merge"],
     )
-    texts, type_codes = (Coder.load(0, is_text, reader.arrays(n)) for is_text, n in head["coders"])
+    texts, type_codes = Coder(), Coder()
+    for coder, stored in zip((texts, type_codes), head["coders"], strict=True):
+        coder.load(reader, stored)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(head["schema"])))
     held._bind_schema(schema, head["only_type"], (texts, type_codes))
     merged = held._merged

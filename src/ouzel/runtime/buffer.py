@@ -1,373 +1,371 @@
-"""What every runner over instances shares: events taken in, put in order and kept while they may still match.
+"""The events that one operator holds: pending until the watermark passes them, then live until they expire.
 
-Between calls a runner holds what is pending (staged, but something before it may still come), the live instances in
-stream order, over which its kernel keeps a state of its own, and the rows behind both.
+Every kernel has a named tuple of arrays for its events. All of them have `key` and, but for `flagged`, one place on
+their last axis for each event; arrays that a query does not need have length 0. So the code here is written once.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.errors import LimitError
-from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
+from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import first_disorder, gather, stable_order
-from ouzel.plan.lowering import Domain, Lanes
-from ouzel.plan.model import KeyStrategy, Plan
+from ouzel.runtime.codes import COMPACT_MIN, Coder
 from ouzel.runtime.frames import take
-from ouzel.runtime.layout import Layout
-from ouzel.runtime.limits import Limits
-from ouzel.runtime.pruning import output_columns
-from ouzel.runtime.rows import Payload
-from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.staging import Block, Stager
+from ouzel.runtime.rows import RowStore
+from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.values import one_array
 
 LATEST = 2**63 - 1
 EARLIEST = -(2**63)
-NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
-# Below this many the front of the buffer is not worth moving.
-_COMPACT_MIN = 4096
+NO_ROWS = np.empty(0, np.int64)
+
+# A named tuple of arrays.
+Events = TypeVar("Events", bound=Any)
+# The values of a key, how many events have it, the time of the oldest.
+OpenKey = tuple[tuple[int | str, ...], int, int]
 
 
-class InstanceRunner(ABC):
-    """Pending and live instances of one query. A kernel's runner says what happens to its state when they move."""
+@dataclass(frozen=True, slots=True)
+class Block(Generic[Events]):
+    """Staged events. `rows` are the numbers of the rows behind them, -1 where there is none, or has length 0.
 
-    def __init__(self, plan: Plan, layout: Layout, limits: Limits, lanes: Lanes) -> None:
-        self._plan = plan
-        self._query = plan.query
-        self._layout = layout
-        self._limits = limits
-        self._lanes = lanes
-        self._stager = Stager(plan, lanes, layout)
-        self._ranked = [
-            (position, number)
-            for position, specs in lanes.ints.items()
-            for number, spec in enumerate(specs)
-            if spec.domain is Domain.RANK
-        ]
-        kept = output_columns(plan, layout)
-        self._kept_columns = [name for name in layout.schema.names if name in kept]
-        self._payload = Payload()
-        self._pending: list[Block] = []
-        self._live = Block(np.empty(0, np.int64), self._new_instances(0))
-        self._live_count = 0
-        # The live rows, numbered once for all matches of one call.
-        self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
+    `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`.
+    """
 
-    @abstractmethod
-    def _rebase(self, dead: int) -> None:
-        """The first instances are about to be given up; the kernel's state moves down with the others."""
+    rows: np.ndarray
+    events: Events
+    ties: pa.Table | None = None
+    tie_rows: np.ndarray = field(default_factory=lambda: NO_ROWS)
 
-    @abstractmethod
-    def _rekey(self, renamed: np.ndarray) -> None:
-        """Codes of keys have changed."""
+    @property
+    def count(self) -> int:
+        return len(self.events.key)
 
-    @abstractmethod
-    def _rekey_second(self, renamed: np.ndarray) -> None:
-        """Codes of second keys, which only Multi-PAIS has, have changed."""
 
-    def _new_instances(self, capacity: int) -> Instances:
-        return new_instances(
-            capacity,
-            int_lanes=self._lanes.int_count,
-            float_lanes=self._lanes.float_count,
-            points=self._layout.start is None,
-            second_key=self._plan.key_strategy is KeyStrategy.MULTI_PAIS and len(self._plan.key) > 1,
-        )
+def by_time(block: Block[Any]) -> np.ndarray | None:
+    """The order by end, then start; None where events are in it already."""
+    events = block.events
+    if events.start is not events.end:
+        return np.lexsort((events.start, events.end)).astype(np.int32)
+    return None if first_disorder(events.end) < 0 else stable_order(events.end)
+
+
+class StreamBuffer(Generic[Events]):
+    """Pending and live events, and the rows behind both.
+
+    `room` makes empty arrays for so many slots. The first `reserved` slots belong to the kernel. `time` names the
+    array by which events are ready and expire, `order` gives the places of events in stream order. With
+    `several_per_event`, neighbours with the same row are one event.
+    """
+
+    def __init__(
+        self,
+        room: Callable[[int], Events],
+        *,
+        time: str = "end",
+        reserved: int = 0,
+        order: Callable[[Block[Events]], np.ndarray | None] = by_time,
+        columns: Sequence[str] = (),
+        several_per_event: bool = False,
+    ) -> None:
+        self._room = room
+        self._time = time
+        self._reserved = reserved
+        self._order = order
+        # The columns whose values are needed once an event is part of a match.
+        self.columns = list(columns)
+        self._several_per_event = several_per_event
+        self.store = RowStore()
+        self.pending: list[Block[Events]] = []
+        self.events = room(reserved)
+        self.rows = np.full(reserved, -1, np.int64)
+        # How many slots are in use.
+        self.count = reserved
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take rows in, in any order. `keep_whole`: refer to the table as it is instead of copying what matters."""
-        places, block = self._stager.stage(table, ticks)
-        if not block.count:
-            return
-        if keep_whole:
-            base = self._payload.append(table, ticks)
-            rows = places.astype(np.int64)[block.rows] + base
+    def add(
+        self, block: Block[Events], places: np.ndarray, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool
+    ) -> None:
+        """Take a block in, whose `rows` number the rows of `table` at `places`. `zero_copy` keeps the table itself."""
+        if zero_copy:
+            base = self.store.append(table, ticks)
+            numbers = places.astype(np.int64)
         else:
-            columns = [take(one_array(table.column(name)), places) for name in self._kept_columns]
-            base = self._payload.append(pa.table(columns, names=self._kept_columns), gather(ticks, places))
-            rows = block.rows.astype(np.int64) + base
-        self._pending.append(Block(rows, block.instances))
-        most = self._limits.max_buffered_events
-        # An event has an instance for each component that it may play, so there are no more events than instances.
-        instances = self._live_count + sum(block.count for block in self._pending)
-        if instances > most and self.held_events > most:
-            raise LimitError(
-                f"query '{self._query.name}' holds {self.held_events:,} events, more than "
-                f"max_buffered_events={self._limits.max_buffered_events:,}; "
-                "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
-            )
+            columns = [take(one_array(table.column(name)), places) for name in self.columns]
+            base = self.store.append(pa.table(columns, names=self.columns), gather(ticks, places))
+            numbers = np.arange(len(places))
+        has_row = block.rows >= 0
+        if has_row.all():
+            rows = numbers[block.rows] + base
+        else:
+            rows = np.full(block.count, -1, np.int64)
+            rows[has_row] = numbers[block.rows[has_row]] + base
+        self.pending.append(replace(block, rows=rows))
+
+    @property
+    def capacity(self) -> int:
+        """How many slots there are."""
+        return len(self.events.key)
+
+    @property
+    def live(self) -> int:
+        """How many slots hold live events."""
+        return self.count - self._reserved
+
+    @property
+    def entries(self) -> int:
+        """How many slots pending and live events take; at least as many as there are events."""
+        return self.live + sum(block.count for block in self.pending)
+
+    @property
+    def held(self) -> int:
+        """How many events are pending or live."""
+        if not self._several_per_event:
+            return self.entries
+        blocks = [self.rows[self._reserved : self.count], *(block.rows for block in self.pending)]
+        return sum(int(np.count_nonzero(rows[1:] != rows[:-1])) + 1 for rows in blocks if len(rows))
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def _take_ready(self, until: int) -> Block | None:
-        """What is pending at or before a tick, in stream order."""
-        if not self._pending:
+    def take_ready(self, until: int) -> Block[Events] | None:
+        """The pending events at or before a tick, in stream order."""
+        if not self.pending:
             return None
-        block = self._pending[0] if len(self._pending) == 1 else _joined(self._pending)
-        end = block.instances.end
-        if until < LATEST and end.max() > until:
-            ready = np.flatnonzero(end <= until)
-            later = np.flatnonzero(end > until)
-            self._pending = [_chosen(block, later)]
+        block = joined(self.pending)
+        times = getattr(block.events, self._time)
+        self.pending = []
+        if until < LATEST and len(times) and times.max() > until:
+            ready = np.flatnonzero(times <= until)
+            self.pending = [_set_aside(block, np.flatnonzero(times > until)) if len(ready) else block]
             if not len(ready):
                 return None
-            block = _chosen(block, ready)
-        else:
-            self._pending = []
-        instances = block.instances
-        if instances.start is not instances.end:
-            return _chosen(block, np.lexsort((instances.start, instances.end)).astype(np.int32))
-        if first_disorder(instances.end) < 0:
-            return block
-        return _chosen(block, stable_order(instances.end))
+            block = chosen(block, ready)
+        order = self._order(block)
+        return block if order is None else chosen(block, order)
 
-    def _append(self, block: Block) -> None:
-        if not self._live_count:
-            self._live, self._live_count = block, block.count
+    def append(self, block: Block[Events]) -> None:
+        """Make events live. They come after all live ones in stream order."""
+        if not self.count:
+            self.events, self.rows, self.count = block.events, block.rows, block.count
             return
-        total = self._live_count + block.count
-        if total > len(self._live.rows):
-            capacity = max(total, 2 * self._live_count)
-            grown = Block(np.empty(capacity, np.int64), self._new_instances(capacity))
-            _copy(self._live, 0, self._live_count, grown, 0)
-            self._live = grown
-        _copy(block, 0, block.count, self._live, self._live_count)
-        np.maximum(self._live.instances.flagged, block.instances.flagged, out=self._live.instances.flagged)
-        self._live_count = total
+        total = self.count + block.count
+        if total > self.capacity:
+            self._move(0, max(total, 2 * self.count))
+        self._write(block.events, block.rows, 0, block.count, self.count)
+        self.count = total
 
-    def _kernel_instances(self) -> Instances:
-        """The live instances as the kernel reads them: texts that are ordered by rank get their rank of today."""
-        instances = self._live.instances
-        if not self._ranked:
-            return instances
-        ranks = self._stager.texts.ranks()
-        lanes = instances.int_lanes.copy()
-        for position, number in self._ranked:
-            chosen = np.flatnonzero(instances.component[: self._live_count] == position)
-            codes = lanes[number, chosen]
-            lanes[number, chosen] = np.where(codes >= 0, ranks[np.maximum(codes, 0)], 0) if len(ranks) else 0
-        return instances._replace(int_lanes=lanes)
+    # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
-    def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
-        """A table with the rows of matches, their event times, and for each component where its rows stand."""
-        if self._payload.is_whole:
-            # All live rows lie in one table: number them once instead of once for each match.
-            if self._numbered is None:
-                self._numbered = self._payload.fetch(self._live.rows[: self._live_count])
-            table, ticks, local = self._numbered
-            return table, ticks, [gather(local, one) for one in slots]
-        table, ticks, places = self._payload.fetch(self._live.rows[np.stack(slots)])
-        return table, ticks, list(places)
+    def expired(self, expiry_bound: int) -> int:
+        """How many live events are at or before a tick."""
+        times = getattr(self.events, self._time)[self._reserved : self.count]
+        return int(np.searchsorted(times, expiry_bound, side="right"))
 
-    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+    def evict_front(self, dead: int, rebase: Callable[[int, int], None]) -> bool:
+        """Evict the oldest live events if that frees enough, after `rebase(dead, count)` of the kernel."""
+        if not ((dead == self.live and dead) or dead > max(COMPACT_MIN, self.live - dead)):
+            return False
+        rebase(dead, self.count)
+        self._move(dead, self.count - dead)
+        return True
 
-    def _forget(self, until: int) -> None:
-        window = self._plan.window_ticks
-        if window is None:
-            return
-        # A match that completes after `until` starts later than this tick.
-        dead_until = max(EARLIEST, until + 1 - window)
-        ends = self._live.instances.end[: self._live_count]
-        dead = int(np.searchsorted(ends, dead_until, side="right"))
-        if (dead == self._live_count and dead) or dead > max(_COMPACT_MIN, self._live_count - dead):
-            self._drop_front(dead)
-        self._payload.forget(dead_until)
-        self._forget_keys()
+    def keep(self, slots: np.ndarray) -> None:
+        """Evict all but some slots, those of the kernel among them."""
+        self.events = _map(self.events, lambda array: array.take(slots, axis=-1))
+        self.rows = self.rows[slots]
+        self.count = len(slots)
 
-    def _drop_front(self, dead: int) -> None:
-        self._rebase(dead)
-        left = self._live_count - dead
-        kept = Block(np.empty(left, np.int64), self._new_instances(left))
-        _copy(self._live, dead, left, kept, 0)
-        self._live, self._live_count = kept, left
+    def clear(self) -> None:
+        """Evict all live events."""
+        self._move(self.live, self._reserved)
 
-    def _forget_keys(self) -> None:
-        """Codes of keys and texts that no live event has are given up, so that memory follows the window."""
-        held = self._live_count + sum(block.count for block in self._pending)
-        blocks = [Block(self._live.rows[: self._live_count], _cut(self._live.instances, self._live_count))]
-        blocks += self._pending
-        if self._stager.keys.count > 2 * max(_COMPACT_MIN, held):
-            live = np.unique(np.concatenate([block.instances.key for block in blocks]))
-            self._rename_keys(live[live > EVERY_KEY], blocks)
-        if self._stager.second_keys.count > 2 * max(_COMPACT_MIN, held):
-            live = np.unique(np.concatenate([block.instances.second_key for block in blocks]))
-            renamed = self._stager.second_keys.compact(live[live > EVERY_KEY])
-            for block in blocks:
-                block.instances.second_key[:] = renamed[block.instances.second_key]
-            self._rekey_second(renamed)
-        texts = self._stager.texts
-        if texts.count > 2 * max(_COMPACT_MIN, held * max(1, self._lanes.int_count)):
-            self._rename_texts(blocks)
+    def keep_rows(self) -> None:
+        """Evict the rows that no pending or live event has, where time does not say which those are."""
+        live = self.rows[self._reserved : self.count]
+        rows = np.concatenate([live, *(block.rows for block in self.pending)])
+        rows[rows >= 0] = self.store.keep(rows[rows >= 0])
+        ends = np.cumsum([len(live), *(block.count for block in self.pending)])
+        live[:], *parts = np.split(rows, ends[:-1])
+        self.pending = [replace(block, rows=part) for part, block in zip(parts, self.pending, strict=True)]
 
-    def _rename_keys(self, live: np.ndarray, blocks: list[Block]) -> None:
-        renamed = self._stager.keys.compact(live)
-        for block in blocks:
-            block.instances.key[:] = renamed[block.instances.key]
-        self._rekey(renamed)
+    def _move(self, dead: int, capacity: int) -> None:
+        """Move what is live into new arrays, without the first `dead` events."""
+        events, rows, reserved = self.events, self.rows, self._reserved
+        left = self.live - dead
+        self.events = self._room(capacity)
+        self.rows = np.full(capacity if len(rows) or reserved else 0, -1, np.int64)
+        if reserved:
+            self._write(events, rows, 0, reserved, 0)
+        self._write(events, rows, reserved + dead, left, reserved)
+        self.count = reserved + left
 
-    def _rename_texts(self, blocks: list[Block]) -> None:
-        lanes = [
-            (position, number)
-            for position, specs in self._lanes.ints.items()
-            for number, spec in enumerate(specs)
-            if spec.domain in (Domain.CODE, Domain.RANK)
-        ]
-        chosen = [
-            (block.instances.int_lanes[number], np.flatnonzero(block.instances.component == position))
-            for block in blocks
-            for position, number in lanes
-        ]
-        live = np.unique(np.concatenate([lane[where] for lane, where in chosen])).astype(np.int32)
-        renamed = self._stager.texts.compact(live[live >= 0])
-        for lane, where in chosen:
-            codes = lane[where]
-            lane[where] = np.where(codes >= 0, renamed[np.maximum(codes, 0)], codes)
+    def _write(self, events: Events, rows: np.ndarray, first: int, count: int, at: int) -> None:
+        """Copy events into live slots."""
+        if len(self.rows):
+            self.rows[at : at + count] = rows[first : first + count]
+        target = self.events
+        for name, read, written in zip(target._fields, events, target, strict=True):
+            if name == "flagged":
+                np.maximum(written, read, out=written)
+            elif written.shape[-1] and not (name == "start" and written is target.end):
+                written[..., at : at + count] = read[..., first : first + count]
+
+    def compact(
+        self, coder: Coder, name: str, row: int | None = None, also: Sequence[np.ndarray] = ()
+    ) -> np.ndarray | None:
+        """Evict the codes that no held event has in the array `name`, nor `also`, once most codes are such.
+
+        The events get the new codes. Gives the new code of every old one, or None where nothing was done.
+        """
+        if not coder.is_sparse(self.entries):
+            return None
+        arrays = [getattr(events, name) for events in self.blocks()]
+        return coder.compact_lanes(arrays if row is None else [array[row] for array in arrays], also)
 
     # ── What is held ───────────────────────────────────────────────────────────────────────────────
 
+    def blocks(self) -> list[Events]:
+        """Live and pending events, as views."""
+        return [part(self.events, self._reserved, self.count), *(block.events for block in self.pending)]
+
     @property
-    def held_events(self) -> int:
-        """How many events are pending or live."""
-        return _event_count(self._live.rows[: self._live_count]) + sum(_event_count(b.rows) for b in self._pending)
+    def deadline(self) -> int | None:
+        """The tick of the earliest pending event."""
+        ticks = [getattr(block.events, self._time) for block in self.pending]
+        return min((int(times.min()) for times in ticks if len(times)), default=None)
 
-    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
-        """The keys of events that may still be part of a match: their values, how many events, the oldest one's end.
+    def open_by_key(self, expiry_bound: int, keys: Coder) -> list[OpenKey]:
+        """The keys of events after a tick. Events that may join every key, and those without keys, have the key ()."""
+        blocks = self.blocks()
+        times = [getattr(events, self._time) for events in blocks]
+        return open_by_key([events.key for events in blocks], times, expiry_bound, keys)
 
-        Events that may join every key, and those of a query without keys, have the key ().
-        """
-        window = self._plan.window_ticks
-        dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
-        blocks = [_cut(self._live.instances, self._live_count), *(block.instances for block in self._pending)]
-        return open_by_key([block.key for block in blocks], [block.end for block in blocks], dead_until, self._stager)
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
-    def _dump_events(self, writer: Writer) -> dict[str, Any]:
-        """All but the kernel's state, for a snapshot."""
-        following, bases, chunks = self._payload.dump()
-        live = Block(self._live.rows[: self._live_count], _cut(self._live.instances, self._live_count))
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; `load` takes what this returns."""
+        live = Block(self.rows[: self.count], part(self.events, 0, self.count))
         return {
-            "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
+            "store": self.store.dump(writer),
             "live": _dump_block(live, writer),
-            "pending": [_dump_block(block, writer) for block in self._pending],
-            "coders": [
-                [is_text, [writer.add_array(array) for array in arrays]]
-                for is_text, arrays in (coder.dump() for coder in self._stager.coders)
-            ],
+            "pending": [_dump_block(block, writer) for block in self.pending],
         }
 
-    def _load_events(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `_dump_events` stored."""
-        following, bases, chunks = head["payload"]
-        parts = [(reader.table(table), reader.array(ticks)) for table, ticks in chunks]
-        self._payload = Payload.load(following, bases, parts)
-        self._live = _load_block(head["live"], reader)
-        self._live_count = self._live.count
-        self._pending = [_load_block(block, reader) for block in head["pending"]]
-        self._stager.load_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take back what `dump` stored."""
+        self.store = RowStore.load(reader, head["store"])
+        live = self._load_block(head["live"], reader)
+        self.events, self.rows, self.count = live.events, live.rows, live.count
+        self.pending = [self._load_block(block, reader) for block in head["pending"]]
+
+    def _load_block(self, head: dict[str, Any], reader: Reader) -> Block[Events]:
+        events = load_arrays(self._room(self._reserved), head["events"], reader)
+        if head["points"]:
+            events = events._replace(start=events.end)
+        ties = None if head["ties"] is None else reader.table(head["ties"])
+        return Block(reader.array(head["rows"]), events, ties, NO_ROWS if ties is None else np.arange(len(events.key)))
+
+
+def expiry_bound(until: int, window: int | None) -> int:
+    """Events at or before this tick are in no match that completes after `until`. The tick after it fits 64 bits."""
+    return EARLIEST if window is None else min(LATEST - 1, max(EARLIEST, until + 1 - window))
 
 
 def open_by_key(
-    keys: list[np.ndarray], ends: list[np.ndarray], dead_until: int, stager: Stager
-) -> list[tuple[tuple[int | str, ...], int, int]]:
-    """For each key of events after a tick its values, how many events, and the oldest one's end."""
-    key, end = np.concatenate(keys), np.concatenate(ends)
-    key, end = key[end > dead_until], end[end > dead_until]
+    keys: Sequence[np.ndarray], times: Sequence[np.ndarray], expiry_bound: int, coder: Coder
+) -> list[OpenKey]:
+    """For each key of events after a tick its values, how many events, and the time of the oldest."""
+    if not keys:
+        return []
+    key, time = np.concatenate(keys), np.concatenate(times)
+    key, time = key[time > expiry_bound], time[time > expiry_bound]
     codes, places, counts = np.unique(key, return_inverse=True, return_counts=True)
     oldest = np.full(len(codes), LATEST)
-    np.minimum.at(oldest, places, end)
+    np.minimum.at(oldest, places, time)
     own = codes > EVERY_KEY
     values: list[tuple[int | str, ...]] = [()] * int((~own).sum())
-    values += stager.keys.values(codes[own]) if own.any() else []
+    values += coder.values(codes[own]) if own.any() else []
     return list(zip(values, counts.tolist(), oldest.tolist(), strict=True))
 
 
-def _event_count(rows: np.ndarray) -> int:
-    """How many events stand behind instances; those of one event lie side by side."""
-    return int(np.count_nonzero(rows[1:] != rows[:-1])) + 1 if len(rows) else 0
+def _map(events: Events, change: Callable[[np.ndarray], np.ndarray]) -> Events:
+    """Change every array that has a place for each event; `start` stays the same array as `end` where it is."""
+    count = len(events.key)
+    points = getattr(events, "start", None) is getattr(events, "end", events)
+    made = {
+        name: change(array)
+        for name, array in zip(events._fields, events, strict=True)
+        if array.shape[-1] == count and name != "flagged" and not (points and name == "start")
+    }
+    if points:
+        made["start"] = made["end"]
+    changed: Events = events._replace(**made)
+    return changed
 
 
-def _dump_block(block: Block, writer: Writer) -> dict[str, Any]:
-    instances = block.instances
-    fields = {name: writer.add_array(array) for name, array in instances._asdict().items() if name != "start"}
-    start = None if instances.start is instances.end else writer.add_array(instances.start)
-    return {"rows": writer.add_array(block.rows), "fields": fields, "start": start}
+def part(events: Events, first: int, last: int) -> Events:
+    """The events between two places, as views."""
+    return _map(events, lambda array: array[..., first:last])
 
 
-def _load_block(head: dict[str, Any], reader: Reader) -> Block:
-    fields = {name: reader.array(number) for name, number in head["fields"].items()}
-    start = fields["end"] if head["start"] is None else reader.array(head["start"])
-    return Block(reader.array(head["rows"]), Instances(start=start, **fields))
-
-
-def _chosen(block: Block, places: np.ndarray) -> Block:
-    """Some instances of a block, in a given order."""
-    instances = block.instances
-    end = instances.end[places]
+def chosen(block: Block[Events], places: np.ndarray) -> Block[Events]:
+    """Some events of a block, in a given order."""
     return Block(
-        block.rows[places],
-        instances._replace(
-            start=end if instances.start is instances.end else instances.start[places],
-            end=end,
-            key=instances.key[places],
-            second_key=instances.second_key[places] if instances.second_key.size else instances.second_key,
-            component=instances.component[places],
-            int_lanes=np.ascontiguousarray(instances.int_lanes[:, places]),
-            float_lanes=np.ascontiguousarray(instances.float_lanes[:, places]),
-            lane_flags=np.ascontiguousarray(instances.lane_flags[:, places]),
-        ),
+        block.rows[places] if len(block.rows) else block.rows,
+        _map(block.events, lambda array: array.take(places, axis=-1)),
+        block.ties,
+        block.tie_rows if block.ties is None else block.tie_rows[places],
     )
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _set_aside(block: Block[Events], places: np.ndarray) -> Block[Events]:
+    """Some events of a block, with their own rows of `ties` only, so that the others can be freed."""
+    kept = chosen(block, places)
+    if kept.ties is None:
+        return kept
+    return replace(kept, ties=kept.ties.take(pa.array(kept.tie_rows)), tie_rows=np.arange(kept.count))
+
+
+def joined(blocks: Sequence[Block[Events]]) -> Block[Events]:
     """Blocks one after the other."""
-    parts = [block.instances for block in blocks]
-    end = np.concatenate([p.end for p in parts])
-    points = all(p.start is p.end for p in parts)
-    return Block(
-        np.concatenate([block.rows for block in blocks]),
-        Instances(
-            start=end if points else np.concatenate([p.start for p in parts]),
-            end=end,
-            key=np.concatenate([p.key for p in parts]),
-            second_key=np.concatenate([p.second_key for p in parts]),
-            component=np.concatenate([p.component for p in parts]),
-            int_lanes=np.concatenate([p.int_lanes for p in parts], axis=1),
-            float_lanes=np.concatenate([p.float_lanes for p in parts], axis=1),
-            lane_flags=np.concatenate([p.lane_flags for p in parts], axis=1),
-            flagged=np.maximum.reduce([p.flagged for p in parts]),
-        ),
-    )
+    if len(blocks) == 1:
+        return blocks[0]
+    parts = [block.events for block in blocks]
+    points = all(getattr(one, "start", None) is getattr(one, "end", one) for one in parts)
+    made: dict[str, np.ndarray] = {}
+    for name in parts[0]._fields:
+        arrays = [getattr(one, name) for one in parts]
+        if name == "flagged":
+            made[name] = np.maximum.reduce(arrays)
+        elif not (points and name == "start"):
+            made[name] = np.concatenate(arrays, axis=-1)
+    if points:
+        made["start"] = made["end"]
+    ties, tie_rows = None, NO_ROWS
+    if blocks[0].ties is not None:
+        ties = pa.concat_tables([block.ties for block in blocks])
+        offsets = np.cumsum([0, *(block.ties.num_rows for block in blocks if block.ties is not None)])
+        shifted = [block.tie_rows + offset for block, offset in zip(blocks, offsets, strict=False)]
+        tie_rows = np.concatenate(shifted)
+    return Block(np.concatenate([block.rows for block in blocks]), parts[0]._replace(**made), ties, tie_rows)
 
 
-def _cut(instances: Instances, count: int) -> Instances:
-    """The first instances, as views."""
-    end = instances.end[:count]
-    return instances._replace(
-        start=end if instances.start is instances.end else instances.start[:count],
-        end=end,
-        key=instances.key[:count],
-        second_key=instances.second_key[:count],
-        component=instances.component[:count],
-        int_lanes=instances.int_lanes[:, :count],
-        float_lanes=instances.float_lanes[:, :count],
-        lane_flags=instances.lane_flags[:, :count],
-    )
+def cut(block: Block[Events], first: int, last: int) -> Block[Events]:
+    """The events of a block between two places, without copying them."""
+    rows = block.rows[first:last]
+    return Block(rows, part(block.events, first, last), block.ties, block.tie_rows[first:last])
 
 
-def _copy(source: Block, first: int, count: int, target: Block, at: int) -> None:
-    target.rows[at : at + count] = source.rows[first : first + count]
-    for name in ("end", "key", "component"):
-        getattr(target.instances, name)[at : at + count] = getattr(source.instances, name)[first : first + count]
-    if target.instances.start is not target.instances.end:
-        target.instances.start[at : at + count] = source.instances.start[first : first + count]
-    if target.instances.second_key.size:
-        target.instances.second_key[at : at + count] = source.instances.second_key[first : first + count]
-    for name in ("int_lanes", "float_lanes", "lane_flags"):
-        getattr(target.instances, name)[:, at : at + count] = getattr(source.instances, name)[:, first : first + count]
-    np.maximum(target.instances.flagged, source.instances.flagged, out=target.instances.flagged)
+def _dump_block(block: Block[Any], writer: Writer) -> dict[str, Any]:
+    events = block.events
+    points = getattr(events, "start", None) is getattr(events, "end", events)
+    ties = None if block.ties is None else writer.add_table(block.ties.take(pa.array(block.tie_rows)))
+    stored = events._replace(start=events.end[:0]) if points else events
+    return {"rows": writer.add_array(block.rows), "events": dump_arrays(stored, writer), "points": points, "ties": ties}

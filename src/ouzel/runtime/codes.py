@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.kernels.columns import Numbers, Text, column_of
 from ouzel.kernels.keys import KeyTable, NumberKeys, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
+from ouzel.runtime.snapshot import Reader, Writer
+
+# Below this many, moving events or renaming codes costs more than the memory is worth.
+COMPACT_MIN = 4096
 
 
 class Coder:
@@ -42,6 +47,18 @@ class Coder:
         """Give up all codes but the live ones; what each old code is called now."""
         assert self._keys is not None
         self._keys, renamed = compact(self._keys, live)
+        return renamed
+
+    def is_sparse(self, held: int) -> bool:
+        """Whether most codes are of values that none of so many events can have."""
+        return self.count > 2 * max(COMPACT_MIN, held)
+
+    def compact_lanes(self, lanes: Sequence[np.ndarray], also: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Give up all codes but those in lanes or in `also`. The lanes get the new codes; gives those of all old ones,
+        -1 of those that are gone."""
+        renamed = self.compact(np.unique(np.concatenate([*lanes, *also])).astype(np.int32))
+        for lane in lanes:
+            lane[:] = np.where(lane >= 0, renamed[np.maximum(lane, 0)], lane)
         return renamed
 
     def values(self, codes: np.ndarray) -> list[tuple[int | str, ...]]:
@@ -78,18 +95,21 @@ class Coder:
         ranks[sorted(range(count), key=texts.__getitem__)] = np.arange(count)
         return ranks
 
-    def dump(self) -> tuple[list[bool], list[np.ndarray]]:
-        """Which columns are text, and the arrays to store."""
+    def dump(self, writer: Writer) -> list[Any]:
+        """Store all codes; `load` takes what this returns."""
         if self._keys is None:
-            return [], []
-        return [isinstance(table, TextKeys) for table in self._keys.columns], snapshot(self._keys)
+            return [[], []]
+        is_text = [isinstance(table, TextKeys) for table in self._keys.columns]
+        return [is_text, [writer.add_array(array) for array in self.arrays()]]
 
-    @classmethod
-    def load(cls, first_code: int, is_text: Sequence[bool], arrays: Sequence[np.ndarray]) -> Coder:
-        coder = cls(first_code)
-        if is_text:
-            coder._keys = restore(arrays, is_text, first_code)
-        return coder
+    def arrays(self) -> list[np.ndarray]:
+        """The values by their codes, as arrays."""
+        return [] if self._keys is None else snapshot(self._keys)
+
+    def load(self, reader: Reader, head: Sequence[Any]) -> None:
+        """Take back what `dump` stored."""
+        is_text, arrays = head
+        self._keys = restore(reader.arrays(arrays), is_text, self._first_code) if is_text else None
 
 
 def _values(table: NumberKeys | TextKeys, codes: np.ndarray) -> list[int | str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -37,6 +37,22 @@ class Limits:
                 "fewer events at a time, ask for OUTPUT COMPRESSED or AGG COUNT, give a smaller WITHIN window or a "
                 "more selective WHERE, or raise the limit"
             )
+
+    def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", unit: str = "WITHIN window") -> None:
+        """Refuse to hold more events than queries may that are answered together, each as many as alone."""
+        most = self.max_buffered_events * len(queries)
+        if held <= most:
+            return
+        if len(queries) == 1:
+            raise LimitError(
+                f"query '{queries[0]}' holds {held:,} events{of_keys}, more than max_buffered_events={most:,}; "
+                f"give it a smaller {unit}, a more selective WHERE, or a higher limit"
+            )
+        raise LimitError(
+            f"the queries {', '.join(queries)} hold {held:,} events, more than {most:,}, which is "
+            f"max_buffered_events={self.max_buffered_events:,} for each; "
+            f"give them a smaller {unit}, a more selective WHERE, or a higher limit"
+        )
 
     def check_keys(self, queries: str, keys: int) -> None:
         """Refuse more keys than events may be held, where a query counts for every key and none expires."""

@@ -5,18 +5,27 @@ Runners are loaded when the first plan needs them: their kernels are most of wha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from ouzel.kernels.events import Instances, new_instances
+from ouzel.kernels.order import gather
 from ouzel.plan.choose import by_engine, engine_of
-from ouzel.plan.model import Plan, Statistics
+from ouzel.plan.lowering import Domain, Lanes
+from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import Block, Events, OpenKey, StreamBuffer, expiry_bound, part
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.staging import Stager
+
+NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Runner(Protocol):
@@ -53,6 +62,176 @@ class Runner(Protocol):
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Take the place of the runner that `dump` stored."""
+
+
+class StreamOperator(ABC, Generic[Events]):
+    """One query over one stream: a stager, a buffer and a kernel. An engine's operator says what its kernel does.
+
+    `texts` are the rows of `int_lanes` with codes or ranks of texts, each for one component or, with None, for all.
+    """
+
+    schema: pa.Schema
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        limits: Limits,
+        stager: Stager,
+        buffer: StreamBuffer[Events],
+        texts: Mapping[tuple[int, int | None], Domain],
+    ) -> None:
+        self._plan = plan
+        self._query = plan.query
+        self._layout = layout
+        self._limits = limits
+        self._stager = stager
+        self._buffer = buffer
+        self._texts = [lane for lane, domain in texts.items() if domain in (Domain.CODE, Domain.RANK)]
+        self._ranked = [lane for lane, domain in texts.items() if domain is Domain.RANK]
+
+    # ── What a kernel does ─────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _read(self, ready: Block[Events] | None, until: int) -> pa.Table:
+        """Make what is ready live, and give what it, or time alone, completes."""
+
+    @abstractmethod
+    def _rebase(self, dead: int, used: int) -> None:
+        """The first `dead` events are about to be evicted; `used` slots are in use."""
+
+    @abstractmethod
+    def _rekey(self, renamed: np.ndarray) -> None:
+        """Codes of keys have changed."""
+
+    # ── What a session asks ────────────────────────────────────────────────────────────────────────
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+        """Take rows in, in any order. `keep_whole`: refer to the table as it is instead of copying what matters."""
+        places, block = self._stager.stage(table, ticks)
+        if block.count:
+            self._buffer.add(block, places, table, ticks, zero_copy=keep_whole)
+            self._check_held()
+
+    def _check_held(self) -> None:
+        if self._buffer.entries > self._limits.max_buffered_events:
+            self._limits.check_held([self._query.name], self.held_events)
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        table = self._read(self._buffer.take_ready(until), until)
+        self._evict(until)
+        return table
+
+    def _evict(self, until: int) -> None:
+        """Evict events that no match to come can have, their rows, and codes that only they had."""
+        window = self._plan.window_ticks
+        if window is None:
+            return
+        bound = expiry_bound(until, window)
+        self._buffer.evict_front(self._buffer.expired(bound), self._rebase)
+        self._buffer.store.evict(bound)
+        self._compact_codes()
+
+    def _compact_codes(self) -> None:
+        renamed = self._buffer.compact(self._stager.keys, "key")
+        if renamed is not None:
+            self._rekey(renamed)
+        self._compact_texts()
+
+    def _compact_texts(self) -> None:
+        texts = self._stager.texts
+        if not self._texts or not texts.is_sparse(len(self._texts) * self._buffer.entries):
+            return
+        lanes = [one for events in self._buffer.blocks() for one in _lanes_of(events, self._texts)]
+        codes = [lane[where] for lane, where in lanes]
+        texts.compact_lanes(codes)
+        for (lane, where), renamed in zip(lanes, codes, strict=True):
+            lane[where] = renamed
+
+    def _kernel_events(self) -> Events:
+        """The live events as the kernel reads them: texts that are compared by order have their current rank."""
+        buffer = self._buffer
+        if not self._ranked:
+            return buffer.events
+        ranks = self._stager.texts.ranks()
+        events: Events = buffer.events._replace(int_lanes=buffer.events.int_lanes.copy())
+        for lane, where in _lanes_of(part(events, buffer.count - buffer.live, buffer.count), self._ranked):
+            codes = lane[where]
+            lane[where] = np.where(codes >= 0, ranks[np.maximum(codes, 0)], 0) if len(ranks) else 0
+        return events
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        return self._buffer.deadline
+
+    @property
+    def held_events(self) -> int:
+        """How many events are pending or live."""
+        return self._buffer.held
+
+    def open_by_key(self, watermark: int) -> list[OpenKey]:
+        """The keys of events that may still be part of a match: their values, how many events, the oldest one's end."""
+        return self._buffer.open_by_key(expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; `load` takes what this returns."""
+        return {"buffer": self._buffer.dump(writer), "coders": self._stager.dump(writer)}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Take back what `dump` stored."""
+        self._buffer.load(reader, head["buffer"])
+        self._stager.load(reader, head["coders"])
+
+
+def _lanes_of(events: Any, lanes: list[tuple[int, int | None]]) -> list[tuple[np.ndarray, Any]]:
+    """Rows of `int_lanes`, and in each the places of the events that it is about."""
+    return [
+        (events.int_lanes[row], slice(None) if position is None else np.flatnonzero(events.component == position))
+        for row, position in lanes
+    ]
+
+
+class InstanceOperator(StreamOperator[Instances]):
+    """An operator whose events are instances: one for each component that an event may fill."""
+
+    def __init__(self, plan: Plan, layout: Layout, limits: Limits, lanes: Lanes) -> None:
+        kept = output_columns(plan, layout)
+        buffer = StreamBuffer(
+            lambda capacity: new_instances(
+                capacity,
+                int_lanes=lanes.int_count,
+                float_lanes=lanes.float_count,
+                points=layout.start is None,
+                second_key=plan.key_strategy is KeyStrategy.MULTI_PAIS and len(plan.key) > 1,
+            ),
+            columns=[name for name in layout.schema.names if name in kept],
+            several_per_event=True,
+        )
+        texts: dict[tuple[int, int | None], Domain] = {
+            (row, place): spec.domain for place, specs in lanes.ints.items() for row, spec in enumerate(specs)
+        }
+        super().__init__(plan, layout, limits, Stager(plan, lanes, layout), buffer, texts)
+        # The live rows, numbered once for all matches of one call.
+        self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
+
+    def advance(self, until: int) -> pa.Table:
+        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        self._numbered = None
+        return super().advance(until)
+
+    def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
+        """A table with the rows of matches, their event times, and for each component the places of its rows."""
+        buffer = self._buffer
+        if buffer.store.is_whole:
+            # All live rows are in one table: number them once instead of once for each match.
+            if self._numbered is None:
+                self._numbered = buffer.store.fetch(buffer.rows[: buffer.count])
+            table, ticks, local = self._numbered
+            return table, ticks, [gather(local, one) for one in slots]
+        table, ticks, places = buffer.store.fetch(buffer.rows[np.stack(slots)])
+        return table, ticks, list(places)
 
 
 class Silent:

@@ -1,17 +1,19 @@
 """The rows behind live events: what a match shows of them is fetched here when it completes.
 
-Rows have running numbers that never repeat. They lie in chunks as they came in; a chunk is let go when its newest event
-has left the window, and small neighbours are merged so that there are never many.
+Rows have running numbers that never repeat. They are kept in chunks as they came in. A chunk is evicted when its newest
+event has left the window, and small neighbours are merged so that there are never many.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.runtime.frames import take
+from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
 
 
@@ -27,7 +29,7 @@ class _Chunk:
         return len(self.ticks)
 
 
-class Payload:
+class RowStore:
     """Rows of a stream, by running number."""
 
     def __init__(self) -> None:
@@ -58,15 +60,15 @@ class Payload:
 
     @property
     def is_whole(self) -> bool:
-        """All rows lie in one table."""
+        """All rows are in one table."""
         return len(self._chunks) == 1
 
-    def forget(self, dead_until: int) -> None:
-        """Let go of chunks whose every event is at or before a tick."""
-        self._chunks = [chunk for chunk in self._chunks if chunk.newest > dead_until]
+    def evict(self, expiry_bound: int) -> None:
+        """Evict chunks whose every event is at or before a tick."""
+        self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
 
     def keep(self, rows: np.ndarray) -> np.ndarray:
-        """Let go of all but some rows; gives their new numbers."""
+        """Evict all but some rows; gives their new numbers."""
         wanted, places = np.unique(rows, return_inverse=True)
         table, ticks, found = self.fetch(wanted)
         columns = [take(one_array(column), found) for column in table.columns]
@@ -76,7 +78,7 @@ class Payload:
         return numbers
 
     def fetch(self, rows: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """A table that holds some rows, the event times of its rows, and where in it each of `rows` stands."""
+        """A table that holds some rows, the event times of its rows, and the place of each of `rows` in it."""
         if len(self._chunks) == 1:
             chunk = self._chunks[0]
             return chunk.table, chunk.ticks, (rows - chunk.base).astype(np.int32)
@@ -101,15 +103,16 @@ class Payload:
     def rows(self) -> int:
         return sum(chunk.rows for chunk in self._chunks)
 
-    def dump(self) -> tuple[int, list[int], list[tuple[pa.Table, np.ndarray]]]:
-        """Everything, for a snapshot: the next number, the bases, and the rows."""
-        return self._next, [c.base for c in self._chunks], [(c.table, c.ticks) for c in self._chunks]
+    def dump(self, writer: Writer) -> list[Any]:
+        """Store everything; `load` takes what this returns."""
+        return [self._next, [[c.base, writer.add_table(c.table), writer.add_array(c.ticks)] for c in self._chunks]]
 
     @classmethod
-    def load(cls, following: int, bases: list[int], parts: list[tuple[pa.Table, np.ndarray]]) -> Payload:
-        payload = cls()
-        payload._next = following
-        payload._chunks = [
-            _Chunk(base, table, ticks, int(ticks.max())) for base, (table, ticks) in zip(bases, parts, strict=True)
-        ]
-        return payload
+    def load(cls, reader: Reader, head: list[Any]) -> RowStore:
+        """What `dump` stored."""
+        store = cls()
+        store._next, chunks = head
+        for base, table, number in chunks:
+            ticks = reader.array(number)
+            store._chunks.append(_Chunk(base, reader.table(table), ticks, int(ticks.max())))
+        return store

@@ -14,6 +14,10 @@ from ouzel.sealing import SNAPSHOT, decoding, seal, unseal
 
 # Arrays start at multiples of this, so that they can be read in place.
 _ALIGNMENT = 64
+_OTHER_FORM = (
+    "this snapshot holds its state in another form than this version of Ouzel does: restore it with the version that "
+    "made it, or start anew"
+)
 
 
 class Writer:
@@ -89,11 +93,24 @@ class Reader:
         stored = self.arrays(numbers)
         forms = [[(array.dtype, array.ndim) for array in arrays] for arrays in (stored, fresh)]
         if forms[0] != forms[1]:
-            raise StateError(
-                "this snapshot holds its state in another form than this version of Ouzel does: restore it with the "
-                "version that made it, or start anew"
-            )
+            raise StateError(_OTHER_FORM)
         return stored
 
     def _slice(self, part: dict[str, Any]) -> memoryview:
         return self._data[part["at"] : part["at"] + part["size"]]
+
+
+def dump_arrays(state: Any, writer: Writer) -> list[Any]:
+    """The arrays of a named tuple, and of those inside it, in order."""
+    return [dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
+
+
+def load_arrays(like: Any, stored: Sequence[Any], reader: Reader) -> Any:
+    """The named tuple that `dump_arrays` stored, whose arrays have the form of those in `like`."""
+    if len(stored) != len(like):
+        raise StateError(_OTHER_FORM)
+    loaded = [
+        load_arrays(one, number, reader) if isinstance(one, tuple) else reader.arrays_like([number], [one])[0]
+        for one, number in zip(like, stored, strict=True)
+    ]
+    return type(like)(*loaded)

@@ -6,7 +6,8 @@ each component that it may play. Rows that play none go no further.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,23 +23,13 @@ from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
 from ouzel.plan.model import KeyPart, KeyStrategy, Plan
 from ouzel.runtime.arrays import numbers
+from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
+from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import Column, one_array, split, unscaled
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Instances and, for each, the number of the row behind it."""
-
-    rows: np.ndarray
-    instances: Instances
-
-    @property
-    def count(self) -> int:
-        return len(self.rows)
 
 
 class Stager:
@@ -68,18 +59,20 @@ class Stager:
         self.texts = Coder()
 
     @property
-    def coders(self) -> tuple[Coder, Coder, Coder]:
-        """All that is remembered between batches, for a snapshot."""
+    def coders(self) -> Sequence[Coder]:
+        """The codes that are kept between batches."""
         return self.keys, self.second_keys, self.texts
 
-    def load_coders(self, stored: list[tuple[list[bool], list[np.ndarray]]]) -> None:
-        """Take back what a snapshot remembered."""
-        first, second, texts = stored
-        self.keys = Coder.load(EVERY_KEY + 1, *first)
-        self.second_keys = Coder.load(EVERY_KEY + 1, *second)
-        self.texts = Coder.load(0, *texts)
+    def dump(self, writer: Writer) -> list[Any]:
+        """Store the codes; `load` takes what this returns."""
+        return [coder.dump(writer) for coder in self.coders]
 
-    def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block]:
+    def load(self, reader: Reader, head: Sequence[Any]) -> None:
+        """Take back what `dump` stored."""
+        for coder, stored in zip(self.coders, head, strict=True):
+            coder.load(reader, stored)
+
+    def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
         """The rows that matter, by place in the table, and their instances, numbered by place among these rows."""
         rows, roles = self._relevant(table)
         frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))

@@ -204,17 +204,16 @@ class GroupBook:
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         names = [f"column {number}" for number in range(len(self._shown))]
-        coders = [(is_text, arrays) for is_text, arrays in (c.dump() for c in (*self._coders, self._together))]
         return {
             "shown": writer.add_table(pa.table(self._shown, names=names)) if names else None,
             "key_group": writer.add_array(self.key_group),
-            "coders": [[is_text, [writer.add_array(array) for array in arrays]] for is_text, arrays in coders],
+            "coders": [coder.dump(writer) for coder in (*self._coders, self._together)],
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         self.key_group = reader.array(head["key_group"])
-        coders = [Coder.load(0, is_text, reader.arrays(stored)) for is_text, stored in head["coders"]]
-        *self._coders, self._together = coders
+        for coder, stored in zip((*self._coders, self._together), head["coders"], strict=True):
+            coder.load(reader, stored)
         if head["shown"] is None:
             return
         columns = reader.table(head["shown"]).columns

@@ -57,7 +57,7 @@ from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
-from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
 
@@ -156,7 +156,7 @@ class AggregateRunner:
             chosen = rows[places]
             return EventFrame(self._query, self._layout, table, ticks, lambda component: chosen, len(chosen))
 
-        instances = block.instances
+        instances = block.events
         self._groups.note_keys(frame_of, block.rows, instances, max(1, self._stager.keys.count))
         groups = np.empty(0, np.int32)
         if self._plan.split is not None:
@@ -466,7 +466,7 @@ class AggregateRunner:
             keys.append(state.cells[state.queue_cell[queued], Cell.KEY])
             ticks.append(state.queue_tick[queued])
         dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
-        return open_by_key(keys, ticks, dead_until, self._stager) if keys else []
+        return open_by_key(keys, ticks, dead_until, self._stager.keys)
 
     @property
     def held_events(self) -> int:
@@ -493,10 +493,7 @@ class AggregateRunner:
             "pending": [dump_arrays(block, writer) for block in self._pending],
             "groups": self._groups.dump(writer),
             "largest": [float(value) for value in self._largest],
-            "coders": [
-                [is_text, [writer.add_array(array) for array in arrays]]
-                for is_text, arrays in (coder.dump() for coder in self._stager.coders)
-            ],
+            "coders": self._stager.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -512,21 +509,7 @@ class AggregateRunner:
         self._pending = [load_arrays(self._room(0), block, reader) for block in head["pending"]]
         self._groups.load(reader, head["groups"])
         self._largest = np.array(head["largest"], np.float64)
-        self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
-
-
-def dump_arrays(state: Any, writer: Writer) -> list[Any]:
-    """The arrays of a named tuple, and of those inside it, in order."""
-    return [dump_arrays(one, writer) if isinstance(one, tuple) else writer.add_array(one) for one in state]
-
-
-def load_arrays(like: Any, stored: list[Any], reader: Reader) -> Any:
-    """The named tuple that `dump_arrays` stored; what it did not have yet, since it is newer, is as in `like`."""
-    loaded = [
-        load_arrays(one, number, reader) if isinstance(one, tuple) else reader.arrays_like([number], [one])[0]
-        for one, number in zip(like, stored, strict=False)
-    ]
-    return type(like)(*loaded, *like[len(loaded) :])
+        self._stager.load(reader, head["coders"])
 
 
 def _cut(block: CounterInstances, count: int) -> CounterInstances:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.engines.aggregate.groups import COMPACT_MIN, LATEST, GroupBook, chosen, ready_and_rest
-from ouzel.engines.aggregate.operator import AggregateRunner, dump_arrays, load_arrays
+from ouzel.engines.aggregate.operator import AggregateRunner
 from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
 from ouzel.engines.aggregate.sharing import Bank, SharedPlan
 from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
@@ -42,7 +42,7 @@ from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
-from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
 # What a query is told: its table and the moments of its rows.
@@ -417,7 +417,7 @@ class SharedCounters:
                 self._shared.stage.query, self._layout, table, ticks, lambda component: chosen, len(chosen)
             )
 
-        instances = block.instances
+        instances = block.events
         for book in self._book_of:
             book.note_keys(frame_of, block.rows, instances, self.key_count)
         element = instances.component.astype(np.uint16)
@@ -527,10 +527,7 @@ class SharedCounters:
             "heaviest": self.heaviest,
             "books": {name: book.dump(writer) for book, name in self._book_of.items()},
             "banks": [bank.dump(writer) for bank in self._banks],
-            "coders": [
-                [is_text, [writer.add_array(array) for array in arrays]]
-                for is_text, arrays in (coder.dump() for coder in self._stager.coders)
-            ],
+            "coders": self._stager.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -538,7 +535,7 @@ class SharedCounters:
         self.heaviest = head.get("heaviest", 1.0)
         for book, name in self._book_of.items():
             book.load(reader, head["books"][name])
-        self._stager.load_coders([(is_text, reader.arrays(stored)) for is_text, stored in head["coders"]])
+        self._stager.load(reader, head["coders"])
         for bank, stored in zip(self._banks, head["banks"], strict=True):
             bank.load(reader, stored)
 

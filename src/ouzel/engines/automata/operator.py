@@ -52,7 +52,7 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.rows import Payload
+from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
 
@@ -99,7 +99,7 @@ class StreamRunner:
         self._lanes = planner.lanes
         self._maker = LaneMaker(planner.lanes, self.texts, self._types)
         self.sources = list(dict.fromkeys(s for b in stream.branches for s in sources_of(b)))
-        self._payloads = [Payload() for _ in self.sources]
+        self._payloads = [RowStore() for _ in self.sources]
         self._pending: list[_Pending] = []
         self._machine = Machine(
             automata,
@@ -146,7 +146,7 @@ class StreamRunner:
         if self.life < INT64_MAX:
             self._machine.forget(until, self.life)
             for payload in self._payloads:
-                payload.forget(max(INT64_MIN, until + 1 - self.life))
+                payload.evict(max(INT64_MIN, until + 1 - self.life))
             self._forget_texts()
         return answer
 
@@ -272,27 +272,24 @@ class StreamRunner:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        is_text, arrays = self.texts.dump()
         return {
-            "payloads": [_dump_payload(payload, writer) for payload in self._payloads],
+            "payloads": [payload.dump(writer) for payload in self._payloads],
             "machine": dump_machine(self._machine, writer),
             "pending": [
                 [[writer.add_array(a) for a in p.events], writer.add_array(p.rows), writer.add_array(p.source)]
                 for p in self._pending
             ],
-            "texts": [is_text, [writer.add_array(array) for array in arrays]],
+            "texts": self.texts.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        self._payloads = [_load_payload(one, reader) for one in head["payloads"]]
+        self._payloads = [RowStore.load(reader, one) for one in head["payloads"]]
         load_machine(self._machine, reader, head["machine"])
         self._pending = [
             _Pending(Events(*reader.arrays(events)), reader.array(rows), reader.array(source))
             for events, rows, source in head["pending"]
         ]
-        is_text, arrays = head["texts"]
-        self.texts = Coder.load(0, is_text, reader.arrays(arrays))
-        self._maker = LaneMaker(self._lanes, self.texts, self._types)
+        self.texts.load(reader, head["texts"])
 
 
 def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
@@ -442,13 +439,3 @@ def require_bounded(query: BoundAlgebra) -> None:
                 text=query.text,
                 hint="add to theta, for example: AND DUR <= 30 min",
             )
-
-
-def _dump_payload(payload: Payload, writer: Writer) -> list[Any]:
-    following, bases, chunks = payload.dump()
-    return [following, bases, [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in chunks]]
-
-
-def _load_payload(head: list[Any], reader: Reader) -> Payload:
-    following, bases, chunks = head
-    return Payload.load(following, bases, [(reader.table(table), reader.array(ticks)) for table, ticks in chunks])

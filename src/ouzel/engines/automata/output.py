@@ -110,9 +110,9 @@ class ResultFrame:
 
 def decoded(texts: Coder, binary: bool) -> pa.Array:
     """The texts by their codes."""
-    is_text, arrays = texts.dump()
+    arrays = texts.arrays()
     kind = pa.large_binary() if binary else pa.large_string()
-    if not is_text:
+    if not arrays:
         return pa.array([], kind)
     starts, arena = arrays
     buffers = [None, pa.py_buffer(np.ascontiguousarray(starts, np.int64)), pa.py_buffer(arena)]

@@ -1,4 +1,4 @@
-"""Running one query over an incomplete stream: arrivals are scored, paths found, and told with what they miss."""
+"""Running one query over an incomplete stream: arrivals are scored, paths found, and given with what they miss."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from ouzel.engines.incomplete.tables import (
     reserve,
 )
 from ouzel.errors import LimitError
-from ouzel.kernels.events import NO_LIMIT, Status
+from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.buffer import NO_MOMENTS, InstanceRunner
+from ouzel.runtime.buffer import Block
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.operator import NO_MOMENTS, InstanceOperator
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import deciding_columns
@@ -35,7 +36,7 @@ from ouzel.runtime.stream_order import deciding_columns
 _OUTPUT_MATCHES = 1 << 14
 
 
-class IncompleteRunner(InstanceRunner):
+class IncompleteRunner(InstanceOperator):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
 
     def __init__(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> None:
@@ -51,44 +52,34 @@ class IncompleteRunner(InstanceRunner):
         self._state = new_state(self._tables, 0, 1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
         if query.output.form is OutputForm.BEST:
-            ordering = {*self._kept_columns, *deciding_columns(plan, layout), *layout.order}
-            self._kept_columns = [name for name in layout.schema.names if name in ordering]
+            ordering = {*self._buffer.columns, *deciding_columns(plan, layout), *layout.order}
+            self._buffer.columns = [name for name in layout.schema.names if name in ordering]
         self.moments = NO_MOMENTS
         self.schema = output_schema(query, layout)
 
-    def _rebase(self, dead: int) -> None:
-        rebase(self._state, dead, self._live_count)
+    def _rebase(self, dead: int, used: int) -> None:
+        rebase(self._state, dead, used)
 
     def _rekey(self, renamed: np.ndarray) -> None:
         self._state = rekey(self._state, self._tables.components, renamed)
 
-    def _rekey_second(self, renamed: np.ndarray) -> None:
-        raise AssertionError("queries about missing events have no second keys")
-
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match what is ready and give what completed."""
-        ready = self._take_ready(until)
-        first = self._live_count
+    def _read(self, ready: Block[Instances] | None, until: int) -> pa.Table:
         if ready is not None:
-            self._append(ready)
-        self._scan(first)
-        table = self._collect()
-        self._numbered = None
-        self._forget(until)
-        return table
+            self._scan(ready)
+        return self._collect()
 
-    def _scan(self, first: int) -> None:
-        if first == self._live_count:
-            return
-        self._state = reserve(self._tables, self._state, len(self._live.rows), self._stager.keys.count)
+    def _scan(self, ready: Block[Instances]) -> None:
+        first = self._buffer.count
+        self._buffer.append(ready)
+        self._state = reserve(self._tables, self._state, self._buffer.capacity, self._stager.keys.count)
         status, _, self._output = scan(
             self._tables,
             self._state,
-            self._kernel_instances(),
+            self._kernel_events(),
             first,
-            self._live_count,
+            self._buffer.count,
             self._output,
             matches_max=self._limits.max_answer_events // self._tables.length,
         )
@@ -119,7 +110,7 @@ class IncompleteRunner(InstanceRunner):
         table, ticks, places = self._fetch(list(slots))
         if len(self._rates) > 1:
             found, kept = refined(
-                found, self._query, self._layout, self._rates, self._curves, self._live.instances, table, ticks, places
+                found, self._query, self._layout, self._rates, self._curves, self._buffer.events, table, ticks, places
             )
             places = [rows[kept] for rows in places]
         if self._query.output.form is OutputForm.BEST:
@@ -138,7 +129,7 @@ class IncompleteRunner(InstanceRunner):
         first = slots[np.argmax(slots >= 0, axis=0), np.arange(count)]
         return Explanations(
             slots=slots,
-            starts=gather(self._live.instances.start, first),
+            starts=gather(self._buffer.events.start, first),
             ends=output.match_end[:count].copy(),
             score=score,
             probability=np.where(output.fuller[:count] != 0, np.nan, probability),
@@ -147,24 +138,19 @@ class IncompleteRunner(InstanceRunner):
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
-        return min((int(block.instances.end.min()) for block in self._pending if block.count), default=None)
-
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
+        """Store everything; `load` takes what this returns."""
         state = {name: writer.add_array(getattr(self._state, name)) for name in ("queues", "counters")}
         for name in ("links", "upper"):
-            state[name] = writer.add_array(getattr(self._state, name)[: self._live_count])
-        return {**self._dump_events(writer), "state": state}
+            state[name] = writer.add_array(getattr(self._state, name)[: self._buffer.count])
+        return {**super().dump(writer), "state": state}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
-        self._load_events(reader, head)
+        """Take back what `dump` stored."""
+        super().load(reader, head)
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         state = self._state._replace(**stored)
-        self._state = reserve(self._tables, state, self._live_count, self._stager.keys.count)
+        self._state = reserve(self._tables, state, self._buffer.count, self._stager.keys.count)
 
     @property
     def statistics(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import Matches, output_schema, transform_matches
 from ouzel.runtime.pruning import output_columns
-from ouzel.runtime.rows import Payload
+from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
 from ouzel.runtime.values import one_array
@@ -86,7 +86,7 @@ class RunsRunner:
         self._texts = text_rows(self._lowered)
         kept = output_columns(plan, layout)
         self._kept_columns = [name for name in layout.schema.names if name in kept]
-        self._payload = Payload()
+        self._payload = RowStore()
         self._pending: list[RunBlock] = []
         self._live = Buffer(
             self._tables,
@@ -340,7 +340,7 @@ class RunsRunner:
         window = self._plan.window_ticks
         if window is not None:
             dead_until = self._dead_until(until, window)
-            self._payload.forget(dead_until)
+            self._payload.evict(dead_until)
             self._forget_codes(dead_until)
             return
         # There is room for more events behind the live ones, and those that only count have no rows.
@@ -415,7 +415,7 @@ class RunsRunner:
         blocks = [block.events for block in self._pending]
         keys = [self._live.events.key[live], *(block.key for block in blocks)]
         ends = [self._live.events.end[live], *(block.end for block in blocks)]
-        return open_by_key(keys, ends, dead_until, self._stager)
+        return open_by_key(keys, ends, dead_until, self._stager.keys)
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -426,18 +426,14 @@ class RunsRunner:
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; gives what `load` needs to find it again."""
-        following, bases, chunks = self._payload.dump()
         return {
-            "payload": [following, bases, [[writer.add_table(t), writer.add_array(k)] for t, k in chunks]],
+            "store": self._payload.dump(writer),
             "hashed": len(self._plan.hashed),
             "kernel": self._kernel.dump(writer),
             "live": self._live.dump(writer),
             "pending": [dump_block(block, writer) for block in self._pending],
             "counts": [writer.add_array(self._counts), writer.add_array(self._total)],
-            "coders": [
-                [is_text, [writer.add_array(array) for array in arrays]]
-                for is_text, arrays in (coder.dump() for coder in self._stager.all_coders)
-            ],
+            "coders": self._stager.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -446,13 +442,11 @@ class RunsRunner:
             # Stored before equalities written out were hashed, or by one that went on from there.
             unhashed = build_runs(self._query, self._plan.reason, [WRITTEN_EQUALITIES])
             self.__init__(replace(unhashed, merge=self._plan.merge), self._layout, self._limits)  # type: ignore[misc]
-        following, bases, chunks = head["payload"]
-        parts = [(reader.table(table), reader.array(ticks)) for table, ticks in chunks]
-        self._payload = Payload.load(following, bases, parts)
+        self._payload = RowStore.load(reader, head["store"])
         self._live.load(reader, head["live"])
         self._pending = [load_block(block, reader) for block in head["pending"]]
         self._counts, self._total = reader.arrays(head["counts"])
-        self._stager.load_all_coders([(is_text, reader.arrays(numbers)) for is_text, numbers in head["coders"]])
+        self._stager.load(reader, head["coders"])
         is_plain = isinstance(self._kernel, RunsKernel) and self._kernel.is_plain
         on_graph = isinstance(self._kernel, GraphKernel)
         if (is_plain and not head["kernel"].get("is_plain")) or (on_graph and "arena" in head["kernel"]):

@@ -63,16 +63,9 @@ class RunStager(Stager):
         self.coded = [Coder() for _ in plan.coded]
 
     @property
-    def all_coders(self) -> list[Coder]:
-        """All that is remembered between batches, for a snapshot."""
+    def coders(self) -> list[Coder]:
+        """The codes that are kept between batches."""
         return [self.keys, self.texts, *self.coded]
-
-    def load_all_coders(self, stored: list[tuple[list[bool], list[np.ndarray]]]) -> None:
-        """Take back what a snapshot remembered."""
-        keys, texts, *coded = stored
-        self.keys = Coder.load(EVERY_KEY + 1, *keys)
-        self.texts = Coder.load(0, *texts)
-        self.coded = [Coder.load(0, *one) for one in coded]
 
     def stage_runs(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, RunBlock]:
         """(places, block): the rows that play some component, by place in the table, and all events that matter;

@@ -1,8 +1,4 @@
-"""Running one sequence query over one stream: pending events are put in order, scanned, and let go.
-
-Between calls the runner holds what is pending (staged, but something before it may still come), the live instances in
-stream order with the kernel's state over them, and the rows behind both.
-"""
+"""Running one sequence query over one stream: stacks of instances, and matches searched backwards from the last."""
 
 from __future__ import annotations
 
@@ -23,16 +19,17 @@ from ouzel.engines.sequence.tables import (
     reserve,
 )
 from ouzel.errors import LimitError
-from ouzel.kernels.events import NO_LIMIT, Status
+from ouzel.kernels.events import NO_LIMIT, Instances, Status
 from ouzel.kernels.order import gather
 from ouzel.plan.lowering import Lowered, lower
 from ouzel.plan.model import KeyStrategy, NegationStrategy, Plan
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.buffer import LATEST, NO_MOMENTS, InstanceRunner
+from ouzel.runtime.buffer import LATEST, Block
 from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.operator import NO_MOMENTS, InstanceOperator
 from ouzel.runtime.output import output_schema, transform
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -40,7 +37,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 _OUTPUT_MATCHES = 1 << 18
 
 
-class SequenceRunner(InstanceRunner):
+class SequenceRunner(InstanceOperator):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
@@ -55,59 +52,56 @@ class SequenceRunner(InstanceRunner):
         self._moments: list[tuple[np.ndarray, np.ndarray]] = []
         self.schema = output_schema(self._query, layout)
 
-    def _rebase(self, dead: int) -> None:
-        rebase(self._state, dead, self._live_count)
+    def _rebase(self, dead: int, used: int) -> None:
+        rebase(self._state, dead, used)
 
     def _rekey(self, renamed: np.ndarray) -> None:
         # Head keeps its room; codes that come again find their stacks empty.
         rekey(self._state.head, self._tables.components, renamed)
 
-    def _rekey_second(self, renamed: np.ndarray) -> None:
-        rekey(self._state.second_head, self._tables.components, renamed)
+    def _compact_codes(self) -> None:
+        super()._compact_codes()
+        renamed = self._buffer.compact(self._stager.second_keys, "second_key")
+        if renamed is not None:
+            rekey(self._state.second_head, self._tables.components, renamed)
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match what is ready and give what completed."""
-        ready = self._take_ready(until)
-        first = self._live_count
-        if ready is not None:
-            self._append(ready)
+    def _read(self, ready: Block[Instances] | None, until: int) -> pa.Table:
         self._found = []
         self._found_count = 0
         self._moments = []
-        self._scan(first)
+        if ready is not None:
+            self._scan(ready)
         self._release(until)
         self._collect()
-        self._numbered = None
-        self._forget(until)
         return pa.concat_tables(self._found) if self._found else empty_table(self.schema)
 
-    def _scan(self, first: int) -> None:
-        if first == self._live_count:
-            return
+    def _scan(self, ready: Block[Instances]) -> None:
+        position = self._buffer.count
+        self._buffer.append(ready)
         self._state = reserve(
             self._tables,
             self._state,
-            len(self._live.rows),
+            self._buffer.capacity,
             self._stager.keys.count,
             second_keys=self._stager.second_keys.count,
         )
-        instances = self._kernel_instances()
-        status, position = Status.OUTPUT_FULL, first
+        instances = self._kernel_events()
+        status = Status.OUTPUT_FULL
         while status is Status.OUTPUT_FULL:
             # A piece at a time: what the kernel wrote is still in the cache when it is read, and nothing large is
             # written that is not part of the answer.
             self._collect()
             status, position, self._state, self._output = scan(
-                self._tables, self._state, instances, position, self._live_count, self._output, stop_when_full=True
+                self._tables, self._state, instances, position, self._buffer.count, self._output, stop_when_full=True
             )
         self._raise_if_limited(status)
 
     def _release(self, until: int) -> None:
         if not self._query.components[-1].negated:
             return
-        progress = release(self._tables, self._state, self._kernel_instances(), until, self._output)
+        progress = release(self._tables, self._state, self._kernel_events(), until, self._output)
         self._state, self._output = progress.state, progress.output
         self._raise_if_limited(progress.status)
 
@@ -143,7 +137,7 @@ class SequenceRunner(InstanceRunner):
             return
         slots = [self._output.slots[position, :count] for position in range(self._tables.length)]
         table, ticks, places = self._fetch(slots)
-        instances = self._live.instances
+        instances = self._buffer.events
         starts = ends = None
         if self._query.into is not None or instances.start is not instances.end or self._query.components[-1].negated:
             starts = gather(instances.start, slots[0])
@@ -176,31 +170,31 @@ class SequenceRunner(InstanceRunner):
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which something that is held could lead to an answer by time alone."""
-        ticks = [int(block.instances.end.min()) for block in self._pending if block.count]
+        ticks = [] if self._buffer.deadline is None else [self._buffer.deadline]
         if self._state.counters[Counter.WAITING]:
             first = self._state.waiting_heap[0]
             window = self._plan.window_ticks
             assert window is not None
-            ticks.append(min(LATEST, int(self._live.instances.start[first]) + window - 1))
+            ticks.append(min(LATEST, int(self._buffer.events.start[first]) + window - 1))
         return min(ticks, default=None)
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
+        """Store everything; `load` takes what this returns."""
         state = {name: writer.add_array(getattr(self._state, name)) for name in _WHOLE}
         for name in _PER_SLOT:
-            state[name] = writer.add_array(getattr(self._state, name)[..., : self._live_count])
-        return {**self._dump_events(writer), "state": state}
+            state[name] = writer.add_array(getattr(self._state, name)[..., : self._buffer.count])
+        return {**super().dump(writer), "state": state}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
-        self._load_events(reader, head)
+        """Take back what `dump` stored."""
+        super().load(reader, head)
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         self._state = reserve(
             self._tables,
             self._state._replace(**stored),
-            self._live_count,
+            self._buffer.count,
             self._stager.keys.count,
             second_keys=self._stager.second_keys.count,
         )
