@@ -109,7 +109,7 @@ class Matching:
     def staged(self, table: pa.Table) -> Matching:
         """The same with other events, made ready as the engine does it."""
         stager = RunStager(self.plan, self.lowered, self.layout)
-        _, block = stager.stage_runs(table, table.column("ts").to_numpy())
+        _, block = stager.stage(table, table.column("ts").to_numpy())
         staged = block.events
         position = np.zeros(block.count, np.int64)
         number_events(staged.key, np.zeros(stager.keys.count, np.int64), position)
@@ -203,7 +203,7 @@ class CompressedWorld:
         lowered = lower_runs(plan)
         tables = run_tables(plan, lowered, NO_LIMITS)
         stager = RunStager(plan, lowered, program.layout)
-        _, block = stager.stage_runs(self.table, self.table.column("ts").to_numpy())
+        _, block = stager.stage(self.table, self.table.column("ts").to_numpy())
         events = new_events(tables, tables.reserved + block.count)
         events.end[tables.reserved :] = block.events.end
         events.key[tables.reserved :] = block.events.key

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import first_disorder, gather, stable_order
-from ouzel.runtime.codes import COMPACT_MIN, Coder
+from ouzel.runtime import codes
+from ouzel.runtime.codes import Coder
 from ouzel.runtime.frames import take
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
@@ -170,7 +171,7 @@ class StreamBuffer(Generic[Events]):
 
     def evict_front(self, dead: int, rebase: Callable[[int, int], None]) -> bool:
         """Evict the oldest live events if that frees enough, after `rebase(dead, count)` of the kernel."""
-        if not ((dead == self.live and dead) or dead > max(COMPACT_MIN, self.live - dead)):
+        if not ((dead == self.live and dead) or dead > max(codes.COMPACT_MIN, self.live - dead)):
             return False
         rebase(dead, self.count)
         self._move(dead, self.count - dead)

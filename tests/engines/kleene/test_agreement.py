@@ -8,6 +8,7 @@ import pytest
 
 import ouzel
 from ouzel.engines.kleene import operator as runs
+from ouzel.runtime import codes
 from tests.agreement import agree, case_count, matched, ways_of
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
@@ -35,7 +36,7 @@ def test_random_kleene_queries(part: int) -> None:
 def test_reading_in_pieces_changes_nothing(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_PIECE", piece)
     # Dead events make room after every piece, not only after thousands.
-    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
     for number in range(CASES // 10):
         case = random_case(random.Random(f"pieces {piece} {number}"), "kleene")
         assert matched(case) == case.expected(), f"case {number}:\n{case.text}"
@@ -44,7 +45,7 @@ def test_reading_in_pieces_changes_nothing(piece: int, monkeypatch: pytest.Monke
 def test_events_that_follow_a_sweep_and_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The room that they leave behind them holds no rows."""
     monkeypatch.setattr(runs, "_PIECE", 8)
-    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
     events = [{"type": "AB"[n % 2], "time": n} for n in range(11)]
     query = "PATTERN SEQ(A a, B b) WITHIN 6 EVENTS RETURN P(a.time AS a, b.time AS b)"
     engine = ouzel.Engine(query, **COLUMNS)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from ouzel.engines.kleene import operator as runs
 from ouzel.prepared import as_queries
+from ouzel.runtime import codes
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from tests.agreement import case_count, matched, random_rules, streamed
@@ -87,7 +87,7 @@ def random_graph_case(rng: random.Random) -> RandomCase:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_graph_queries(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Dead events make room at every step.
-    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
     matching = 0
     for number in range(part, CASES, PARTS):
         rng = random.Random(f"graph {number}")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ouzel
-from ouzel.engines.kleene import operator as runs
+from ouzel.runtime import codes
 from tests.agreement import streamed
 from tests.generate import random_case
 
@@ -63,7 +63,7 @@ def test_a_partition_that_falls_silent_holds_nothing_of_the_others(strategy: str
 
 
 def test_letting_go_at_every_step_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_COMPACT_MIN", 1)
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
     compared = 0
     for number in range(400):
         rng = random.Random(f"silent {number}")

@@ -130,11 +130,6 @@ class RunsKernel:
         self._output = new_run_output()
 
     @property
-    def is_plain(self) -> bool:
-        """Whether runs keep what they compare with."""
-        return bool(len(self._tables.plain))
-
-    @property
     def deadline(self) -> int | None:
         return int(self._state.waiting.deadline[0]) if self._state.counters[Counter.WAITING] else None
 
@@ -269,7 +264,6 @@ class RunsKernel:
         nodes = reclaim_nodes(self._tables, self._state, self._output)
         waiting = int(self._state.counters[Counter.WAITING])
         return {
-            "is_plain": self.is_plain,
             "plain": {name: writer.add_array(getattr(self._state, name)) for name in _PLAIN},
             "arena": [writer.add_array(array[:nodes]) for array in self._state.arena],
             "runs": [writer.add_array(array) for array in self._state.runs],
@@ -279,10 +273,6 @@ class RunsKernel:
     def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
         fresh = self._state
         plain: dict[str, Any] = {name: reader.array(number) for name, number in head["plain"].items()}
-        # What was stored before there were as many counters has fewer.
-        counters = np.zeros(len(Counter), np.int64)
-        counters[: len(plain["counters"])] = plain["counters"]
-        plain["counters"] = counters
         state = fresh._replace(
             **plain,
             arena=Arena(*reader.arrays_like(head["arena"], fresh.arena)),
