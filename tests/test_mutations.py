@@ -28,19 +28,29 @@ class Mutation(NamedTuple):
     suite: str
 
 
+# Answers depend on each of these. A comparison that only saves work, or that matters for events that last, would pass.
 MUTATIONS = (
-    Mutation("engines/sequence/stacks.py", "if under >= tick_start:", "if under > tick_start:", "sequence"),
+    Mutation("engines/sequence/stacks.py", "if overlaps and place > 0:", "if overlaps and place < 0:", "sequence"),
     Mutation(
         "engines/sequence/stacks_plain.py", "end[oldest] < window_start", "end[oldest] <= window_start", "sequence"
     ),
-    Mutation("engines/sequence/negation.py", "found = start[node] > after", "found = start[node] >= after", "sequence"),
-    Mutation("engines/kleene/runs_loop.py", "and since >= oldest:", "and since > oldest:", "kleene"),
+    Mutation("engines/sequence/negation.py", "Mark.GUARD, node] > after", "Mark.GUARD, node] < after", "sequence"),
+    Mutation(
+        "engines/kleene/runs_loop.py", "stays and start > runs.end[here]", "stays and start >= runs.end[here]", "kleene"
+    ),
     Mutation("engines/kleene/graph.py", "if since >= oldest and", "if since > oldest and", "kleene"),
     Mutation("engines/kleene/edges.py", "and code != common", "and code == common", "kleene"),
-    Mutation("engines/aggregate/matrix.py", "if expiry <= until and", "if expiry < until and", "aggregate"),
+    Mutation(
+        "engines/aggregate/matrix.py", "] > state.oldest_negative[key]", "] < state.oldest_negative[key]", "aggregate"
+    ),
     Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "aggregate"),
     Mutation("engines/automata/filters.py", "if inside == (atoms", "if inside != (atoms", "automata"),
-    Mutation("engines/incomplete/search.py", "start[candidate] <= after", "start[candidate] < after", "incomplete"),
+    Mutation(
+        "engines/incomplete/search.py",
+        "if instances.start[node] > after:",
+        "if instances.start[node] < after:",
+        "incomplete",
+    ),
     Mutation("kernels/predicates.py", "return order <= 0", "return order < 0", "sequence"),
 )
 
