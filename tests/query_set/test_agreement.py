@@ -17,7 +17,7 @@ from tests.query_set.one_by_one import compare
 
 pytestmark = pytest.mark.quick
 
-SETS = max(6, case_count(500) // 80)
+SETS = max(1, case_count(500) // 80)
 
 
 @pytest.mark.parametrize("merge", [True, False])
