@@ -12,6 +12,7 @@ from ouzel.errors import InputError, LimitError
 # The matches of one answer may have so many events together, and so many more for each match that a moment may have.
 _ANSWER_EVENTS_MIN = 1 << 20
 _ANSWER_EVENTS_PER_MATCH = 8
+_ADVICE = "a smaller WITHIN window, a more selective WHERE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Limits:
                 "more selective WHERE, or raise the limit"
             )
 
-    def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", unit: str = "WITHIN window") -> None:
+    def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", advice: str = _ADVICE) -> None:
         """Refuse to hold more events than queries may that are answered together, each as many as alone."""
         most = self.max_buffered_events * len(queries)
         if held <= most:
@@ -46,12 +47,12 @@ class Limits:
         if len(queries) == 1:
             raise LimitError(
                 f"query '{queries[0]}' holds {held:,} events{of_keys}, more than max_buffered_events={most:,}; "
-                f"give it a smaller {unit}, a more selective WHERE, or a higher limit"
+                f"give it {advice}, or a higher limit"
             )
         raise LimitError(
             f"the queries {', '.join(queries)} hold {held:,} events, more than {most:,}, which is "
             f"max_buffered_events={self.max_buffered_events:,} for each; "
-            f"give them a smaller {unit}, a more selective WHERE, or a higher limit"
+            f"give them {advice}, or a higher limit"
         )
 
     def check_keys(self, queries: str, keys: int) -> None:

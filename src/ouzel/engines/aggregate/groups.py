@@ -19,6 +19,7 @@ from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.plan.expressions import attribute_of
 from ouzel.runtime.arrays import numbers
+from ouzel.runtime.buffer import LATEST
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import EventFrame, ticks_to_time
@@ -224,10 +225,6 @@ class GroupBook:
         else:
             self._shown = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]
 
-
-EARLIEST, LATEST = -(2**63), 2**63 - 1
-# Below this many the front of a buffer is not worth moving, nor keys worth renaming.
-COMPACT_MIN = 4096
 
 Block = TypeVar("Block", "CounterInstances", "SharedInstances")
 

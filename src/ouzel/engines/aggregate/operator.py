@@ -21,7 +21,7 @@ from ouzel.engines.aggregate.edges import (
     reserve_graph,
     scan_graph,
 )
-from ouzel.engines.aggregate.groups import COMPACT_MIN, EARLIEST, LATEST, GroupBook, chosen, ready_and_rest
+from ouzel.engines.aggregate.groups import GroupBook, chosen, ready_and_rest
 from ouzel.engines.aggregate.matrix import rekey_matrix, scan_matrix, take_over
 from ouzel.engines.aggregate.matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
 from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
@@ -52,7 +52,8 @@ from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import ties
 from ouzel.kernels.predicate_tables import Alternative, LaneFlag
 from ouzel.plan.lowering import Domain, LaneSpec, lower
-from ouzel.runtime.buffer import open_by_key
+from ouzel.runtime.buffer import EARLIEST, LATEST, open_by_key
+from ouzel.runtime.codes import COMPACT_MIN
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -195,13 +196,7 @@ class AggregateRunner:
     def _check_held(self) -> None:
         if self._plan.window_ticks is None:
             self._limits.check_keys(f"query '{self._query.name}'", max(self._stager.keys.count - 1, self._groups.count))
-        held = self.held_events
-        if held > self._limits.max_buffered_events:
-            raise LimitError(
-                f"query '{self._query.name}' holds {held:,} events, more than "
-                f"max_buffered_events={self._limits.max_buffered_events:,}; "
-                "give it a smaller WITHIN window, a more selective WHERE, or a higher limit"
-            )
+        self._limits.check_held([self._query.name], self.held_events)
 
     def _measured(self, instances: Instances) -> tuple[np.ndarray, np.ndarray]:
         """What each instance adds to each measure."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.groups import COMPACT_MIN, LATEST, GroupBook, chosen, ready_and_rest
+from ouzel.engines.aggregate.groups import GroupBook, chosen, ready_and_rest
 from ouzel.engines.aggregate.operator import AggregateRunner
 from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
 from ouzel.engines.aggregate.sharing import Bank, SharedPlan
@@ -38,6 +38,8 @@ from ouzel.kernels.order import ties
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.plan.lowering import Domain, LaneSpec, lower
 from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import LATEST
+from ouzel.runtime.codes import COMPACT_MIN
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -424,16 +426,12 @@ class SharedCounters:
         self._pending.append(SharedInstances(instances.end, instances.key, element, self._weighed(instances)))
         if any(bank.window is None for bank in self._shared.banks):
             self._limits.check_keys(f"one of the queries {', '.join(self._shared.names)}", self._stager.keys.count - 1)
-        held = self.held_events
-        # The limit is for each query, and none may meet it here that would not meet it alone.
-        most = self._limits.max_buffered_events * len(self._shared.names)
-        if held > most:
+        try:
+            self._limits.check_held(self._shared.names, self.held_events)
+        except LimitError as error:
+            # All of the queries stop, each when it is asked for its rows.
             self._pending = []
-            self._error = LimitError(
-                f"the queries {', '.join(self._shared.names)} hold {held:,} events, more than {most:,}, which is "
-                f"max_buffered_events={self._limits.max_buffered_events:,} for each; "
-                "give them smaller WITHIN windows, a more selective WHERE, or a higher limit"
-            )
+            self._error = error
 
     def _weighed(self, instances: Instances) -> np.ndarray:
         """What each instance weighs; nothing at all where no query sums."""

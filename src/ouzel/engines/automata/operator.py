@@ -44,11 +44,11 @@ from ouzel.engines.automata.tables import (
     Time,
     Wait,
 )
-from ouzel.errors import LimitError, QueryError
+from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.order import stable_order
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.codes import Coder
+from ouzel.runtime.codes import COMPACT_MIN, Coder
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -56,8 +56,6 @@ from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
 
-# Below this many, texts are not worth coding anew.
-_COMPACT_MIN = 4096
 _TEXTS = (Kind.STRING, Kind.BINARY)
 
 
@@ -153,7 +151,7 @@ class StreamRunner:
     def _forget_texts(self) -> None:
         """Codes of texts that nothing held here has are given up, so that memory follows the longest DUR."""
         lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
-        if self.texts.count <= self._constant_texts + 2 * max(_COMPACT_MIN, len(lanes) * self.held_events):
+        if self.texts.count <= self._constant_texts + 2 * max(COMPACT_MIN, len(lanes) * self.held_events):
             return
         texts = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind in _TEXTS}
         others = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind not in _TEXTS}
@@ -355,13 +353,8 @@ class AlgebraRunner:
                     if source not in chosen:
                         chosen[source] = self._batch(source, table, ticks, prints)
                     runner.stage(source, chosen[source], keep_whole=keep_whole)
-        held = self.held_events
-        if held > self._limits.max_buffered_events:
-            raise LimitError(
-                f"query '{self._query.name}' holds {held:,} events, more than "
-                f"max_buffered_events={self._limits.max_buffered_events:,}; give it a smaller bound on DUR, "
-                "more selective operands, or a higher limit"
-            )
+        advice = "a smaller bound on DUR, more selective operands"
+        self._limits.check_held([self._query.name], self.held_events, advice=advice)
 
     def _batch(self, source: Source, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Batch:
         base = source.base
