@@ -34,6 +34,22 @@ def of_place(values, lengths, place):
 
 
 @kernel(allocates=True)
+def first_of_each(values, lengths):
+    """The first value of each match, where those of all its places lie side by side.
+
+    >>> first_of_each(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]])).tolist()
+    [1, 4]
+    """
+    found = np.empty(lengths.shape[0], values.dtype)
+    source = np.uint64(0)
+    for match in range(lengths.shape[0]):
+        found[match] = values[source]
+        for place in range(lengths.shape[1]):
+            source += np.uint64(lengths[match, place])
+    return found
+
+
+@kernel(allocates=True)
 def count_valid(offsets, valid):
     """How many values of each segment are not null."""
     counts = np.zeros(offsets.size - 1, np.int64)

@@ -199,13 +199,13 @@ class Session:
             answer = self._attempt(query.name, runner.advance, self._watermark)
             if answer is not None:
                 answers[query.name] = answer
-                self._hand_on(query, answer, runner.moments)
+                if query.into is not None and answer.num_rows:
+                    self._hand_on(query, answer, runner.moments)
         return answers
 
     def _hand_on(self, producer: AnyQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
         """Give matches to the queries that read them."""
-        if not isinstance(producer, BoundQuery) or producer.into is None or not matches.num_rows:
-            return
+        assert isinstance(producer, BoundQuery)
         for query in self._program.queries:
             if producer.into in query.sources:
                 self._attempt(query.name, self._stage_matches, query, matches, moments, producer)

@@ -13,6 +13,8 @@ import pytest
 from scipy import stats
 
 import ouzel
+from ouzel.engines.kleene.compressed import graph_of
+from ouzel.engines.kleene.graph_paths import _count_long, paths_to_cells, rows_of
 
 TEXT = "PATTERN SEQ(A+ a[], B b) WHERE [k] WITHIN 20 OUTPUT COMPRESSED RETURN R(a.ts AS a, b.ts AS b)"
 EVENTS = pa.table({"type": ["A", "A", "A", "B", "A", "B", "A", "B"], "ts": range(1, 9), "k": [1, 1, 1, 1, 1, 1, 2, 2]})
@@ -148,6 +150,35 @@ def test_counts_have_any_number_of_digits() -> None:
     assert len(digits) == 4516 and digits.isdigit()
     expected = 2**length - 1
     assert int(digits[-30:]) == expected % 10**30 and int(digits[:4000]) == expected // 10**516
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN SEQ(A+ a[], B b)",
+        "PATTERN SEQ(A a, A+ b[], B+ c[])",
+        "PATTERN SEQ(A+ a[], !(C c), B+ b[])",
+        "PATTERN SEQ(A+ a[], B b) WHERE a[i].x >= a[i-1].x",
+        "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { a.x >= 0 }",
+    ],
+)
+def test_long_counts_are_those_of_the_cells(text: str) -> None:
+    """Counts that are given up on the way add up to what all of them together do."""
+    generator = random.Random(text)
+    length = 200
+    events = pa.table(
+        {
+            "type": generator.choices("AAAABC", k=length),
+            "ts": sorted(generator.choices(range(length), k=length)),
+            "x": generator.choices(range(5), k=length),
+        }
+    )
+    rows = ouzel.match(events, f"{text} WITHIN 150 OUTPUT COMPRESSED")
+    _, graph = graph_of(rows["graph"].combine_chunks())
+    graphs = rows_of(graph)
+    counts = [paths_to_cells(row) for row in graphs]
+    wanted = [sum(counts[number][root] for root in row.root_cell) for number, row in enumerate(graphs)]
+    assert [int(count) for count in rows["count"].to_pylist()] == [_count_long(row) for row in graphs] == wanted
 
 
 @pytest.mark.parametrize("pattern", ["SEQ(A+ a[], B b, B c)", "SEQ(A a, B b)", "SEQ(A x, A+ a[], B b)", "SEQ(A+ a[])"])

@@ -94,7 +94,8 @@ def _scan(tables, state, events, first, last, output, listed, points):
     stages = tables.stage_place.size
     one = np.uint64(1)
     for slot in range(first, last + 1):
-        if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[slot] != counters[GraphCounter.MOMENT]):
+        at = np.uint64(slot)
+        if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[at] != counters[GraphCounter.MOMENT]):
             # A moment is over: the form of output chooses among its matches.
             status = settle_graph(tables, state, events, output, points)
             if status != Status.DONE:
@@ -103,16 +104,17 @@ def _scan(tables, state, events, first, last, output, listed, points):
             break
         if counters[GraphCounter.CELLS] + 2 * stages > state.cells.event.size:
             return Status.NODES_FULL, slot
-        if events.end[slot] != counters[GraphCounter.MOMENT]:
-            counters[GraphCounter.MOMENT] = events.end[slot]
+        now = events.end[at]
+        if now != counters[GraphCounter.MOMENT]:
+            counters[GraphCounter.MOMENT] = now
             counters[GraphCounter.AT_MOMENT] = 0
-        roles = events.roles[slot]
-        key = np.int64(events.key[slot])
-        measure = events.position[slot] if tables.in_events else events.end[slot]
+        roles = events.roles[at]
+        key = np.int64(events.key[at])
+        measure = events.position[at] if tables.in_events else now
         oldest = oldest_alive(measure, tables.window)
         if tables.form == Form.NON_OVERLAPPING or tables.form == Form.FIRST:
             # What may not start a match any more makes no cells.
-            oldest = max(oldest, state.key_mark[key] + 1)
+            oldest = max(oldest, state.key_mark[np.uint64(key)] + 1)
         cells_before = counters[GraphCounter.CELLS]
         for place in range(length):
             begins = (roles >> np.uint64(2 * place)) & one != 0
@@ -151,11 +153,12 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
     matches = counters[GraphCounter.MATCHES]
     roots = 0
     for cell in range(first, counters[GraphCounter.CELLS]):
-        if state.cells.stage[cell] != tables.length - 1 or not state.cells.proceeds[cell]:
+        here = np.uint64(cell)
+        if state.cells.stage[here] != tables.length - 1 or not state.cells.proceeds[here]:
             continue
         roots += 1
         if tables.form != Form.ALL:
-            key = events.key[slot]
+            key = np.uint32(events.key[np.uint64(slot)])
             if not state.is_completed[key]:
                 state.is_completed[key] = 1
                 state.completed[counters[GraphCounter.COMPLETED]] = key
@@ -248,28 +251,35 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
 def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
     """Put a cell on top of the chain of its stage; there must be room."""
     cells = state.cells
-    made = np.int32(state.counters[GraphCounter.CELLS])
+    chain = np.uint64(base + stage)
+    made = np.uint64(state.counters[GraphCounter.CELLS])
     state.counters[GraphCounter.CELLS] += 1
-    below = state.head[base + stage]
+    below = state.head[chain]
+    earlier = below
+    reach = newest
+    if below >= 0:
+        under = np.uint32(below)
+        reach = max(newest, cells.reach[under])
+        if events.end[np.uint32(cells.event[under])] == events.end[np.uint64(slot)]:
+            earlier = cells.earlier[under]
     cells.event[made] = slot
     cells.stage[made] = stage
     cells.begin[made] = begin
     cells.take[made] = take
     cells.below[made] = below
-    cells.earlier[made] = below
-    if below >= 0 and events.end[cells.event[below]] == events.end[slot]:
-        cells.earlier[made] = cells.earlier[below]
+    cells.earlier[made] = earlier
     cells.newest[made] = newest
-    cells.reach[made] = max(newest, cells.reach[below]) if below >= 0 else newest
+    cells.reach[made] = reach
     cells.proceeds[made] = proceeds
-    state.head[base + stage] = made
+    state.head[chain] = made
 
 
 @helper(inline=True)
 def _before(cells, events, cell, slot):
     """The newest cell from one down whose event ends before an event starts."""
-    while cell >= 0 and events.end[cells.event[cell]] >= events.start[slot]:
-        cell = cells.earlier[cell]
+    start = events.start[np.uint64(slot)]
+    while cell >= 0 and events.end[np.uint32(cells.event[np.uint32(cell)])] >= start:
+        cell = cells.earlier[np.uint32(cell)]
     return cell
 
 

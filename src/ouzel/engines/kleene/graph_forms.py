@@ -5,6 +5,8 @@ learns which cell comes next on the first match that goes on from it, in the ord
 that of the smallest position, and where one event may fill several places, the first one of what goes on from there.
 What comes after a cell does not depend on what came before it, so the first match that starts with an event follows
 from that.
+
+Numbers are made unsigned before they are used: numba asks of signed ones whether they count from the end.
 """
 
 from __future__ import annotations
@@ -55,23 +57,24 @@ def _choose(tables, state, events, key, output, points):
         oldest = max(oldest, events.start[mark])
     count, waiting = _find_best(tables, state, events, key, oldest)
     # Of the cells of one event the one with the first match.
-    starts = 0
+    starts = np.uint64(0)
+    before = _NONE
     for number in range(count):
         cell = state.starts[number]
-        before = state.starts[starts - 1] if starts > 0 else _NONE
-        if before >= 0 and cells.event[before] == cells.event[cell]:
-            if _comes_before(tables.stage_place, cells, state.best, cell, before):
-                state.starts[starts - 1] = cell
-        else:
-            state.starts[starts] = cell
-            starts += 1
+        if before >= 0 and cells.event[np.uint32(before)] == cells.event[np.uint32(cell)]:
+            if not _comes_before(tables.stage_place, cells, state.best, cell, before):
+                continue
+            starts -= np.uint64(1)
+        state.starts[starts] = cell
+        before = cell
+        starts += np.uint64(1)
     # They were found from the newest on. Only events that last are in another order by their start.
     if not points:
-        _sort_by_start(state.starts, state.newer[0], starts, events.start, cells.event)
+        _sort_by_start(state.starts, state.newer[0], np.int64(starts), events.start, cells.event)
     while starts > 0:
-        starts -= 1
-        cell = state.starts[starts]
-        slot = cells.event[cell]
+        starts -= np.uint64(1)
+        cell = np.uint32(state.starts[starts])
+        slot = np.uint32(cells.event[cell])
         if tables.form == Form.NON_OVERLAPPING:
             passes = events.start[slot] > state.key_mark[key]
         elif tables.form == Form.FIRST:
@@ -105,32 +108,34 @@ def _find_best(tables, state, events, key, oldest):
     """(count, waiting): fill `best` for the cells of a key, and `starts` with so many that begin a match of this
     moment, the newest first. `waiting` is the earliest start of an event that begins none yet."""
     cells = state.cells
-    stages = tables.stage_place.size
-    base = np.int64(key) * stages
+    stages = np.uint64(tables.stage_place.size)
+    last_stage = np.uint32(tables.length - 1)
+    base = np.uint64(key) * stages
     now = state.counters[GraphCounter.MOMENT]
     waiting = np.int64(2**63 - 1)
-    count = 0
+    count = np.uint64(0)
     for stage in range(stages):
         state.top[stage] = state.head[base + stage]
         state.follower[0, stage] = _NONE
         state.follower[1, stage] = _NONE
     while True:
-        cell = _NONE
+        newest = _NONE
         for stage in range(stages):
             top = state.top[stage]
-            if top > cell and cells.reach[top] >= oldest:
-                cell = top
-        if cell < 0:
+            if top > newest and cells.reach[np.uint32(top)] >= oldest:
+                newest = top
+        if newest < 0:
             return count, waiting
-        stage = np.int64(cells.stage[cell])
+        cell = np.uint32(newest)
+        stage = np.uint32(cells.stage[cell])
         state.top[stage] = cells.below[cell]
         if cells.newest[cell] < oldest:
             continue
-        slot = cells.event[cell]
+        slot = np.uint32(cells.event[cell])
         best = _NONE
         if events.end[slot] < now:
             best = _best_follower(tables, state, events, cell, stage)
-        elif stage == tables.length - 1 and cells.proceeds[cell]:
+        elif stage == last_stage and cells.proceeds[cell]:
             best = _ENDS
         is_start = cells.begin[cell] == _STARTS and events.start[slot] >= oldest
         if best == _NONE:
@@ -139,43 +144,47 @@ def _find_best(tables, state, events, key, oldest):
             continue
         state.best[cell] = best
         if is_start:
-            state.starts[count] = cell
-            count += 1
+            state.starts[count] = newest
+            count += np.uint64(1)
         for begins in range(2):
             top = cells.begin[cell] if begins else cells.take[cell]
             if top >= 0:
-                before = cells.stage[top]
-                state.newer[begins, cell] = state.follower[begins, before]
-                state.follower[begins, before] = cell
+                edge = np.uint32(begins)
+                before = np.uint32(cells.stage[np.uint32(top)])
+                state.newer[edge, cell] = state.follower[edge, before]
+                state.follower[edge, before] = newest
 
 
 @helper(inline=True)
 def _best_follower(tables, state, events, cell, stage):
     """The cell that comes next on the first match that goes on from a cell; -1: there is none."""
     cells = state.cells
-    place = tables.stage_place[stage]
+    place = np.uint32(tables.stage_place[stage])
     found = _NONE
     for begins in range(2):
-        target = place + begins
-        follows = target < tables.length
-        is_negated = begins and follows and tables.by_place[target, ByPlace.NEGATED] != 0
-        asked = follows and compares(tables, target, begins != 0)
-        candidate = state.follower[begins, stage]
+        candidate = state.follower[np.uint32(begins), stage]
+        if candidate < 0:
+            continue
+        target = np.uint32(place + begins)
+        is_negated = begins and tables.by_place[target, ByPlace.NEGATED] != 0
+        asked = compares(tables, target, begins != 0)
         # The oldest comes first.
-        while candidate >= 0 and (found < 0 or cells.event[candidate] <= cells.event[found]):
-            top = cells.begin[candidate] if begins else cells.take[candidate]
-            slot = cells.event[candidate]
+        while candidate >= 0 and (found < 0 or cells.event[np.uint32(candidate)] <= cells.event[np.uint32(found)]):
+            here = np.uint32(candidate)
+            top = cells.begin[here] if begins else cells.take[here]
+            slot = np.uint32(cells.event[here])
             if (
                 top >= cell
                 and (
                     not is_negated
-                    or events.end[cells.event[cell]] >= earliest_end(tables, state, events, slot, target, True)
+                    or events.end[np.uint32(cells.event[cell])]
+                    >= earliest_end(tables, state, events, slot, target, True)
                 )
                 and (not asked or may_follow(tables, state, events, cell, slot, target, begins != 0))
                 and (found < 0 or _comes_before(tables.stage_place, cells, state.best, candidate, found))
             ):
                 found = candidate
-            candidate = state.newer[begins, candidate]
+            candidate = state.newer[np.uint32(begins), here]
     return found
 
 
@@ -224,16 +233,16 @@ def _write_path(tables, state, start, key, output):
     """(status, slot): append the first match that begins with a cell. The slot is the one that SKIP TO names, or 0 for
     other forms. Nothing is written unless the status is DONE."""
     cells = state.cells
-    row = output.found[0]
-    entry = output.found[1]
-    length = 1
+    row = np.uint64(output.found[0])
+    entry = np.uint64(output.found[1])
+    length = np.uint64(1)
     cell = start
     while state.best[cell] != _ENDS:
-        cell = state.best[cell]
-        length += 1
+        cell = np.uint32(state.best[cell])
+        length += np.uint64(1)
     if entry + length > tables.max_events:
         return Status.LENGTH_LIMIT, np.int64(0)
-    output.found[2] = row + 1
+    output.found[2] = row + np.uint64(1)
     output.found[3] = entry + length
     if row == output.end.size or entry + length > output.slots.size:
         return Status.OUTPUT_FULL, np.int64(0)
@@ -243,17 +252,17 @@ def _write_path(tables, state, start, key, output):
     cell = start
     while True:
         slot = cells.event[cell]
-        place = tables.stage_place[cells.stage[cell]]
+        place = np.uint32(tables.stage_place[np.uint32(cells.stage[cell])])
         output.slots[entry] = slot
         output.lengths[row, place] += 1
-        entry += 1
+        entry += np.uint64(1)
         if place == tables.form_place and (tables.form != Form.SKIP_TO_FIRST or skip_to == 0):
             skip_to = np.int64(slot)
         if state.best[cell] == _ENDS:
             break
-        cell = state.best[cell]
+        cell = np.uint32(state.best[cell])
     output.end[row] = state.counters[GraphCounter.MOMENT]
     output.key[row] = key
-    output.found[0] = row + 1
+    output.found[0] = row + np.uint64(1)
     output.found[1] = entry
     return Status.DONE, skip_to

@@ -440,9 +440,61 @@ def paths_to_cells(row: Row) -> list[int]:
 
 
 def count_matches(row: Row) -> int:
-    """How many matches a row holds."""
-    counts = paths_to_cells(row)
-    return sum(counts[root] for root in row.root_cell.tolist())
+    """How many matches a row holds. Exact: n events may have 2^n matches, whose number has n bits.
+
+    >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
+    >>> count_matches(Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:]))
+    1
+    """
+    counts, fits = _count(row)
+    if fits:
+        return sum(int(counts[root]) for root in row.root_cell)
+    return _count_long(row)
+
+
+def _count_long(row: Row) -> int:
+    """The same with numbers of any length. One is given up when nothing asks for it any more: those of all cells
+    together would take memory that grows with the square of their number."""
+    begin, take = row.cell_begin.tolist(), row.cell_take.tolist()
+    link_cell, link_next = row.link_cell.tolist(), row.link_next.tolist()
+    links = len(link_cell)
+    asked = [part[part >= 0] for part in (row.cell_begin, row.cell_take, row.link_next)]
+    link_uses = np.bincount(np.concatenate(asked), minlength=links).tolist()
+    cell_uses = np.bincount(np.concatenate([row.link_cell, row.root_cell]), minlength=len(begin)).tolist()
+    is_root = np.bincount(row.root_cell, minlength=len(begin)).tolist()
+    counts: dict[int, int] = {}
+    # Of the cells from a link on.
+    sums: dict[int, int] = {}
+    found = 0
+    for cell in range(len(begin)):
+        total = 1 if begin[cell] == STARTS else 0
+        for first in (begin[cell], take[cell]):
+            if first < 0:
+                continue
+            unknown = []
+            link = first
+            while link >= 0 and link not in sums:
+                unknown.append(link)
+                link = link_next[link]
+            for link in reversed(unknown):
+                before, passed = link_next[link], link_cell[link]
+                sums[link] = counts[passed] + (sums[before] if before >= 0 else 0)
+                cell_uses[passed] -= 1
+                if not cell_uses[passed]:
+                    del counts[passed]
+                if before >= 0:
+                    link_uses[before] -= 1
+                    if not link_uses[before]:
+                        del sums[before]
+            total += sums[first]
+            link_uses[first] -= 1
+            if not link_uses[first]:
+                del sums[first]
+        found += total * is_root[cell]
+        if cell_uses[cell] > is_root[cell]:
+            counts[cell] = total
+            cell_uses[cell] -= is_root[cell]
+    return found
 
 
 @kernel(allocates=True)

@@ -44,7 +44,7 @@ class GraphCounter(IntEnum):
 
 
 class Cells(NamedTuple):
-    """Cells in stream order."""
+    """Cells in stream order: columns of one array of records, since most of a cell is read at once."""
 
     event: NDArray[np.int32]  # slot
     stage: NDArray[np.uint16]
@@ -55,6 +55,28 @@ class Cells(NamedTuple):
     newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
     reach: NDArray[np.int64]  # the largest `newest` from here down the chain
     earlier: NDArray[np.int32]  # the next older cell of its chain whose event ends earlier
+
+
+# Without gaps, so that a cell takes 40 bytes.
+_RECORD = np.dtype(
+    [
+        ("newest", np.int64),
+        ("reach", np.int64),
+        ("event", np.int32),
+        ("begin", np.int32),
+        ("take", np.int32),
+        ("below", np.int32),
+        ("earlier", np.int32),
+        ("stage", np.uint16),
+        ("proceeds", np.uint8),
+    ],
+    align=True,
+)
+
+
+def _new_cells(count: int) -> Cells:
+    records = np.zeros(count, _RECORD)
+    return Cells(*(records[name] for name in Cells._fields))
 
 
 class GraphState(NamedTuple):
@@ -98,17 +120,7 @@ def new_graph_state(
     counters = np.zeros(len(GraphCounter), np.int64)
     counters[GraphCounter.MOMENT] = INT64_MIN
     state = GraphState(
-        cells=Cells(
-            empty,
-            np.empty(0, np.uint16),
-            np.empty(0, np.uint8),
-            empty,
-            empty,
-            empty,
-            np.empty(0, np.int64),
-            np.empty(0, np.int64),
-            empty,
-        ),
+        cells=_new_cells(0),
         head=empty,
         counters=counters,
         key_mark=np.empty(0, np.int64),
@@ -157,8 +169,12 @@ def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphStat
     """A state with room for so many cells at least."""
     if len(state.cells.event) >= count:
         return state
+    cells = _new_cells(count)
+    for name in Cells._fields:
+        old = getattr(state.cells, name)
+        getattr(cells, name)[: len(old)] = old
     return state._replace(
-        cells=Cells(*(enlarged(array, count, 0) for array in state.cells)),
+        cells=cells,
         path=np.empty(count + 1, np.int32),
         cursor=np.empty(count + 1, np.int32),
         phase=np.empty(count + 1, np.uint8),

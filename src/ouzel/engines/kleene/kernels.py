@@ -12,6 +12,7 @@ from ouzel.engines.kleene.graph_paths import Compressed, compress_graph, compres
 from ouzel.engines.kleene.graph_state import (
     Cells,
     GraphCounter,
+    cells_per_event,
     drop_cells,
     drop_expired,
     new_graph_output,
@@ -194,7 +195,7 @@ class RunsKernel:
             first, last = open_rows.pop()
             node, end = self._output.node[first:last], self._output.end[first:last]
             key, oldest = self._output.key[first:last], self._output.oldest[first:last]
-            output = RunOutput(node, end, key, oldest, np.array([last - first]))
+            output = RunOutput(node, end, key, oldest, self._output.first[first:last], np.array([last - first]))
             # What one event completes has one row for each run at least.
             tables = self._tables._replace(max_matches_per_moment=limit if last - first > 1 else NO_LIMIT)
             expanded = expand_matches(tables, self._state, output)
@@ -311,6 +312,11 @@ class GraphKernel:
 
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         self._state = reserve_graph(self._tables, self._state, len(events.end), keys)
+        cells = int(self._state.counters[GraphCounter.CELLS]) + last - first + cells_per_event(self._tables)
+        if cells > len(self._state.cells.event):
+            # Most events make one cell, and the next call may find some of them still there.
+            cells = max(cells + cells // 4, 2 * len(self._state.cells.event))
+            self._state = reserve_cells(self._tables, self._state, cells)
         progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
         self._state, self._output = progress.state, progress.output
         return progress.status
@@ -323,9 +329,11 @@ class GraphKernel:
         if not rows:
             return None
         output = self._output
-        found = Found(output.end[:rows], output.key[:rows], output.lengths[:rows], output.slots[:used])
-        # What is handed out is not written to again.
-        self._output = new_graph_output(self._tables, min(len(output.end), 1 << 16), min(len(output.slots), 1 << 19))
+        # Times become a column of the answer; of all else only the next call of `read` writes over what is handed out.
+        found = Found(output.end[:rows].copy(), output.key[:rows], output.lengths[:rows], output.slots[:used])
+        if len(output.slots) > _OUTPUT_SLOTS_MAX:
+            self._output = new_graph_output(self._tables)
+        output.found[:] = 0
         return found
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
@@ -376,6 +384,8 @@ class GraphKernel:
         self._state = reserve_graph(self._tables, state, slots, keys)
 
 
+# What matches were written to is kept up to this size: new pages cost more than writing.
+_OUTPUT_SLOTS_MAX = 1 << 19
 _GRAPH_PLAIN = ("head", "counters", "key_mark", "started", "negative_head", "links", "marks")
 
 

@@ -16,6 +16,8 @@ from ouzel.kernels.predicates import holds
 from ouzel.kernels.windows import LATEST, NEVER, newest_before, push_negative
 
 _EVERY_KEY = EVERY_KEY
+# So many matches of a timestamp are put in order where they are.
+_FEW = 8
 
 
 # ── Negation ───────────────────────────────────────────────────────────────────────────────────────
@@ -226,6 +228,9 @@ def release_until(tables, state, events, until, output):
             output.end[count[0]] = end
             output.oldest[count[0]] = NEVER
             output.key[count[0]] = key
+            if tables.form != Form.ALL:
+                set_anchors(state.arena.parent, state.arena.first, state.anchor, node, tables.length - 1, 0)
+                output.first[count[0]] = state.arena.event[state.arena.first[state.anchor[0]]]
             count[0] += 1
     return Status.DONE
 
@@ -245,6 +250,183 @@ def release_in_form(tables, state, events, until, output):
 # ── Forms of output ────────────────────────────────────────────────────────────────────────────────
 
 
+@helper(inline=True)
+def settle_before(tables, state, events, output, now):
+    """Before an event at a tick is read, let the form of output choose among the matches of an earlier one. Whether
+    that is done: many matches are left to `settle`, which allocates."""
+    first = state.counters[Counter.SETTLED]
+    if output.written[0] == first or output.end[first] == now:
+        return True
+    return _settles_few(tables, state, events, output)
+
+
+@helper(inline=True)
+def _settles_few(tables, state, events, output):
+    """Whether there were few enough matches to choose among at once."""
+    if output.written[0] - state.counters[Counter.SETTLED] > _FEW:
+        return False
+    _settle_few(
+        tables.form,
+        tables.form_place,
+        tables.length - 1,
+        state.arena.event,
+        state.arena.parent,
+        state.arena.first,
+        state.arena.place,
+        state.renamed,
+        state.ahead,
+        events.start,
+        state.started,
+        state.key_mark,
+        state.counters,
+        output.node,
+        output.key,
+        output.first,
+        output.end,
+        output.written,
+    )
+    return True
+
+
+@helper
+def _settle_few(
+    form,
+    form_place,
+    last_place,
+    node_event,
+    node_parent,
+    node_first,
+    node_place,
+    left_path,
+    right_path,
+    start,
+    started,
+    key_mark,
+    counters,
+    nodes,
+    keys,
+    firsts,
+    ends,
+    written,
+):
+    """`settle` for a few matches, which are put in order where they are. It is called for most timestamps: handing over
+    all arrays would cost more than the work itself."""
+    first = counters[Counter.SETTLED]
+    last = written[0]
+    for row in range(first + 1, last):
+        node = nodes[row]
+        key = keys[row]
+        slot = firsts[row]
+        at = row
+        while at > first:
+            above = at - 1
+            if keys[above] != key:
+                comes_before = key < keys[above]
+            elif firsts[above] != slot:
+                comes_before = _starts_before(start, slot, firsts[above])
+            else:
+                comes_before = _goes_before(
+                    node_event, node_parent, node_place, left_path, right_path, node, nodes[above]
+                )
+            if not comes_before:
+                break
+            nodes[at] = nodes[above]
+            keys[at] = keys[above]
+            firsts[at] = firsts[above]
+            at = above
+        nodes[at] = node
+        keys[at] = key
+        firsts[at] = slot
+    kept = first
+    for row in range(first, last):
+        node = nodes[row]
+        key = keys[row]
+        slot = firsts[row]
+        target = np.int64(0)
+        if form > Form.FIRST:
+            target = _skip_target(form, form_place, last_place, node_event, node_parent, node_first, node)
+        if _is_chosen(form, start, started, key_mark, slot, key, ends[first], target):
+            nodes[kept] = node
+            keys[kept] = key
+            firsts[kept] = slot
+            kept += 1
+    written[0] = kept
+    counters[Counter.SETTLED] = kept
+
+
+@helper(inline=True)
+def _starts_before(start, left, right):
+    """The order of matches by the slots of their first events."""
+    if start[left] != start[right]:
+        return start[left] < start[right]
+    return left < right
+
+
+@helper
+def _goes_before(node_event, node_parent, node_place, left_path, right_path, left, right):
+    """The order of matches that start with the same event: smaller positions, then smaller component numbers."""
+    left_length = 0
+    while left >= 0:
+        left_path[left_length] = left
+        left_length += 1
+        left = node_parent[left]
+    right_length = 0
+    while right >= 0:
+        right_path[right_length] = right
+        right_length += 1
+        right = node_parent[right]
+    order = np.int64(0)
+    for step in range(1, min(left_length, right_length) + 1):
+        here = left_path[left_length - step]
+        there = right_path[right_length - step]
+        if node_event[here] != node_event[there]:
+            return node_event[here] < node_event[there]
+        if order == 0:
+            order = np.int64(node_place[here]) - np.int64(node_place[there])
+    if left_length != right_length:
+        return left_length < right_length
+    return order < 0
+
+
+@helper(inline=True)
+def _skip_target(form, form_place, last_place, node_event, node_parent, node_first, node):
+    """The slot that SKIP TO names in the match that ends with a node."""
+    for _ in range(last_place - form_place):
+        node = node_parent[node_first[node]]
+    return np.int64(node_event[node_first[node] if form == Form.SKIP_TO_FIRST else node])
+
+
+@helper(inline=True)
+def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
+    """Whether the form of output lets a match through, all that come before it having been asked for; if so, it is
+    remembered for those that come after it."""
+    if form == Form.FIRST:
+        passes = started[first_slot] == 0
+        started[first_slot] = 1
+        return passes
+    if form == Form.NON_OVERLAPPING:
+        passes = start[first_slot] > key_mark[key]
+        mark = end
+    else:
+        passes = first_slot >= key_mark[key]
+        mark = target
+    if passes:
+        key_mark[key] = max(key_mark[key], mark)
+    return passes
+
+
+@helper(inline=True)
+def is_unwanted(tables, state, events, first_slot, key):
+    """Whether the form of output wants nothing any more that starts with an event."""
+    if tables.form == Form.ALL:
+        return False
+    if tables.form == Form.NON_OVERLAPPING:
+        return events.start[first_slot] <= state.key_mark[key]
+    if tables.form == Form.FIRST:
+        return state.started[first_slot] != 0
+    return first_slot < state.key_mark[key]
+
+
 @helper(allocates=True)
 def settle(tables, state, events, output):
     """Let the form of output choose among the matches of a moment, which stand behind those settled before."""
@@ -253,91 +435,86 @@ def settle(tables, state, events, output):
     if tables.form == Form.ALL or first == last:
         state.counters[Counter.SETTLED] = last
         return
-    end = output.end[first]
-    kept = first
-    bounds, slots, places = _written_out(tables, state, output, first, last)
-    if bounds[-1] > tables.max_events:
-        state.counters[Counter.TOO_LONG] = 1
-        output.written[0] = first
+    if _settles_few(tables, state, events, output):
         return
-    order = _ranked(events, output, first, bounds, slots, places)
+    order = np.arange(last - first)
+    bounds = np.zeros(last - first + 1, np.int64)
+    slots = np.empty(0, np.int32)
+    _rank(events, output, first, bounds, slots, slots, order)
+    # Only matches that start with the same event need a look at the others.
+    alike = np.zeros(last - first, np.bool_)
+    for place in range(1, order.size):
+        left = order[place - 1]
+        right = order[place]
+        if (
+            output.first[first + left] == output.first[first + right]
+            and output.key[first + left] == output.key[first + right]
+        ):
+            alike[left] = True
+            alike[right] = True
+    if alike.any():
+        slots, places = _written_out(tables, state, output, first, alike, bounds)
+        if bounds[-1] > tables.max_events:
+            state.counters[Counter.TOO_LONG] = 1
+            output.written[0] = first
+            return
+        _rank(events, output, first, bounds, slots, places, order)
     nodes = output.node[first:last].copy()
     keys = output.key[first:last].copy()
+    firsts = output.first[first:last].copy()
+    arena = state.arena
+    kept = first
     for number in order:
-        if _is_chosen(tables, state, events, nodes[number], keys[number], end):
+        target = np.int64(0)
+        if tables.form > Form.FIRST:
+            target = _skip_target(
+                tables.form, tables.form_place, tables.length - 1, arena.event, arena.parent, arena.first, nodes[number]
+            )
+        if _is_chosen(
+            tables.form,
+            events.start,
+            state.started,
+            state.key_mark,
+            firsts[number],
+            keys[number],
+            output.end[first],
+            target,
+        ):
             output.node[kept] = nodes[number]
             output.key[kept] = keys[number]
+            output.first[kept] = firsts[number]
             kept += 1
     output.written[0] = kept
     state.counters[Counter.SETTLED] = kept
 
 
-@helper(inline=True)
-def settle_one(tables, state, events, output):
-    """The same for the only match of a moment, which needs no order."""
-    row = output.written[0] - 1
-    if not _is_chosen(tables, state, events, output.node[row], output.key[row], output.end[row]):
-        output.written[0] = row
-    state.counters[Counter.SETTLED] = output.written[0]
-
-
-@helper(inline=True)
-def _is_chosen(tables, state, events, node, key, end):
-    """Whether the form of output lets a match through, all that come before it having been asked for; if so, it is
-    remembered for those that come after it."""
-    arena = state.arena
-    anchor = state.anchor
-    set_anchors(arena.parent, arena.first, anchor, node, tables.length - 1, 0)
-    first_slot = arena.event[arena.first[anchor[0]]]
-    if tables.form == Form.FIRST:
-        passes = state.started[first_slot] == 0
-        state.started[first_slot] = 1
-        return passes
-    key_mark = state.key_mark
-    if tables.form == Form.NON_OVERLAPPING:
-        passes = events.start[first_slot] > key_mark[key]
-        mark = end
-    else:
-        passes = first_slot >= key_mark[key]
-        target = anchor[tables.form_place]
-        mark = np.int64(arena.event[arena.first[target] if tables.form == Form.SKIP_TO_FIRST else target])
-    if passes:
-        key_mark[key] = max(key_mark[key], mark)
-    return passes
-
-
 @helper(allocates=True)
-def _written_out(tables, state, output, first, last):
-    """(bounds, slots, places): the events of some matches, one match behind the other; none where they are too many,
-    which the last of `bounds` shows."""
+def _written_out(tables, state, output, first, wanted, bounds):
+    """(slots, places): the events of some matches, one match behind the other, between two of `bounds` each; none
+    where they are too many, which the last of `bounds` shows."""
     node_event = state.arena.event
     node_parent = state.arena.parent
-    node_first = state.arena.first
-    bounds = np.zeros(last - first + 1, np.int64)
-    for number in range(last - first):
+    for number in range(wanted.size):
         length = 0
         node = output.node[first + number]
-        while node >= 0:
+        while wanted[number] and node >= 0:
             length += 1
             node = node_parent[node]
         bounds[number + 1] = bounds[number] + length
         if bounds[number + 1] > tables.max_events:
             bounds[-1] = bounds[number + 1]
-            return bounds, np.empty(0, np.int32), np.empty(0, np.int32)
+            return np.empty(0, np.int32), np.empty(0, np.int32)
     slots = np.empty(bounds[-1], np.int32)
     places = np.empty(bounds[-1], np.int32)
-    for number in range(last - first):
+    for number in range(wanted.size):
         entry = bounds[number + 1]
         node = output.node[first + number]
-        place = tables.length - 1
-        while node >= 0:
+        while entry > bounds[number]:
             entry -= 1
             slots[entry] = node_event[node]
-            places[entry] = place
-            if node_first[node] == node:
-                place -= 1
+            places[entry] = state.arena.place[node]
             node = node_parent[node]
-    return bounds, slots, places
+    return slots, places
 
 
 @helper(allocates=True)
@@ -347,10 +524,10 @@ def _comes_before(events, output, first, bounds, slots, places, left, right):
     right_key = output.key[first + right]
     if left_key != right_key:
         return left_key < right_key
-    left_start = events.start[slots[bounds[left]]]
-    right_start = events.start[slots[bounds[right]]]
-    if left_start != right_start:
-        return left_start < right_start
+    left_first = output.first[first + left]
+    right_first = output.first[first + right]
+    if left_first != right_first:
+        return _starts_before(events.start, left_first, right_first)
     left_length = bounds[left + 1] - bounds[left]
     right_length = bounds[right + 1] - bounds[right]
     for entry in range(min(left_length, right_length)):
@@ -369,10 +546,10 @@ def _comes_before(events, output, first, bounds, slots, places, left, right):
 
 
 @helper(allocates=True)
-def _ranked(events, output, first, bounds, slots, places):
-    """Matches of one moment in their order: a merge sort."""
-    count = bounds.size - 1
-    order = np.arange(count)
+def _rank(events, output, first, bounds, slots, places, order):
+    """Put matches of one moment in their order: a merge sort."""
+    count = order.size
+    target = order
     other = np.empty_like(order)
     width = 1
     while width < count:
@@ -393,7 +570,7 @@ def _ranked(events, output, first, bounds, slots, places):
                     left += 1
         order, other = other, order
         width *= 2
-    return order
+    target[:] = order
 
 
 # ── Writing out ────────────────────────────────────────────────────────────────────────────────────
@@ -464,9 +641,12 @@ def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, olde
                 return lengths, slots, rows, Status.LENGTH_LIMIT
             if found == rows.size:
                 lengths = np.concatenate((lengths, np.zeros_like(lengths)))
-                rows = np.concatenate((rows, rows))
-            while used + depth + 1 > slots.size:
-                slots = np.concatenate((slots, slots))
+                rows = np.append(rows, np.empty_like(rows))
+            if used + depth + 1 > slots.size:
+                # Pages that nothing is written to cost nothing.
+                larger = np.empty(2 * slots.size + depth, np.int32)
+                larger[:used] = slots[:used]
+                slots = larger
             for back in range(depth, -1, -1):
                 slots[used] = arena.event[path[back]]
                 lengths[found, arena.place[path[back]]] += 1

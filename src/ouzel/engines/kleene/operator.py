@@ -19,6 +19,8 @@ from ouzel.engines.kleene.state import Status, number_events
 from ouzel.engines.kleene.tables import INDEX_MIN, Form, RunEvents, RunTables, Selection, build_run_tables, new_events
 from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, NO_LIMIT
+from ouzel.kernels.groups import first_of_each
+from ouzel.kernels.order import gather
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.lowering import Domain
 from ouzel.runtime import codes
@@ -210,13 +212,21 @@ class RunsRunner(StreamOperator[RunEvents]):
             self.moments = NO_MOMENTS
             return empty_table(self.schema)
         self._count_answer(len(found.slots))
-        table, ticks, rows = self._buffer.store.fetch(self._buffer.rows[found.slots])
-        lengths = found.lengths.sum(axis=1)
-        firsts = np.cumsum(lengths) - lengths
-        starts = self._buffer.events.start[found.slots[firsts]]
+        table, ticks, rows = self._fetch(found.slots)
+        starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
         self.moments = (starts, found.ends)
         matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
         return transform_matches(self._query, self._layout, matches)
+
+    def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """A table that holds the rows of some slots, the event times of its rows, and where in it each slot's is."""
+        held = self._buffer
+        if len(slots) < held.count:
+            return held.store.fetch(gather(held.rows, slots))
+        # Looked up once for each event, however many matches have it.
+        table, ticks, rows = held.store.fetch(held.rows[self._tables.reserved : held.count])
+        by_slot = np.concatenate([np.zeros(self._tables.reserved, np.int32), rows])
+        return table, ticks, gather(by_slot, slots)
 
     def _count_answer(self, events: int) -> None:
         """Refuse an answer that is too large, before its columns are made; it may come in several pieces."""

@@ -10,7 +10,7 @@ What becomes of finished matches is in `matches.py`, upkeep of the arrays in `st
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,13 @@ from ouzel.engines.kleene.edges import (
 )
 from ouzel.engines.kleene.matches import (
     forbidden_inside,
+    is_unwanted,
     push_negatives,
     push_waiting,
     release_in_form,
     release_until,
     settle,
-    settle_one,
+    settle_before,
 )
 from ouzel.engines.kleene.run_index import build_index, end_expired, find_runs, place_all, put_in, take_out
 from ouzel.engines.kleene.runs_loop import scan_loop
@@ -93,9 +94,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     # A form of output chooses among all matches of a timestamp.
     pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
     while True:
-        read = _scan if tables.form == Form.ALL else _scan_in_form
-        if len(tables.plain):
-            read = scan_loop if tables.loop and not state.trees.on[0] else scan_plain
+        read = _reader(tables, state)
         status, position = read(tables, state, events, position, pieces.end(position), output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
         if status == Status.NODES_FULL:
@@ -124,6 +123,16 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
         elif status != Status.DONE or position == last:
             break
     return Progress(Status(status), position, state, output)
+
+
+def _reader(tables: RunTables, state: RunState) -> Any:
+    """What reads the events of a query."""
+    in_form = tables.form != Form.ALL
+    if not len(tables.plain):
+        return _scan_in_form if in_form else _scan
+    if tables.loop and not state.trees.on[0]:
+        return _scan_loop_in_form if in_form else scan_loop
+    return _scan_plain_in_form if in_form else scan_plain
 
 
 def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
@@ -178,6 +187,30 @@ def _scan_in_form(tables, state, events, first, last, output):
     return status, position
 
 
+@kernel(allocates=True)
+def _scan_plain_in_form(tables, state, events, first, last, output):
+    """The same for `scan_plain`."""
+    status, position = scan_plain(tables, state, events, first, last, output)
+    while status == Status.UNSETTLED:
+        settle(tables, state, events, output)
+        status, position = scan_plain(tables, state, events, position, last, output)
+    if status == Status.DONE:
+        settle(tables, state, events, output)
+    return status, position
+
+
+@kernel(allocates=True)
+def _scan_loop_in_form(tables, state, events, first, last, output):
+    """The same for `scan_loop`."""
+    status, position = scan_loop(tables, state, events, first, last, output)
+    while status == Status.UNSETTLED:
+        settle(tables, state, events, output)
+        status, position = scan_loop(tables, state, events, position, last, output)
+    if status == Status.DONE:
+        settle(tables, state, events, output)
+    return status, position
+
+
 @kernel
 def _scan(tables, state, events, first, last, output):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
@@ -222,10 +255,8 @@ def _make_ready(tables, state, events, slot, output):
         if status != Status.DONE:
             return status
     if now != counters[Counter.MOMENT]:
-        if tables.form != Form.ALL and counters[Counter.SETTLED] < output.written[0]:
-            if counters[Counter.SETTLED] + 1 < output.written[0]:
-                return Status.UNSETTLED
-            settle_one(tables, state, events, output)
+        if tables.form != Form.ALL and not settle_before(tables, state, events, output, now):
+            return Status.UNSETTLED
         counters[Counter.MOMENT] = now
         counters[Counter.AT_MOMENT] = 0
     return Status.DONE
@@ -408,13 +439,7 @@ def _is_pruned(tables, state, events, slot, run, first_slot, key):
         previous = state.arena.event[state.runs.node[run]]
         if events.sequence[slot] != events.sequence[previous] + 1:
             return True
-    if tables.form == Form.ALL:
-        return False
-    if tables.form == Form.NON_OVERLAPPING:
-        return events.start[first_slot] <= state.key_mark[key]
-    if tables.form == Form.FIRST:
-        return state.started[first_slot] != 0
-    return first_slot < state.key_mark[key]
+    return is_unwanted(tables, state, events, first_slot, key)
 
 
 @helper(inline=True)
@@ -434,6 +459,7 @@ def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
     output.end[written] = events.end[slot]
     output.key[written] = key
     output.oldest[written] = oldest
+    output.first[written] = first_slot
     output.written[0] = written + 1
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ouzel.engines.kleene.edges import allows, bounds_differ, edge_of, read_lane, set_bound
-from ouzel.engines.kleene.matches import push_negatives
+from ouzel.engines.kleene.matches import is_unwanted, push_negatives, settle_before
 from ouzel.engines.kleene.runs_plain import finish, free_run, join, limit_passed, new_run, set_node
 from ouzel.engines.kleene.state import Counter, Status
-from ouzel.engines.kleene.tables import Selection
+from ouzel.engines.kleene.tables import Form, Selection
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import oldest_alive
 
@@ -36,6 +36,7 @@ def scan_loop(tables, state, events, first, last, output):
     arena = state.arena
     contiguous = tables.selection == Selection.CONTIGUITY
     in_events = tables.in_events != 0
+    in_form = tables.form != Form.ALL
     merge = tables.merge != 0
     take = edge_of(tables, events, _LOOP, 0)
     begin = edge_of(tables, events, _LOOP, 1)
@@ -66,6 +67,9 @@ def scan_loop(tables, state, events, first, last, output):
         if roles & _STARTS != 0 and counters[Counter.FREE] < 0:
             status = Status.RUNS_FULL
             break
+        if in_form and not settle_before(tables, state, events, output, events.end[at]):
+            status = Status.UNSETTLED
+            break
         start = events.start[at]
         end = events.end[at]
         measure = events.position[at] if in_events else end
@@ -84,8 +88,10 @@ def scan_loop(tables, state, events, first, last, output):
             here = np.uint32(run)
             following = runs.next[here]
             node = runs.node[here]
-            stays = runs.since[here] >= oldest and not (
-                contiguous and events.sequence[np.uint32(arena.event[np.uint32(node)])] != sequence
+            stays = (
+                runs.since[here] >= oldest
+                and not (contiguous and events.sequence[np.uint32(arena.event[np.uint32(node)])] != sequence)
+                and not (in_form and is_unwanted(tables, state, events, np.uint32(runs.first[here]), key))
             )
             if stays and start > runs.end[here]:
                 takes = roles & _TAKEN != 0 and allows(take, taken, runs, here, 0)
@@ -97,7 +103,7 @@ def scan_loop(tables, state, events, first, last, output):
                     else:
                         finished = np.int32(nodes)
                         grows = True
-                        finish(state, events, nodes, key, at, oldest, output)
+                        finish(state, events, nodes, runs.first[here], key, at, oldest, output)
                     nodes += 1
                 if takes:
                     made = np.uint32(nodes)

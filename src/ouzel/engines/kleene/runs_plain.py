@@ -1,5 +1,4 @@
-"""The run kernel for plain queries: every match wanted, negation checked late, and each edge asks for one comparison at
-most.
+"""The run kernel for plain queries: negation, if any, is checked late, and each edge asks for one comparison at most.
 
 It does what `runs.py` does for every query, in a small function. A run keeps what its edges compare with (its *bounds*:
 values of the first or last event of its place, or the least or greatest so far). They are all that decides its future,
@@ -14,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from ouzel.engines.kleene.edges import allows, bounds_differ, edge_of, read_lane, set_bound
-from ouzel.engines.kleene.matches import push_negatives
+from ouzel.engines.kleene.matches import is_unwanted, push_negatives, settle_before
 from ouzel.engines.kleene.run_index import find_runs, put_in, take_out
 from ouzel.engines.kleene.state import Counter, Status
-from ouzel.engines.kleene.tables import EDGE_COLUMNS, ByPlain, Selection
+from ouzel.engines.kleene.tables import EDGE_COLUMNS, ByPlain, Form, Selection
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import oldest_alive
 
@@ -37,6 +36,7 @@ def scan_plain(tables, state, events, first, last, output):
     contiguous = tables.selection == Selection.CONTIGUITY
     indexed = state.trees.on[0] != 0
     in_events = tables.in_events != 0
+    in_form = tables.form != Form.ALL
     last_place = np.uint32(tables.length - 1)
     one = np.uint64(1)
     status = limit_passed(tables, counters)
@@ -66,6 +66,9 @@ def scan_plain(tables, state, events, first, last, output):
             status = Status.OUTPUT_FULL
         if status != Status.DONE:
             break
+        if in_form and not settle_before(tables, state, events, output, events.end[at]):
+            status = Status.UNSETTLED
+            break
         start = events.start[at]
         measure = events.position[at] if in_events else events.end[at]
         oldest = oldest_alive(measure, tables.window)
@@ -82,14 +85,18 @@ def scan_plain(tables, state, events, first, last, output):
             here = np.uint32(run)
             following = runs.next[here]
             node = runs.node[here]
-            if runs.since[here] < oldest or (
-                contiguous and events.sequence[np.uint32(state.arena.event[np.uint32(node)])] != sequence
+            if (
+                runs.since[here] < oldest
+                or (contiguous and events.sequence[np.uint32(state.arena.event[np.uint32(node)])] != sequence)
+                or (in_form and is_unwanted(tables, state, events, np.uint32(runs.first[here]), key))
             ):
                 if indexed:
                     take_out(tables, state, run)
                 free_run(state, here)
                 run = following
                 continue
+            # Taking and beginning may overwrite the run.
+            first_slot = runs.first[here]
             place = np.uint32(runs.place[here])
             loops = tables.plain[place, ByPlain.LOOPS] != 0
             takes = False
@@ -139,7 +146,7 @@ def scan_plain(tables, state, events, first, last, output):
                         kept = added
                         kept_count += 1
                     if target == last_place:
-                        finish(state, events, moved, key, at, oldest, output)
+                        finish(state, events, moved, first_slot, key, at, oldest, output)
             if takes:
                 moved = _add_node(tables, state, events, node, place, at, False)
                 added = own if own >= 0 else new_run(state)
@@ -156,7 +163,7 @@ def scan_plain(tables, state, events, first, last, output):
                         kept = added
                         kept_count += 1
                     if place == last_place:
-                        finish(state, events, moved, key, at, oldest, output)
+                        finish(state, events, moved, first_slot, key, at, oldest, output)
             if own >= 0:
                 free_run(state, np.uint32(own))
             run = following
@@ -181,7 +188,7 @@ def scan_plain(tables, state, events, first, last, output):
                     kept = added
                     kept_count += 1
                 if last_place == 0:
-                    finish(state, events, moved, key, at, oldest, output)
+                    finish(state, events, moved, at, key, at, oldest, output)
         if not indexed:
             state.key_head[key] = kept
             state.key_runs[key] = kept_count
@@ -303,7 +310,7 @@ def join(state, made, other, other_run):
 
 
 @helper(inline=True)
-def finish(state, events, node, key, at, oldest, output):
+def finish(state, events, node, first, key, at, oldest, output):
     """The last place is bound: a match."""
     counters = state.counters
     now = events.end[at]
@@ -317,6 +324,7 @@ def finish(state, events, node, key, at, oldest, output):
     output.end[written] = now
     output.key[written] = key
     output.oldest[written] = oldest
+    output.first[written] = first
     output.written[0] += 1
 
 

@@ -51,8 +51,10 @@ class RunStager(Stager):
         candidates, by_component = self._relevant(table)
         frame = self._frame(table, ticks, candidates)
         roles = self._roles(frame, by_component)
-        playing = roles != 0
-        places, roles = candidates[playing], roles[playing]
+        places = candidates
+        if not roles.all():
+            playing = roles != 0
+            places, roles = candidates[playing], roles[playing]
         rows = np.arange(len(places), dtype=np.int64)
         chosen = places
         if self._run_plan.needs_positions and len(places) < table.num_rows:

@@ -301,6 +301,7 @@ class RunOutput(NamedTuple):
     end: NDArray[np.int64]
     key: NDArray[np.int32]
     oldest: NDArray[np.int64]  # the earliest start (or position) within the window
+    first: NDArray[np.int32]  # slot of the first event, for the forms of output
     written: NDArray[np.int64]  # of length 1: how many
 
 
@@ -310,6 +311,7 @@ def new_run_output(capacity: int = 1024) -> RunOutput:
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
         np.zeros(1, np.int64),
     )
 
@@ -322,6 +324,7 @@ def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
         _with_room(output.end, used, capacity),
         _with_room(output.key, used, capacity),
         _with_room(output.oldest, used, capacity),
+        _with_room(output.first, used, capacity),
         output.written,
     )
 

@@ -309,7 +309,7 @@ def build_run_tables(
     late = late and all(negative.after < length and _needs_slots_only(negative) for negative in negatives)
     late = late and len(negatives) > 0
     plain_rows: list[tuple[int, ...]] = []
-    if plain and (late or not negatives) and codes == 0 and form == Form.ALL:
+    if plain and (late or not negatives) and codes == 0:
         plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
     if plain_rows:
         # The plain reader keeps what it compares with beside its runs.
