@@ -39,7 +39,7 @@ SYMBOLS = 2
 PRICES = 1_000
 VOLUMES = 1_000
 INCREASE = 0.7
-NO_LIMITS = Limits(max_partial_matches=2**40, max_matches_per_moment=2**40, max_buffered_events=2**40)
+NO_LIMITS = Limits(max_partial_matches=2**40, max_matches_per_timestamp=2**40, max_buffered_events=2**40)
 
 PREDICATES = {
     "p1": "",

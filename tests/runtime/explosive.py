@@ -109,12 +109,12 @@ def events_of(one: Explosive, count: int) -> pa.Table:
 
 def ends(one: Explosive, events: pa.Table, limit: int) -> str:
     """How a query ends: an error's name, or how many rows it gives."""
-    limits = {"max_matches_per_moment": limit, "max_partial_matches": limit}
+    limits = {"max_matches_per_timestamp": limit, "max_partial_matches": limit}
     options: dict[str, Any] = {"model": MODEL} if isinstance(one.query, str) and "SEQUENCE" in one.query else {}
     try:
         return f"{ouzel.match(events, one.query, limits=limits, **options).num_rows} rows"
     except ouzel.LimitError as error:
-        assert "max_matches_per_moment=" in str(error) or "max_partial_matches=" in str(error), error
+        assert "max_matches_per_timestamp=" in str(error) or "max_partial_matches=" in str(error), error
         return "LimitError"
 
 

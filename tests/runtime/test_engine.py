@@ -255,7 +255,10 @@ def test_later_batches_may_differ_in_order_and_width_but_not_in_kind() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "name"),
-    [({"max_matches_per_moment": 10}, "max_matches_per_moment"), ({"max_buffered_events": 15}, "max_buffered_events")],
+    [
+        ({"max_matches_per_timestamp": 10}, "max_matches_per_timestamp"),
+        ({"max_buffered_events": 15}, "max_buffered_events"),
+    ],
 )
 def test_limits_are_errors_that_name_them(limits: dict[str, int], name: str) -> None:
     rows = [{"type": "A", "ts": t} for t in range(20)] + [{"type": "B", "ts": 30}]

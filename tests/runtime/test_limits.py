@@ -37,11 +37,11 @@ MISSING = "SEQUENCE (a, b) WHERE a.type = 'A' AND b.type = 'B' AND a.id[b.id] = 
         (LAST, "max_buffered_events", 10),
         (MISSING, "max_buffered_events", 10),
         (LONELY, "max_buffered_events", 4),
-        (SEQUENCE, "max_matches_per_moment", 4),
-        (RUNS, "max_matches_per_moment", 4),
-        (KLEENE, "max_matches_per_moment", 4),
-        (LONG, "max_matches_per_moment", 4),
-        (MISSING, "max_matches_per_moment", 4),
+        (SEQUENCE, "max_matches_per_timestamp", 4),
+        (RUNS, "max_matches_per_timestamp", 4),
+        (KLEENE, "max_matches_per_timestamp", 4),
+        (LONG, "max_matches_per_timestamp", 4),
+        (MISSING, "max_matches_per_timestamp", 4),
         (LONELY, "max_partial_matches", 4),
         (RUNS, "max_partial_matches", 4),
         (RUNS_LONELY, "max_partial_matches", 4),
@@ -60,7 +60,7 @@ def test_limit_stops_query_and_others_continue(query: str, limit: str, most: int
     assert problem.query == "large" and f"{limit}={most}" in problem.reason
 
 
-@pytest.mark.parametrize("limit", ["max_matches_per_moment", "max_partial_matches"])
+@pytest.mark.parametrize("limit", ["max_matches_per_timestamp", "max_partial_matches"])
 def test_limit_stops_algebra_expression(limit: str) -> None:
     left = ouzel.algebra.stream("A").select("id = 1")
     pairs = left.next(ouzel.algebra.stream("B"), "DUR < 10000")
@@ -71,13 +71,13 @@ def test_limit_stops_algebra_expression(limit: str) -> None:
 
 
 def test_unknown_limit_is_refused() -> None:
-    with pytest.raises(InputError, match="there is no limit 'when_passed'; there are max_matches_per_moment, "):
+    with pytest.raises(InputError, match="there is no limit 'when_passed'; there are max_matches_per_timestamp, "):
         ouzel.match(EVENTS, SEQUENCE, limits={"when_passed": "drop"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
     ("events", "reason"),
-    [(60, "max_matches_per_moment=10,000,000"), (2_000, "more than 81,048,576 events together")],
+    [(60, "max_matches_per_timestamp=10,000,000"), (2_000, "more than 81,048,576 events together")],
 )
 def test_what_explodes_is_counted_before_it_is_given_room(events: int, reason: str) -> None:
     """2 to the power of 60 and of 2,000 matches: each would take all memory there is if it were written out."""

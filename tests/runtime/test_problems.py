@@ -14,7 +14,7 @@ PAIR = "PATTERN SEQ(A a, B b) WITHIN 5 RETURN Pair(a.ts AS a, b.ts AS b)"
 # So many pairs of A's before one B are too many, while those of PAIR are few.
 MANY = "PATTERN SEQ(A a, A b, B c) WITHIN 1000"
 KLEENE = "PATTERN SEQ(A+ a[], B b) WITHIN 1000"
-FEW = {"max_matches_per_moment": 40}
+FEW = {"max_matches_per_timestamp": 40}
 BATCHES = [
     [{"type": "A", "ts": ts, "x": 1} for ts in range(1, 15)] + [{"type": "B", "ts": 15, "x": 1}],
     [{"type": "A", "ts": ts, "x": 1} for ts in range(16, 18)] + [{"type": "B", "ts": 18, "x": 1}],
@@ -47,8 +47,8 @@ def test_a_limit_stops_one_query(bad: str) -> None:
     assert warning.category is ouzel.ProblemWarning and warning.filename == __file__
     (problem,) = engine.problems()
     assert (problem.query, problem.time) == ("bad", 18)
-    assert "max_matches_per_moment=40" in problem.reason and problem.reason in str(warning.message)
-    with pytest.raises(ouzel.LimitError, match=r"max_matches_per_moment=40 .*stopped at time 18"):
+    assert "max_matches_per_timestamp=40" in problem.reason and problem.reason in str(warning.message)
+    with pytest.raises(ouzel.LimitError, match=r"max_matches_per_timestamp=40 .*stopped at time 18"):
         answers[1]["bad"]
     with pytest.raises(KeyError):
         answers[1]["worse"]
@@ -89,7 +89,7 @@ def test_readers_of_a_stopped_query_stop_with_it() -> None:
 def test_a_single_query_raises_and_stays_stopped() -> None:
     engine = ouzel.Engine(MANY, limits=FEW)
     engine.push(BATCHES[0])
-    with pytest.raises(ouzel.LimitError, match="max_matches_per_moment=40"):
+    with pytest.raises(ouzel.LimitError, match="max_matches_per_timestamp=40"):
         engine.push(BATCHES[1])
     with pytest.raises(ouzel.LimitError, match="stopped at time 18"):
         engine.push(BATCHES[2])
@@ -140,5 +140,5 @@ def test_a_set_runs_on() -> None:
     held = ouzel.QuerySet(limits=FEW)
     held.add("bad", KLEENE)
     held.push(BATCHES[0])
-    with pytest.raises(ouzel.LimitError, match="max_matches_per_moment=40"):
+    with pytest.raises(ouzel.LimitError, match="max_matches_per_timestamp=40"):
         held.push(BATCHES[1])

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 QUERIES_PER_STREAM = 8
 # Twice as long as any window of the random queries, so that all that can be cut is.
 SLICE_TICKS = 28
-LIMITS = {"max_matches_per_moment": 300, "max_partial_matches": 20_000}
+LIMITS = {"max_matches_per_timestamp": 300, "max_partial_matches": 20_000}
 
 
 def random_stream(rng: random.Random) -> pa.Table:

@@ -35,7 +35,7 @@ GOOD = {
     "any": "PATTERN SEQ(A a, B b) WITHIN 2 RETURN Any(a.ts AS a, b.ts AS b)",
     "sum": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) AS n WITHIN 1000",
 }
-LIMITS = {"max_matches_per_moment": 100}
+LIMITS = {"max_matches_per_timestamp": 100}
 SCHEMA = pa.schema({"type": pa.string(), "ts": pa.int64(), "id": pa.int64()})
 
 
@@ -102,7 +102,7 @@ def test_stopped_queries_stay_stopped_after_restart(spark: SparkSession, tmp_pat
     assert all(row[row["query"]] is None and f"query '{row['query']}' stopped" in row["problem"] for row in problems)
     # The limit would not stop "many" again, but its rows of this bucket would have a gap.
     stream.add([events().slice(82), table(END)])
-    stream.run(step({"max_matches_per_moment": 10**6}, on_error="report"))
+    stream.run(step({"max_matches_per_timestamp": 10**6}, on_error="report"))
     after = stream.answers()
     assert counted([row for row in after if row["problem"] is not None]) == counted(problems)
     for name, rows in ouzel.match(events(), good).items():

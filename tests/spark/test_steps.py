@@ -428,7 +428,7 @@ def test_stopped_query_is_reported_once() -> None:
     queries = {"many": "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 9 ms", "good": QUERIES["lonely"]}
 
     def job(most: int, *, reports: bool) -> StreamJob:
-        made = job_for(queries, buckets=1, limits=Limits(max_matches_per_moment=most))
+        made = job_for(queries, buckets=1, limits=Limits(max_matches_per_timestamp=most))
         return replace(made, groups=tuple(replace(group, reports=reports) for group in made.groups))
 
     def told(made: StreamJob, events: pa.Table, watermark_us: int) -> list[tuple[int, dict]]:

@@ -24,7 +24,7 @@ class Status(IntEnum):
     DONE = 0
     OUTPUT_FULL = 1  # room for more matches is needed, then go on at `position`
     WAITING_FULL = 2  # room for more waiting matches is needed, then go on at `position`
-    MATCH_LIMIT = 3  # the instance at `position` would pass max_matches_per_moment
+    MATCH_LIMIT = 3  # the instance at `position` would pass max_matches_per_timestamp
     WAITING_LIMIT = 4  # the instance at `position` would pass max_waiting
 
 

@@ -19,7 +19,7 @@ _ADVICE = "a smaller WITHIN window, a more selective WHERE"
 class Limits:
     """What keeps memory bounded, for each query. Passing one stops the query with an error that names it."""
 
-    max_matches_per_moment: int = 10_000_000
+    max_matches_per_timestamp: int = 10_000_000
     max_partial_matches: int = 10_000_000
     max_buffered_events: int = 100_000_000
 
@@ -27,14 +27,15 @@ class Limits:
     def max_answer_events(self) -> int:
         """How many events the matches that one call returns may have together: a moment has few matches, but a long
         input has many moments."""
-        return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_moment
+        return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_timestamp
 
     def check_answer(self, query: str, events: int) -> None:
         """Refuse an answer whose matches have too many events together, before it is built."""
         if events > self.max_answer_events:
             raise LimitError(
                 f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
-                f"events together, the most that max_matches_per_moment={self.max_matches_per_moment:,} allows; push "
+                f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
+                "push "
                 "fewer events at a time, ask for OUTPUT COMPRESSED or AGG COUNT, give a smaller WITHIN window or a "
                 "more selective WHERE, or raise the limit"
             )

@@ -99,8 +99,8 @@ def test_a_variable_may_not_be_named_as_a_column_of_the_answer() -> None:
 
 
 def test_the_limit_is_named() -> None:
-    with pytest.raises(LimitError, match="max_matches_per_moment=3"):
-        ouzel.match(readings(500, 1), THEFT, type=None, model=MODEL, limits={"max_matches_per_moment": 3})
+    with pytest.raises(LimitError, match="max_matches_per_timestamp=3"):
+        ouzel.match(readings(500, 1), THEFT, type=None, model=MODEL, limits={"max_matches_per_timestamp": 3})
 
 
 # ── The same answer, whatever way ──────────────────────────────────────────────────────────────────

@@ -27,7 +27,7 @@ def dense(events: int, components: int) -> tuple:  # type: ignore[type-arg]
 @pytest.mark.parametrize("push", [Push.ALL, Push.NEGATION])
 def test_too_many_matches_of_a_moment_leave_no_trace(push: Push) -> None:
     instances, used = dense(30, 3)
-    tables = build_tables([False] * 3, 100, push=push, max_matches_per_moment=20)
+    tables = build_tables([False] * 3, 100, push=push, max_matches_per_timestamp=20)
     status, position, state, output = scan(tables, new_state(tables, used), instances, 0, used, new_output(tables))
     # The event at tick t completes t * (t - 1) / 2 matches: 21 at tick 7.
     assert (status, position) == (Status.MATCH_LIMIT, 7 * 3 + 2)
@@ -59,11 +59,11 @@ def test_too_many_waiting_matches() -> None:
 def test_released_matches_count_for_their_moment() -> None:
     instances, used = dense(6, 2)
     # All five matches that start at tick 0 end together.
-    tables = build_tables([False, False, True], 100, max_matches_per_moment=4)
+    tables = build_tables([False, False, True], 100, max_matches_per_timestamp=4)
     _, _, state, output = scan(tables, new_state(tables, used), instances, 0, used, new_output(tables))
     status, _, state, output = release(tables, state, instances, LATEST, output)
     assert (status, output.written[0]) == (Status.MATCH_LIMIT, 0)
-    lifted = tables._replace(max_matches_per_moment=5)
+    lifted = tables._replace(max_matches_per_timestamp=5)
     status, _, state, output = release(lifted, state, instances, LATEST, output)
     assert (status, output.written[0]) == (Status.DONE, 15)
 

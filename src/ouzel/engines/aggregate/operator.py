@@ -240,7 +240,8 @@ class AggregateRunner:
         except TooManyRowsError:
             raise LimitError(
                 f"the counts of query '{self._query.name}' that one call returns have more than {most:,} rows, the "
-                f"most that max_matches_per_moment={self._limits.max_matches_per_moment:,} allows; push fewer events "
+                f"most that max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} allows; "
+                "push fewer events "
                 "at a time, group by an attribute with fewer values, give a smaller WITHIN window, or raise the limit"
             ) from None
         table = self._collect()

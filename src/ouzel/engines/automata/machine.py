@@ -95,9 +95,9 @@ class Machine:
 
     def _more_results(self, name: str) -> None:
         before = int(self._results.count[0])
-        if len(self._results.node) - before > self._limits.max_matches_per_moment:
+        if len(self._results.node) - before > self._limits.max_matches_per_timestamp:
             raise LimitError(
-                f"query '{name}' found more than max_matches_per_moment={self._limits.max_matches_per_moment:,} "
+                f"query '{name}' found more than max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
                 "results that complete at one moment; give it a more selective condition, or raise the limit"
             )
         # A result is a row of numbers, whether it has one event or several.

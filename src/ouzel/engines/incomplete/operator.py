@@ -86,7 +86,8 @@ class IncompleteRunner(InstanceOperator):
         if status is Status.MATCH_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' found more than "
-                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
+                "matches that complete at one moment; "
                 "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
         if status is Status.OUTPUT_FULL:
@@ -181,5 +182,5 @@ def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, lim
         bounds=plan.bounds,
         worth_is_probability=query.threshold.on_probability,
         find_fuller=some_missing and curves.knows_probability,
-        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
     )

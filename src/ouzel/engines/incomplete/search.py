@@ -173,7 +173,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     written = output.written[0]
     begun = written
     now = end[slot]
-    room = tables.max_matches_per_moment
+    room = tables.max_matches_per_timestamp
     if state.counters[ArrivalCounter.MOMENT] == now:
         room -= state.counters[ArrivalCounter.AT_MOMENT]
     state.bound[tables.component_at[last_position]] = slot

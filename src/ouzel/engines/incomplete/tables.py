@@ -86,7 +86,7 @@ class ArrivalTables(NamedTuple):
     bounds: int  # 1: upper bounds prune
     worth_is_probability: int
     find_fuller: int  # 1: tell of each path whether another one binds a proper superset
-    max_matches_per_moment: int
+    max_matches_per_timestamp: int
     position: NDArray[np.int32]  # by component; -1 if negative
     component_at: NDArray[np.int32]  # by position
     first_edge: NDArray[np.int32]  # to each position; one more entry than positions
@@ -141,7 +141,7 @@ def build_arrival_tables(
     bounds: bool = True,
     worth_is_probability: bool = False,
     find_fuller: bool = False,
-    max_matches_per_moment: int,
+    max_matches_per_timestamp: int,
 ) -> ArrivalTables:
     """The tables of a query whose last component is positive."""
     assert not negated[-1], "the last component is positive and observed"
@@ -200,7 +200,7 @@ def build_arrival_tables(
         bounds=int(bounds),
         worth_is_probability=int(worth_is_probability),
         find_fuller=int(find_fuller),
-        max_matches_per_moment=max_matches_per_moment,
+        max_matches_per_timestamp=max_matches_per_timestamp,
         position=position,
         component_at=np.array(places, np.int32),
         first_edge=first_edge,

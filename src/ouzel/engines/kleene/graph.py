@@ -356,7 +356,7 @@ def _list(tables, state, events, root, oldest, output):
     phase = state.phase
     rows = output.found[0]
     slots = output.found[1]
-    rows_max = rows + tables.max_matches_per_moment - state.counters[GraphCounter.AT_MOMENT]
+    rows_max = rows + tables.max_matches_per_timestamp - state.counters[GraphCounter.AT_MOMENT]
     slots_max = tables.max_events
     has_room = True
     depth = 0

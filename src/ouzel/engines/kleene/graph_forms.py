@@ -83,7 +83,7 @@ def _choose(tables, state, events, key, output, points):
             passes = slot >= state.key_mark[key]
         if not passes:
             continue
-        if state.counters[GraphCounter.AT_MOMENT] == tables.max_matches_per_moment:
+        if state.counters[GraphCounter.AT_MOMENT] == tables.max_matches_per_timestamp:
             return Status.MATCH_LIMIT
         status, skip_to = _write_path(tables, state, cell, key, output)
         if status != Status.DONE:

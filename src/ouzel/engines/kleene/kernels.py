@@ -188,7 +188,7 @@ class RunsKernel:
 
     def _standing(self, events: RunEvents) -> Found | Status:
         """The same where negation is still to be checked: so many matches at a time as a moment may have."""
-        limit = min(self._limits.max_matches_per_moment, NO_LIMIT)
+        limit = min(self._limits.max_matches_per_timestamp, NO_LIMIT)
         parts: list[Found] = []
         open_rows = [(0, int(self._output.written[0]))]
         while open_rows:
@@ -197,7 +197,7 @@ class RunsKernel:
             key, oldest = self._output.key[first:last], self._output.oldest[first:last]
             output = RunOutput(node, end, key, oldest, self._output.first[first:last], np.array([last - first]))
             # What one event completes has one row for each run at least.
-            tables = self._tables._replace(max_matches_per_moment=limit if last - first > 1 else NO_LIMIT)
+            tables = self._tables._replace(max_matches_per_timestamp=limit if last - first > 1 else NO_LIMIT)
             expanded = expand_matches(tables, self._state, output)
             if isinstance(expanded, Status):
                 if last - first == 1:

@@ -593,7 +593,7 @@ def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Exp
         int(state.counters[Counter.NODES]),
         tables.length,
         bool(tables.merge),
-        tables.max_matches_per_moment,
+        tables.max_matches_per_timestamp,
         tables.max_events,
         output.node[:written],
         output.end,

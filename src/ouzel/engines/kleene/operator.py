@@ -182,7 +182,8 @@ class RunsRunner(StreamOperator[RunEvents]):
         if status is Status.MATCH_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' found more than "
-                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
+                "matches that complete at one moment; "
                 "ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, give a smaller WITHIN window or a "
                 "more selective WHERE, or raise the limit"
             )
@@ -356,7 +357,7 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: boo
         index_min=INDEX_MIN,
         plain=plain,
         renumbered_lanes=text_rows(lowered),
-        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),
         max_events=min(limits.max_answer_events, NO_LIMIT),
     )

@@ -282,7 +282,7 @@ def _room(tables, state, shown, output):
 def _limit_passed(tables, counters):
     if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
         return Status.RUN_LIMIT
-    if counters[Counter.AT_MOMENT] > tables.max_matches_per_moment:
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_timestamp:
         return Status.MATCH_LIMIT
     return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
 

@@ -205,7 +205,7 @@ def scan_plain(tables, state, events, first, last, output):
 def limit_passed(tables, counters):
     if counters[Counter.RUNS] > tables.max_runs:
         return Status.RUN_LIMIT
-    if counters[Counter.AT_MOMENT] > tables.max_matches_per_moment:
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_timestamp:
         return Status.MATCH_LIMIT
     return Status.DONE
 

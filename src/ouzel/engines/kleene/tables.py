@@ -256,7 +256,7 @@ class RunTables(NamedTuple):
     late: int  # 1: negation is checked where matches are written out, so that runs may be merged before
     merge: int  # 1: runs with the same future are one
     index_min: int  # where a key has more runs than this, they are found by what they compare with
-    max_matches_per_moment: int
+    max_matches_per_timestamp: int
     max_runs: int
     max_events: int  # of all matches of the output together
     by_place: NDArray[np.int32]
@@ -289,7 +289,7 @@ def build_run_tables(
     index_min: int = INDEX_MIN,
     plain: bool = True,
     renumbered_lanes: Collection[int] = (),
-    max_matches_per_moment: int = NO_LIMIT,
+    max_matches_per_timestamp: int = NO_LIMIT,
     max_runs: int = NO_LIMIT,
     max_events: int = NO_LIMIT,
 ) -> RunTables:
@@ -375,7 +375,7 @@ def build_run_tables(
         # Under contiguity every event moves or ends every run.
         index_min=NO_LIMIT if selection == Selection.CONTIGUITY else index_min,
         # How many there are is known late, too.
-        max_matches_per_moment=NO_LIMIT if late else max_matches_per_moment,
+        max_matches_per_timestamp=NO_LIMIT if late else max_matches_per_timestamp,
         max_runs=max_runs,
         max_events=max_events,
         by_place=by_place,

@@ -125,7 +125,7 @@ def release_until(tables, state, instances, until, output):
         last_tick = deadline(start[first], tables.window)
         if last_tick > until:
             break
-        room = tables.max_matches_per_moment
+        room = tables.max_matches_per_timestamp
         if counters[Counter.MOMENT] == last_tick:
             room -= counters[Counter.AT_MOMENT]
         mark = written

@@ -109,7 +109,8 @@ class SequenceRunner(InstanceOperator):
         if status is Status.MATCH_LIMIT:
             raise LimitError(
                 f"query '{self._query.name}' found more than "
-                f"max_matches_per_moment={self._limits.max_matches_per_moment:,} matches that complete at one moment; "
+                f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
+                "matches that complete at one moment; "
                 "count them with AGG COUNT, give a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
         if status is Status.WAITING_LIMIT:
@@ -229,6 +230,6 @@ def _tables(plan: Plan, lowered: Lowered, limits: Limits) -> StackTables:
         everywhere=[c.position for c in plan.unguarded],
         push=push,
         second_equivalence=plan.key_strategy is KeyStrategy.MULTI_PAIS and len(plan.key) > 1,
-        max_matches_per_moment=min(limits.max_matches_per_moment, NO_LIMIT),
+        max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
         max_waiting=min(limits.max_partial_matches, NO_LIMIT),
     )

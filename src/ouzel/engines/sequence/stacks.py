@@ -189,7 +189,7 @@ def _scan(tables, state, instances, points, first, last, output):
         if waits:
             room = tables.max_waiting - counters[Counter.WAITING]
         else:
-            room = tables.max_matches_per_moment
+            room = tables.max_matches_per_timestamp
             if counters[Counter.MOMENT] == now:
                 room -= counters[Counter.AT_MOMENT]
         room = min(capacity, written + max(room, 0))

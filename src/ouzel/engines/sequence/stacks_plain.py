@@ -80,7 +80,7 @@ def scan_plain(tables, state, instances, first, last, output):
             slot = completing[entry]
             now = end[slot]
             oldest = first_alive(end, oldest, oldest_alive(now, window))
-            room = tables.max_matches_per_moment
+            room = tables.max_matches_per_timestamp
             if counters[Counter.MOMENT] == now:
                 room -= counters[Counter.AT_MOMENT]
             room = min(capacity, written + max(room, 0))

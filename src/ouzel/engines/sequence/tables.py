@@ -96,7 +96,7 @@ class StackTables(NamedTuple):
     scan_window: int  # the window as the scan applies it
     construction_window: int  # the window as construction applies it
     second_equivalence: int  # 1: instances have a second key (Multi-PAIS)
-    max_matches_per_moment: int
+    max_matches_per_timestamp: int
     max_waiting: int
     # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
     # events are points.
@@ -117,7 +117,7 @@ def build_tables(
     everywhere: Collection[int] = (),
     push: Push = Push.ALL,
     second_equivalence: bool = False,
-    max_matches_per_moment: int = NO_LIMIT,
+    max_matches_per_timestamp: int = NO_LIMIT,
     max_waiting: int = NO_LIMIT,
 ) -> StackTables:
     """The tables of a query whose components are negative where `negated` says so.
@@ -186,7 +186,7 @@ def build_tables(
         scan_window=ticks if push & Push.WINDOW_INTO_SCAN else NO_WINDOW,
         construction_window=ticks if push & Push.WINDOW_INTO_CONSTRUCTION else NO_WINDOW,
         second_equivalence=int(second_equivalence),
-        max_matches_per_moment=max_matches_per_moment,
+        max_matches_per_timestamp=max_matches_per_timestamp,
         max_waiting=max_waiting,
         plain=int(
             length > 1
