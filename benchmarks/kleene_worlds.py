@@ -12,7 +12,7 @@ from ouzel.engines.kleene.kernels import GraphKernel
 from ouzel.engines.kleene.lowering import RunLowered, lower_runs
 from ouzel.engines.kleene.matches import Expanded, expand_matches
 from ouzel.engines.kleene.operator import run_tables
-from ouzel.engines.kleene.plan import RunKernel, RunPlan
+from ouzel.engines.kleene.plan import MERGE_RUNS, RunKernel, RunPlan
 from ouzel.engines.kleene.runs import scan
 from ouzel.engines.kleene.staging import RunStager
 from ouzel.engines.kleene.state import (
@@ -26,7 +26,6 @@ from ouzel.engines.kleene.state import (
     reserve,
 )
 from ouzel.engines.kleene.tables import RunEvents, RunTables, new_events
-from ouzel.plan.rules import MERGE_RUNS
 from ouzel.prepared import as_queries
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits

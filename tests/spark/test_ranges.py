@@ -121,7 +121,7 @@ def test_random_queries_are_cut_without_loss() -> None:
 def test_edges_are_trimmed_as_events_pass() -> None:
     rng = random.Random(5)
     times = [rng.randrange(90_000) for _ in range(200_000)]
-    edges = Edges("time", reach=3)
+    edges = Edges("time", 3)
     for batch in pa.table({"time": times}).to_batches(max_chunksize=10_000):
         edges.add(batch)
     ordered = sorted(times)

@@ -305,7 +305,7 @@ def cell(value: Any) -> str:
 
 
 def what_comes_out(queries: dict[str, ouzel.Query]) -> str:
-    """A row of an aggregate, or of OUTPUT COMPRESSED, stands for many matches."""
+    """A row of an aggregate, or of OUTPUT COMPRESSED, represents many matches."""
     trees = [query.tree for query in queries.values()]
     many = (
         tree.aggregates or (tree.output is not None and tree.output.form is OutputForm.COMPRESSED) for tree in trees

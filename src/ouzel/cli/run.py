@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 4.0
 READABLE_ON_SPARK = ("parquet", "csv", "json")
 SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
-    # Times without a zone stay without one, as they do here, and those with one are told in UTC.
+    # Times without a zone stay without one, as they do here, and those with one are written in UTC.
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -178,7 +178,7 @@ def _progress(total: int, quiet: bool) -> _Running:
 
 @contextmanager
 def _patience(quiet: bool) -> Iterator[None]:
-    """A word to whoever waits for a single piece: a new user would think that nothing happens."""
+    """Say that a single piece is being read: otherwise it looks as if nothing happens."""
     note = "still running: the first query of its kind compiles its kernels, once after an installation"
     timer = Timer(PATIENCE_SECONDS, lambda: out(stderr=True).print(note, style="dim"))
     timer.daemon = True

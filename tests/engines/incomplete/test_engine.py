@@ -94,7 +94,7 @@ def test_text_of_several_events_is_refused_with_a_hint() -> None:
 
 
 def test_a_variable_may_not_be_named_as_a_column_of_the_answer() -> None:
-    with pytest.raises(QueryError, match="has the name of a column"):
+    with pytest.raises(QueryError, match="cannot have the name of a column"):
         ouzel.query("PATTERN SEQ(A missing, B b) WITHIN 5 THRESHOLD 0.1")
 
 
