@@ -11,6 +11,7 @@ import pytest
 
 import ouzel
 import ouzel.spark
+from ouzel.algebra import stream
 from ouzel.errors import InputError, LimitError, QueryError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
@@ -224,3 +225,17 @@ def test_a_query_that_one_task_must_answer_says_so(spark: SparkSession, caplog: 
     assert caplog.text == ""
     ouzel.spark.match(events, ANYWHERE.replace(" WITHIN 3", ""))
     assert "a single task must see all events of query, because no equivalence test separates them" in caplog.text
+
+
+def test_expressions_of_the_algebra_answer_as_embedded(spark: SparkSession) -> None:
+    rows = [("A", 1, 3), ("A", 2, 5), ("B", 3, 7), ("A", 8, 1), ("B", 9, 2)]
+    frame = spark.createDataFrame(rows, "type string, ts long, x long")
+    expression = stream("A").next(stream("B"), "DUR <= 5")
+    pairs = "PATTERN SEQ(A a, B b) WITHIN 5 RETURN P(a.x AS a, b.x AS b)"
+    table = frame.toArrow()
+    for queries in ({"next": expression}, {"next": expression, "pairs": pairs}):
+        wanted = ouzel.match(table, queries)
+        with ouzel.spark.match(frame, queries) as found:
+            for name in queries:
+                answer = [row.asDict() for row in found[name].collect()]
+                assert sorted(map(repr, answer)) == sorted(map(repr, wanted[name].to_pylist()))

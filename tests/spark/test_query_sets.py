@@ -208,7 +208,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
         "takes an ouzel.QuerySet": lambda: match_set(quotes, "PATTERN Stock s WITHIN 5"),  # type: ignore[arg-type]
         "takes one DataFrame": lambda: match_set({"Stock": quotes}, held(p=PAIRS)),  # type: ignore[arg-type]
         "no query in the set": lambda: match_set(quotes, held()),
-        "told its columns already": lambda: match_set(quotes, with_one_more(ouzel.QuerySet(schema=SCHEMA))),
+        "is already fixed": lambda: match_set(quotes, with_one_more(ouzel.QuerySet(schema=SCHEMA))),
         "changes= is for streams": lambda: match_set(quotes, held(p=PAIRS), changes=quotes),
         "not all events of an answer": lambda: match_set(quotes, held(p=PAIRS), key="price"),
         "is not a column of the events": lambda: match_set(quotes, held(p=PAIRS), key="nme"),

@@ -205,15 +205,15 @@ def describe(program: bytes | Program) -> Description:
     keys = [_shared_columns(plan) for plan in plans.values()]
     found = layouts(loaded.queries, loaded.layout)
     needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
-    common = [column for column in keys[0] if all(column in others for others in keys[1:])]
-    if any(is_composed(query) for query in loaded.queries):
+    common = [column for column in keys[0] if all(column in others for others in keys[1:])] if keys else []
+    if loaded.algebra or any(is_composed(query) for query in loaded.queries):
         # What partitions a derived stream need not be what partitions the primary one.
         common = []
     return Description(
-        needed_columns=tuple(name for name in loaded.layout.schema.names if name in needed),
+        needed_columns=tuple(name for name in loaded.layout.schema.names if loaded.algebra or name in needed),
         key_columns=tuple(common),
         output_schemas=Session(loaded).schemas,
-        window_ticks=None if None in windows else max(w for w in windows if w is not None),
+        window_ticks=None if loaded.algebra or None in windows else max(w for w in windows if w is not None),
         tick_ns=loaded.catalog.time.tick_ns,
     )
 
