@@ -96,6 +96,10 @@ def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
         (lambda held: held.add_template("t", S, [{"id": 1}, {"id": 1}]), "duplicate id"),
         (lambda held: held.add_template("t", S.select("price > :low"), [{"id": 1, "lov": 3}]), "did you mean 'lov'"),
         (lambda held: held.add_table([{"id": 1, "query": "PATTERN SEQ("}]), "query '1'"),
+        (
+            lambda held: held.add("two", "PATTERN SEQ(S a, S b) WITHIN 5 THRESHOLD 0.1"),
+            "cannot run a query with THRESHOLD",
+        ),
         (lambda held: held.add("two", "PATTERN S+ a[] WITHIN 5 RETURN P(a.LEN AS query)"), "query 'two' gives another"),
         (lambda held: held.add("two", "PATTERN S query WITHIN 5"), "query 'two' gives another"),
         (lambda held: held.add("two", "PATTERN S a AGG COUNT AS query WITHIN 5"), "query 'two' gives another"),

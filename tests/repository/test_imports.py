@@ -42,7 +42,7 @@ KNOW_ENGINES = {"ouzel.plan.choose", "ouzel.runtime.operator", "ouzel.runtime.ou
 # The only import from one engine to another: aggregates count the sequences that the other one plans.
 ENGINE_MAY_IMPORT = {("aggregate", "sequence")}
 
-# Libraries that only one room may know, so that nobody else pays for them or depends on them.
+# Libraries that only these packages may import. Compiled modules of engines may import numba, too.
 ONLY_IN = {
     "lark": {"lang"},
     "numba": {"kernels"},

@@ -221,7 +221,9 @@ def attributes_of(schema: Any) -> dict[str, Type]:
         return dict(_spark_type(schema.jsonValue(), 0).fields)
     if isinstance(schema, Iterable):
         return _named((name, UNKNOWN) for name in schema)
-    raise InputError(f"{schema!r} is not a schema; give an Arrow or Spark schema, or a mapping of names to types")
+    raise InputError(
+        f"{schema!r} is not a schema; give an Arrow or Spark schema, a mapping of names to types, or a list of names"
+    )
 
 
 def _named(pairs: Iterable[tuple[Any, Type]]) -> dict[str, Type]:

@@ -247,6 +247,8 @@ class QuerySet:
             if made is not None:
                 self._take_single(id, *made)
                 return
+        elif prepared.tree.threshold is not None:
+            raise QueryError("a QuerySet cannot run a query with THRESHOLD", hint="use ouzel.Engine or ouzel.match")
         self._places.pop(id, None)
         program = make_program(
             as_queries({"query": prepared}), self._layout.schema, **self._options, limits=self._limits,

@@ -27,6 +27,7 @@ SUFFIXES = {
     ".arrow": "ipc",
     ".feather": "feather",
 }
+_FORMATS = {"parquet": "Parquet", "csv": "CSV", "json": "JSON Lines", "ipc": "Arrow", "feather": "Feather"}
 
 
 def as_table(events: Any) -> pa.Table:
@@ -108,8 +109,8 @@ def _read(path: Path) -> pa.Table:
         found = {SUFFIXES.get(p.suffix.lower()) for p in path.rglob("*") if p.is_file()} - {None}
         if len(found) != 1:
             raise InputError(
-                f"the folder '{path}' must hold files of one kind (Parquet, CSV, JSON Lines or Arrow); "
-                f"it holds {', '.join(sorted(k for k in found if k)) or 'none of them'}"
+                f"the folder '{path}' must hold files of one format (Parquet, CSV, JSON Lines, Arrow or Feather), "
+                f"got {', '.join(sorted(_FORMATS[k] for k in found if k)) or 'none of them'}"
             )
         kind = found.pop()
     if kind is None:

@@ -171,7 +171,7 @@ class _Lowering:
             alternatives: tuple[Alternative, ...] = tuple(alternative_of(c, self.lanes) for c in comparisons)
         except Inexpressible:
             raise QueryError(
-                "this condition combines text of several events",
+                "a condition cannot combine text of several events",
                 text=self._query.text,
                 start=conjunct.span.start,
                 end=conjunct.span.end,

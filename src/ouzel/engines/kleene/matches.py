@@ -519,7 +519,7 @@ def _written_out(tables, state, output, first, wanted, bounds):
 
 @helper(allocates=True)
 def _comes_before(events, output, first, bounds, slots, places, left, right):
-    """Smaller start, then lexicographically smaller positions, then smaller component numbers; keys apart."""
+    """Whether one match comes before another: by key, then start, then positions one by one, then component numbers."""
     left_key = output.key[first + left]
     right_key = output.key[first + right]
     if left_key != right_key:
