@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,3 +73,47 @@ def test_letting_go_at_every_step_changes_no_answer(monkeypatch: pytest.MonkeyPa
             assert streamed(case, rng) == case.expected(), f"case {number}:\n{case.text}"
             compared += 1
     assert compared > 40
+
+
+SLOTS = pa.schema({"type": pa.string(), "time": pa.int64(), "id": pa.int64()})
+
+
+@pytest.mark.parametrize(
+    ("query", "read", "waiting", "later"),
+    [
+        # Events that still wait have keys that no event has had yet.
+        (
+            "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [id] } WITHIN 5 EVENTS",
+            [("A", 0, 0), ("A", 1, 1)],
+            [("A", 11, id) for id in range(2, 8)],
+            [("B", 12, id) for id in range(2, 8)],
+        ),
+        # SKIP TO names the slot behind the last one.
+        (
+            "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { [id] } "
+            "WITHIN 9 EVENTS OUTPUT SKIP TO LAST b",
+            [("A", 0, 0), ("A", 1, 1), ("B", 2, 0)],
+            [],
+            [("A", 7, 0), ("B", 8, 0)],
+        ),
+    ],
+)
+@pytest.mark.parametrize("restored", [False, True])
+def test_event_windows_evict_after_every_event(
+    query: str, read: list[Any], waiting: list[Any], later: list[Any], restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
+    tables = [
+        pa.Table.from_pylist([dict(zip(SLOTS.names, row, strict=True)) for row in rows], schema=SLOTS)
+        for rows in (read, waiting, later)
+    ]
+    engine = ouzel.Engine(query, time="time", max_delay=20)
+    rows = engine.push(tables[0])["query"].to_pylist() + engine.advance(2)["query"].to_pylist()
+    rows += engine.push(tables[1])["query"].to_pylist()
+    for tick in (3, 4):
+        if restored:
+            engine = ouzel.Engine.restore(engine.snapshot())
+        rows += engine.advance(tick)["query"].to_pylist()
+    rows += engine.push(tables[2])["query"].to_pylist() + engine.finish()["query"].to_pylist()
+    whole = ouzel.match(pa.concat_tables(tables), query, time="time").to_pylist()
+    assert sorted(map(repr, rows)) == sorted(map(repr, whole))

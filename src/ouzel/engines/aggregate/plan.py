@@ -33,7 +33,7 @@ from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.choose import make_plan
-from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, walk
+from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, lacked_entirely, walk
 from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import Note, Plan, Statistics, build
 from ouzel.plan.rules import (
@@ -212,6 +212,11 @@ def obstacle(plan: Plan) -> str | None:
             else f"a predicate compares events of {variables}"
         )
     for component in query.positives:
+        for test in query.equivalences:
+            # Written out, such a test compares components, but not the events of a repetition with each other.
+            covers = component.kleene and not lacked_entirely(query, component.position, test)
+            if covers and ".".join(test.path) not in keys:
+                return f"[{'.'.join(test.path)}] compares the events of {component.variable} with each other"
         if component.kleene and not _same_for_all(query.conjuncts, component.position):
             return f"{component.variable}[1] and {component.variable}[i] are tested differently"
     return _obstacle_in_columns(query)

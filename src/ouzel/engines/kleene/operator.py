@@ -272,7 +272,8 @@ class RunsRunner(StreamOperator[RunEvents]):
             # Any partition may get no more events, so expired events are between others.
             needed = self._kernel.sweep_positions(self._kernel_events(), self._counts, buffer.count)
             buffer.keep(np.flatnonzero(needed))
-            before = np.cumsum(needed) - needed
+            # SKIP TO may name the slot behind the last one.
+            before = np.concatenate([[0], np.cumsum(needed)])
             self._kernel.renumber(self._kernel_events(), needed, before.astype(np.int32))
             self._swept_at = 2 * max(codes.COMPACT_MIN, buffer.live)
             self._has_evicted = True

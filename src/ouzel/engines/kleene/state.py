@@ -466,7 +466,9 @@ def sweep(tables, state, oldest_start, position_counts):
     now (`position_counts`, by key) that the next one lies outside.
     """
     state.trees.on[0] = 0
-    for key in range(state.key_head.size):
+    # There may be room for keys that have had no event yet.
+    keys = min(state.key_head.size, position_counts.size) if tables.in_events else state.key_head.size
+    for key in range(keys):
         oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
         # Members of combined runs that are older than this are not asked for again.
         state.key_oldest[key] = max(state.key_oldest[key], oldest)
