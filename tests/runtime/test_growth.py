@@ -126,7 +126,9 @@ def test_what_is_held_does_not_grow_with_new_texts(kind: str) -> None:
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("kind", QUERIES)
 def test_what_is_held_does_not_grow_with_the_stream(kind: str, keys: str) -> None:
-    check_growth(kind, keys, 40_000)
+    # Chunks of rows are merged and evicted in portions, so the most that is held swings by a fifth. Ten times as many
+    # events have several of the peaks.
+    check_growth(kind, keys, 400_000)
 
 
 def check_growth(kind: str, keys: str, count: int) -> None:
