@@ -5,6 +5,7 @@ Modules are imported when they are first needed: the compiled code of an engine 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,26 +30,26 @@ def engine(name: str) -> Engine:
     return found
 
 
-class Engine:
+class Engine(ABC):
     """What the planner and the runtime ask of an engine."""
 
     # The optimisations that only this engine has.
     rules: ClassVar[tuple[Rule, ...]] = ()
 
+    @abstractmethod
     def applies(self, query: Any) -> bool:
         """Whether a bound query is for this engine, where those before it do not apply."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plan(self, query: Any, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
         """The plan of a query, without the rules named in `off`."""
-        raise NotImplementedError
 
-    def check_stream(self, query: Any, off: Collection[str]) -> None:
+    def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
         """Raise QueryError for a query whose state would grow for ever on a stream."""
 
+    @abstractmethod
     def explain(self, plan: Any) -> Explanation:
         """What EXPLAIN shows of a plan."""
-        raise NotImplementedError
 
     def explain_together(
         self, plans: Mapping[str, Any], statistics: Statistics | None, off: Collection[str]
@@ -56,9 +57,9 @@ class Engine:
         """What EXPLAIN shows of several queries that run together."""
         return [f"{name} is answered alone: it asks for matches" for name in plans]
 
+    @abstractmethod
     def operator(self, plan: Any, layout: Layout, limits: Limits) -> Runner:
         """The operator that runs a plan, before its first event."""
-        raise NotImplementedError
 
     def operators(
         self,

@@ -521,7 +521,7 @@ def _add_at(words, wide, low_place, high_place, low, high):
 
 @helper
 def close_row(tables, words, reals, wide, row):
-    """A negative event before a whole matrix: from a prefix that it ends nothing goes on."""
+    """Clear one row of a matrix: a negative event ends the prefix that it counts."""
     columns = tables.columns
     for place in range((tables.word_fields + wide * (1 + tables.integers)) * columns):
         words[place * columns + row] = _ZERO

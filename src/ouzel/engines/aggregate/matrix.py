@@ -100,9 +100,9 @@ FULL = -2
 
 @helper(inline=True)
 def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
-    """(whether there is one, the next moment at which something may be told).
+    """(whether there is one, the next timestamp at which a row may be emitted).
 
-    Expiry is a moment of its own only where EMIT ON CHANGE asks for it.
+    Expiry is a timestamp of its own only with EMIT ON CHANGE.
     """
     if tables.on_change and leaves and tables.window != NO_WINDOW and oldest_tick <= INT64_MAX - tables.window:
         expiry = oldest_tick + tables.window
