@@ -1,6 +1,6 @@
 """Ouzel: complex event processing for Spark, tables and live streams.
 
-The door. What is not listed here is private; everything is loaded when it is first used.
+The public API, imported lazily. Names that are not listed here are private.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`make demo`: a day in a shop, a million readings, and what the queries of the SASE paper find in it.
+"""`make demo`: a day in a shop, a million readings, and the matches of the SASE paper's queries.
 
-Everything that is found is compared with what really happened, and the same queries are run again on Spark, as a batch
-job and as a stream that is stopped and started again half-way; the demo fails where anything differs.
+The demo compares all matches with the true cases. Then it runs the same queries on Spark, as a batch job and as a
+stream that is stopped and restarted half-way. It fails if anything differs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Found:
 
 
 def main() -> int:
-    """Run the demo; the exit code is 0 where everything that was found is what happened."""
+    """Run the demo; the exit code is 0 if all matches are the true cases."""
     console = Console()
     console.rule("[bold]Ouzel: a day in a shop")
     console.print(f"making {EVENTS:,} RFID readings and {DOSES:,} doses of medicine …")
@@ -114,7 +114,7 @@ def stream(console: Console, query: ouzel.Query, events: pa.Table) -> Found:
 def on_spark(
     console: Console, queries: dict[str, ouzel.Query], events: pa.Table, found: dict[str, Found]
 ) -> list[bool]:
-    """The same queries on Spark: the same matches, whatever the partitions and micro-batches."""
+    """The same queries on Spark give the same matches, for all partitions and micro-batches."""
     console.rule("the same on Spark")
     with console.status("starting Spark …"):
         spark = ouzel.spark.session("ouzel demo", **{"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
@@ -149,13 +149,13 @@ def spark_batch(
 def spark_stream(
     console: Console, spark: Any, queries: dict[str, ouzel.Query], events: pa.Table, folder: Path
 ) -> tuple[dict[str, list[str]], str]:
-    """The day as a stream of micro-batches, stopped at half of them and started again from its checkpoint."""
+    """The day as a stream of micro-batches, stopped half-way and restarted from its checkpoint."""
     source, answers = folder / "source", folder / "answers"
     source.mkdir()
     schema = spark.read.parquet(str(folder / "readings.parquet")).schema
     rows = -(-events.num_rows // MICRO_BATCHES)
     batches = [events.slice(first, rows) for first in range(0, events.num_rows, rows)]
-    # Time must pass before it is certain that an item was not put back; a reading that no query wants moves it.
+    # It takes time until an item is known not to be put back; a reading that no query uses moves time.
     last = events.slice(events.num_rows - 1)
     later = pc.add(last["ts"], pa.scalar(timedelta(days=2), pa.duration("us")))
     end = last.set_column(last.schema.get_field_index("ts"), last.schema.field("ts"), later.cast(last["ts"].type))
@@ -167,11 +167,11 @@ def spark_stream(
             number = len(list(source.iterdir()))
             staged = folder / "staged.parquet"
             pq.write_table(batch, staged)
-            # Spark takes files in the order of their times.
+            # Spark reads files in the order of their modification times.
             os.utime(staged, (number, number))
             staged.rename(source / f"{number:03d}.parquet")
         readings = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        # Spark's watermarks go by timestamps with a zone.
+        # Spark's watermarks need timestamps with a zone.
         readings = readings.withColumn("ts", readings["ts"].cast("timestamp"))
         writer = ouzel.spark.match(readings, queries, max_delay="1 s").writeStream.trigger(availableNow=True)
         writer = writer.option("path", str(answers)).option("checkpointLocation", str(folder / "checkpoint"))
@@ -203,7 +203,7 @@ def tags(truth: pa.Table, column: str) -> set[str]:
 
 
 def report(console: Console, text: str, found: Found, *, truth: set[str] | int, column: str | None) -> bool:
-    """Show a query, its first matches and its rate, and say whether it found the truth."""
+    """Show a query, its first matches and its rate, and whether it found the true cases."""
     console.print(f"\n{text}", style="bold", highlight=False, markup=False)
     shown = Table(*found.matches.column_names, title=f"the first of {found.matches.num_rows:,} matches")
     for row in found.matches.slice(0, 5).to_pylist():

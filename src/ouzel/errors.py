@@ -1,4 +1,4 @@
-"""Every error that Ouzel raises at its users: what was wrong, where, and what to do about it.
+"""Every error that Ouzel raises to its users: what was wrong, where, and what to do.
 
 A message is text and arguments. Arguments are data, because the command line writes them as options.
 """
@@ -9,14 +9,14 @@ import re
 import shlex
 from typing import Any, NamedTuple, TypeAlias
 
-# A message quotes names, values and lists of its user's, which may be of any length.
+# A message quotes names, values and lists of the user, which may be of any length.
 WORD_CHARACTERS_MAX = 200
 MESSAGE_CHARACTERS_MAX = 10_000
 _ENDLESS_WORD = re.compile(rf"\S{{{WORD_CHARACTERS_MAX + 1},}}")
 
 
 def shortened(message: str) -> str:
-    """A message in which endless words are cut in the middle, and which is not endless itself.
+    """A message with long words cut in the middle, and cut itself if it is too long.
 
     >>> len(shortened("there is no type '" + "x" * 50_000 + "'")) < 250
     True
@@ -26,7 +26,7 @@ def shortened(message: str) -> str:
 
 
 class Argument(NamedTuple):
-    """An argument that a message names, as Python writes it and as the command line does."""
+    """An argument that a message names, in the spelling of Python and of the command line."""
 
     python: str
     option: str
@@ -57,14 +57,14 @@ LOSS_MODEL = Argument("model=ouzel.LossModel(loss=…, gaps={…})", "--model wi
 
 
 def written(words: Words, *, options: bool = False) -> str:
-    """Words as one text; with `options`, arguments as the options of the command line."""
+    """Parts joined to one text; with `options`, arguments are written as command-line options."""
     if isinstance(words, str):
         return words
     return "".join(one if isinstance(one, str) else one.option if options else one.python for one in words)
 
 
 class OuzelError(Exception):
-    """The root of all errors that Ouzel raises on purpose."""
+    """The base class of all errors that Ouzel raises on purpose."""
 
     def __init__(self, *words: str | Argument) -> None:
         self._words = words
@@ -76,7 +76,7 @@ class OuzelError(Exception):
 
 
 class QueryError(OuzelError):
-    """A query is wrong: one sentence, its place in the text with a caret, and a hint where one can be given.
+    """A query is wrong: a message, its place in the text with a caret, and often a hint.
 
     >>> text = "PATTERN SEQ(Shef a)"
     >>> print(QueryError("there is no event type 'Shef'", text=text, start=12, end=16, hint="did you mean 'Shelf'?"))
@@ -140,7 +140,7 @@ class QueryError(OuzelError):
         line_start = text.rfind("\n", 0, start) + 1
         line_end = text.find("\n", start)
         line_end = len(text) if line_end < 0 else line_end
-        # A window around the mistake, so that a query on one endless line stays readable.
+        # Show a part around the mistake, so that a very long line stays readable.
         left = max(line_start, start - 70)
         right = min(line_end, max(start + 40, left + 110))
         shown = text[left:right].replace("\t", " ").replace("\r", " ")
@@ -157,19 +157,19 @@ def _rebuild_query_error(
 
 
 class InputError(OuzelError):
-    """The events are not what the query or the engine needs: a null time, a missing column, an unusable type."""
+    """The events do not fit the query or the engine: a null time, a missing column, an unusable type."""
 
 
 class LimitError(OuzelError):
-    """A limit that keeps memory bounded was passed; the message names the query, the limit and what to do."""
+    """A limit that bounds memory was exceeded; the message names the query, the limit and what to do."""
 
 
 class EmptyAnswerWarning(UserWarning):
-    """A query found nothing, for a plain reason that the message gives, such as a misspelt type."""
+    """A query found nothing, for a simple reason that the message gives, such as a misspelt type."""
 
 
 class ModelWarning(UserWarning):
-    """A loss model names a component that no query has, perhaps misspelt; the message says which."""
+    """A loss model names a component that no query has, perhaps a misspelling; the message names it."""
 
 
 class TypesWarning(UserWarning):
@@ -178,8 +178,8 @@ class TypesWarning(UserWarning):
 
 
 class ProblemWarning(UserWarning):
-    """A query of several stopped because of an error of its own; the message has its name and the reason."""
+    """One of several queries stopped because of its own error; the message has its name and the reason."""
 
 
 class StateError(OuzelError):
-    """A snapshot cannot be read: damaged, cut short, of a newer version, or of another query."""
+    """A snapshot cannot be read: it is damaged, cut short, of a newer version, or of another query."""

@@ -1,4 +1,4 @@
-"""Queries as users hold them: text that has been parsed and checked, ready to be bound to any input."""
+"""`Query`: text that has been parsed and checked, ready to be bound to any input."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Query:
     name: str
     text: str
     tree: syntax.Query = field(repr=False)
-    # Declared event types and their attributes; None: whatever the input has.
+    # Declared event types and their attributes; None: every type has the columns of the input.
     types: Mapping[str, Any] | None = field(default=None, repr=False)
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    # What the query has in common with earlier ones.
+    # What the query shares with earlier queries of its shape.
     filled: shapes.Filled | None = field(default=None, repr=False, compare=False)
 
     def bind(self, catalog: Catalog, *, streaming: bool = False) -> BoundQuery:
-        """The query against an input whose columns are known."""
+        """Bind the query to an input whose columns are known."""
         if (filled := self.of_shape) is not None:
             made = shapes.bound(filled, self.text, catalog, name=self.name, streaming=streaming)
             if made is not None:
@@ -41,12 +41,12 @@ class Query:
         return bind(self.tree, self.text, catalog, self.params, name=self.name, streaming=streaming)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What queries have in common stays in its process.
+        # What queries share stays in its process.
         return {**self.__dict__, "filled": None}
 
     @property
     def of_shape(self) -> shapes.Filled | None:
-        """What it has in common with earlier queries, as long as it is what its text says."""
+        """What it shares with earlier queries, as long as its fields are those of its text."""
         filled = self.filled
         return filled if filled is not None and filled.tree is self.tree and not self.params else None
 
@@ -98,7 +98,7 @@ def bind_all(
 ) -> tuple[BoundQuery, ...]:
     """Bind queries that may read each other's results (INTO, FROM), each after those it reads.
 
-    `catalog` gives what is known of the primary stream for a query.
+    `catalog` gives the catalog of the primary stream for a query.
     """
     patterns = {name: query for name, query in queries.items() if not isinstance(query, AlgebraQuery)}
     members = [
@@ -119,10 +119,10 @@ def explain(
     rates: Mapping[str, float] | None = None,
     off: Collection[str] = (),
 ) -> str:
-    """What will be done for a query and why: its automaton, its operators, the rules that shaped them, the kernel.
+    """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
-    `format` is text, json or svg. `distinct` says how many values key attributes have, `off` names rules to
-    leave out. Of several queries, as text, also what they share; `rates` says which share of all events a type has.
+    `format` is text, json or svg. `distinct` gives the number of values of key attributes, `off` names rules to leave
+    out. For several queries, as text, it also shows what they share; `rates` gives each type's share of all events.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
@@ -140,7 +140,7 @@ def explain(
 
 
 def _explain_several(given: Any, format: str, statistics: Statistics, off: Collection[str]) -> str:
-    """Each query, and what they have in common."""
+    """Each query, and what they share."""
     if format != "text":
         raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
@@ -151,7 +151,7 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
 
 
 def as_queries(given: Any) -> dict[str, Any]:
-    """One query or several, as texts, prepared, or expressions of the algebra, by name."""
+    """One query or several, given as text, as `Query` or as algebra expressions, by name."""
     if isinstance(given, Query | str | Stream | AlgebraQuery):
         given = [given]
     if isinstance(given, Mapping):

@@ -1,7 +1,7 @@
-"""The seal around everything that is stored or sent: what it is, its format, its length, and a checksum over all bytes.
+"""The envelope of all stored or sent bytes: kind, format, length, and a checksum over all bytes.
 
-The checksum is verified before anything is parsed, so damage of any kind is found here and nowhere else. It guards
-against damage, not against forgery: whoever can write a state can also seal it.
+The checksum is verified before anything is parsed, so all damage is found here. It detects damage, not forgery: anyone
+who can write a state can also compute its checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Format:
     magic: bytes
     number: int  # of the format that this version writes and reads
     name: str  # as errors call it
-    remedy: str  # what to do about one that cannot be read
+    remedy: str  # what to do if the bytes cannot be read
 
 
 SNAPSHOT = Format(b"OUZELSNP", 2, "snapshot", _FROM_SNAPSHOT)
@@ -47,7 +47,7 @@ _FORMATS = {
 
 
 def seal(form: Format, *chunks: Any) -> bytes:
-    """Join the chunks of a body and seal them.
+    """Join the chunks of a body and add the envelope.
 
     >>> bytes(unseal(PROGRAM, seal(PROGRAM, b"a ", b"body")))
     b'a body'
@@ -58,7 +58,7 @@ def seal(form: Format, *chunks: Any) -> bytes:
 
 
 def unseal(form: Format, blob: Any) -> memoryview:
-    """Verify the seal and give the body back; StateError where bytes are damaged or are something else."""
+    """Verify the envelope and return the body; StateError if bytes are damaged or of another kind."""
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise StateError(f"a {form.name} must be bytes, got a {type(blob).__name__}")
     view = memoryview(blob)
@@ -82,13 +82,13 @@ def unseal(form: Format, blob: Any) -> memoryview:
 
 
 def mark_of(sealed: bytes) -> str:
-    """The checksum of what `seal` gave, by which what is stored elsewhere refers to exactly these bytes."""
+    """The checksum of sealed bytes. Other stored bytes refer to these by it."""
     return sealed[_CHECKSUM_AT:_HEAD_BYTES].hex()
 
 
 @contextmanager
 def decoding(form: Format) -> Iterator[None]:
-    """Around whatever decodes a body: a body that this version cannot read is a StateError, whatever it failed on."""
+    """Use it around decoding: a body that this version cannot read becomes a StateError."""
     try:
         yield
     except StateError:
@@ -99,7 +99,7 @@ def decoding(form: Format) -> Iterator[None]:
 
 
 def _checksum(*chunks: Any) -> bytes:
-    # The fastest strong hash of the standard library where the processor knows it, which servers do.
+    # The fastest strong hash of the standard library on processors with SHA instructions, which servers have.
     running = sha256(usedforsecurity=False)
     for chunk in chunks:
         running.update(chunk)

@@ -29,7 +29,7 @@ def run(*arguments: object) -> Result:
 def test_why_tells_what_stopped_a_match(readings: Path) -> None:
     by_value = run("why", THEFT, "--input", readings, "--start", "tag=soap")
     assert by_value.exit_code == 0, by_value.output
-    assert "Register at 3 (tag='soap') lies between 1 and 4" in by_value.stdout
+    assert "Register at 3 (tag='soap') is between 1 and 4" in by_value.stdout
     assert by_value.stdout.endswith("no match: a negative component forbids it\n")
     assert run("why", THEFT, "--input", readings, "--start", "0").stdout == by_value.stdout
     assert run("why", THEFT, "--input", readings, "--start", "1").stdout.endswith("a match\n")

@@ -80,20 +80,22 @@ def test_a_growing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
     follow(
         open_source(str(path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
-        settle=50, stop_after=9, clock=script.clock, sleep=script.sleep,
+        idle_timeout=50, stop_after=9, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert rows(told[0]) == [(1, 2)], "the first match is told before the second begins"
     assert rows(capsys.readouterr().out) == [(1, 5)]
 
 
-def test_silence_lets_the_newest_moment_settle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_matches_at_the_newest_timestamp_are_printed_after_the_idle_timeout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"type": "A", "ts": 1}\n{"type": "B", "ts": 2}\n')
     told: list[str] = []
     script = Script(*[lambda: told.append(capsys.readouterr().out)] * 3)
     follow(
         open_source(str(path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
-        settle=1, stop_after=5, clock=script.clock, sleep=script.sleep,
+        idle_timeout=1, stop_after=5, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert [rows(text) for text in told] == [[], [(1, 2)], []]
 
@@ -107,7 +109,7 @@ def test_a_folder_that_gets_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     script = Script(lambda: put("2.parquet", "B", 4))
     follow(
         open_source(str(tmp_path), None, None), ouzel.Engine(PAIR), Printer(Line.JSONL),
-        settle=50, stop_after=5, clock=script.clock, sleep=script.sleep,
+        idle_timeout=50, stop_after=5, clock=script.clock, sleep=script.sleep,
     )  # fmt: skip
     assert rows(capsys.readouterr().out) == [(1, 4)]
 
@@ -134,7 +136,7 @@ def test_late_events_are_counted() -> None:
 
     self_ = Feed()
     engine = ouzel.Engine(PAIR)
-    follow(self_, engine, Printer(Line.JSONL), settle=1, stop_after=None, clock=lambda: 0.0, sleep=lambda _: None)
+    follow(self_, engine, Printer(Line.JSONL), idle_timeout=1, stop_after=None, clock=lambda: 0.0, sleep=lambda _: None)
     assert engine.late == 1
 
 

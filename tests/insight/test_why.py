@@ -94,7 +94,7 @@ EVENTS = [
         (
             "PATTERN SEQ(Login a, Fail+ b[]) WHERE skip_till_next_match(a, b[]) { [user] AND b.LEN > 2 } WITHIN 10",
             "condition",
-            "b[] goes on: b.LEN > 2 is not true: b.LEN is 2",
+            "b[] continues: b.LEN > 2 is not true: b.LEN is 2",
         ),
         (
             "PATTERN SEQ(Login a, Fail+ b[], Logout c) WHERE skip_till_next_match(a, b[], c) "
@@ -105,7 +105,7 @@ EVENTS = [
         (
             "PATTERN SEQ(Login a, !(Noise x), Logout b) WHERE [user] WITHIN 90",
             "negation",
-            "Noise at 4 (user='ann') lies between 1 and 30",
+            "Noise at 4 (user='ann') is between 1 and 30",
         ),
         ("PATTERN SEQ(Login a, !(Noise x), Fail b) WHERE [user] WITHIN 90", "nothing", "no such event between 1 and 3"),
         ("PATTERN SEQ(Login a, Logout b) WITHIN 3 EVENTS", "no event", "within 3 events of the partition"),

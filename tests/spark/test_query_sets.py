@@ -111,7 +111,7 @@ def test_streams_restarted_half_way_answer_as_the_embedded_set(spark: SparkSessi
     files.add([quotes.slice(70), END])
     files.run(step)
     same(rows_of(files.answer_table()), embedded(keyed_set(), quotes))
-    with pytest.raises(InputError, match="checkpoint of a set of queries"):
+    with pytest.raises(InputError, match="whose state has no keys"):
         ouzel.spark.state(files.checkpoint, spark)
     with pytest.raises(StateError, match="queries that the set begins with"), ouzel.spark.unwrap_errors():
         files.add([END])

@@ -143,7 +143,7 @@ def test_the_state_shows_what_is_open_by_key(spark: SparkSession, tmp_path: Path
     }
     assert lonely == expected
     assert {row["query"] for row in found} == set(queries)
-    with pytest.raises(InputError, match="is not the checkpoint of a stream of matches"):
+    with pytest.raises(InputError, match="is not a checkpoint of"):
         ouzel.spark.state(tmp_path / "nowhere", spark)
 
 

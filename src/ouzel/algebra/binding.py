@@ -1,8 +1,8 @@
-"""Names and types of algebra expressions: every text is bound by the binder's own typing, by symbolic execution.
+"""Names and types of algebra expressions. Symbolic execution binds every text with the typing of the binder.
 
-Walking up the expression, each stream is a union of branches whose attributes are expressions over slots, the event
-being read and registers. So renaming, projection and extension cost nothing later: whatever condition comes after them
-is already said in terms of input events (Theorem 3).
+Going up the expression, each stream is a union of branches. Their attributes are expressions over slots, the current
+event and registers. So renaming, projection and extension cost nothing at run time: every later condition is already in
+terms of input events (Theorem 3).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from ouzel.lang.syntax import Reference, Span
 
 _PARTS_MAX = 10_000
 _ROUNDS_MAX = 64
-# What kernels can carry from round to round.
+# Types that kernels can carry from one iteration to the next.
 _CARRIED = NUMBERS | {Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.STRING, Kind.BINARY, Kind.UNKNOWN, Kind.NULL}
 
 
 def check(expression: Stream) -> None:
-    """Look at every name and type, as far as the streams declare their columns."""
+    """Check all names and types, as far as the streams declare their columns."""
     bind(expression, Catalog())
 
 
@@ -75,9 +75,10 @@ def bind(
     params: Mapping[str, Any] | None = None,
     parameter_types: Mapping[str, Type] | None = None,
 ) -> BoundAlgebra:
-    """Bind an expression to an input. `time` and `type` name its columns, which are no attributes of typed streams.
+    """Bind an expression to an input. `time` and `type` name its columns, which typed streams do not have as
+    attributes.
 
-    `params` are the values of `:name`; with `parameter_types` they stay open, to be filled from a table later.
+    `params` are the values of `:name`; with `parameter_types` they stay open, and a table fills them later.
 
     >>> from ouzel.algebra.streams import stream
     >>> quotes = stream("Stock", name="string", price="double")
@@ -93,7 +94,7 @@ def bind(
 
 
 def _resubscribed(expression: Stream) -> list[Stream]:
-    """The subexpressions that other automata read: right operands that are more than one event, innermost first."""
+    """The subexpressions that other automata read: right operands of more than one event, innermost first."""
     found: dict[Stream, None] = {}
 
     def visit(node: Stream) -> None:
@@ -112,11 +113,11 @@ def _resubscribed(expression: Stream) -> list[Stream]:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What names mean in one text, in the place of the binder's own names of patterns."""
+    """What names mean in one text. It takes the place of the binder's names of a pattern."""
 
     source: mistakes.Source
     now: Callable[[str], Bound | None]
-    # What `name.last` reads; None where it has no meaning.
+    # What `name.last` reads; None if it has no meaning here.
     before: Callable[[str], Bound | None] | None
     known: Collection[str]
     duration: Bound
@@ -183,7 +184,7 @@ def _at(expression: Bound, span: Span) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class _OpenParameters(Parameters):
-    """Parameters whose values come from a table, one query a row: they are references, not constants."""
+    """Parameters whose values come from a table, one query per row: they are references, not constants."""
 
     types: Mapping[str, Type] | None = None
 
@@ -198,7 +199,7 @@ class _OpenParameters(Parameters):
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The attributes of a stream while it is read: expressions by name; with `open_at`, any other name as well."""
+    """The attributes of a stream: expressions by name. With `open_at`, any other name is an attribute too."""
 
     named: Mapping[str, Bound]
     open_at: int | None = None
@@ -214,7 +215,8 @@ class _Columns:
         """These attributes, and those of the instance that they do not replace."""
         if self.open_at is None:
             return _Columns({**below.named, **self.named}, below.open_at)
-        # Nothing is known of the event: a name that the user gave to the instance's is taken to be the instance's.
+        # The event's columns are unknown: a name that the user gave to an attribute of the instance means that
+        # attribute.
         return _Columns({**below.named, **self.named}, self.open_at)
 
     def moved(self, source: int, target: int) -> _Columns:
@@ -293,7 +295,7 @@ class _Binder:
             return self.catalog.attributes(base.type)
         if self.catalog.declared is None:
             return self.catalog.common
-        # Of every type: what all types have.
+        # For every type: the attributes that all types have.
         shared: dict[str, Type] | None = None
         for attributes in self.catalog.declared.values():
             here = attributes if shared is None else {n: t for n, t in shared.items() if attributes.get(n) == t}
@@ -307,7 +309,7 @@ class _Binder:
         return _Columns(named, opened), opened
 
     def _operand(self, expression: Stream) -> tuple[Operand, _Columns]:
-        """A right operand: unary operators over a source, said of the event being read."""
+        """A right operand: unary operators over a source, as conditions on the current event."""
         if isinstance(expression, UNARY):
             operand, columns = self._operand(expression.input)
             names = self._names("", columns, None, columns.named, CURRENT, CURRENT)
@@ -342,7 +344,7 @@ class _Binder:
         return replace(branch, hops=(*branch.hops[:-1], replace(hop, rounds=rounds)))
 
     def _applied(self, operator: Stream, columns: _Columns, names: _Names) -> tuple[_Columns, Bound | None]:
-        """The attributes after a unary operator, and the condition that it puts on the event."""
+        """The attributes after a unary operator, and its condition on the event."""
         match operator:
             case Select(condition=text):
                 return columns, self._condition(text, names)
@@ -476,7 +478,7 @@ class _Binder:
         return _Columns({**before.named, **given}, before.open_at)
 
     def _round(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Round, _Columns]:
-        """One round from an instance with these attributes: the tests, and the attributes after the step."""
+        """One iteration from an instance with these attributes: the tests, and the attributes after the step."""
         columns = event.over(before)
         theta = self._theta(fold.theta, columns, before, event)
         keeps: list[Bound] = []
@@ -488,7 +490,7 @@ class _Binder:
         return model.Round(theta=theta, keeps=tuple(keeps)), columns
 
     def _carried(self, after: _Columns, registers: dict[str, Type], slot: int, first_register: int) -> _Columns:
-        """The attributes of an instance between rounds: of its events where that says it all, else in registers."""
+        """The attributes of an instance between iterations: from its events if possible, otherwise in registers."""
         named: dict[str, Bound] = {}
         for name, value in after.named.items():
             read = _components(value)
@@ -504,7 +506,7 @@ class _Binder:
     def _settle_registers(
         self, after: _Columns, again: _Columns, carried: _Columns, registers: dict[str, Type], slot: int
     ) -> bool:
-        """Whether another attribute must be carried in a register, or one in a wider type."""
+        """Whether another attribute needs a register, or a register needs a wider type."""
         changed = False
         for name in after.named:
             if name not in registers and moved(again.named[name], CURRENT, slot) == carried.named[name]:
@@ -549,7 +551,7 @@ class _Binder:
         return self._small(self._expressions(text, names).value(parsed(text)), text)
 
     def _small(self, expression: Bound, text: str) -> Bound:
-        # What is extended again and again is put in where it is used, which could double each time.
+        # An attribute that is extended repeatedly is substituted where it is used, which could double it each time.
         if sum(1 for _ in parts(expression)) > _PARTS_MAX:
             raise QueryError("what this expression refers to has grown too large", text=text)
         return expression
@@ -569,7 +571,7 @@ def _components(expression: Bound) -> set[int]:
 
 
 def _compared(base: Base, declared: Mapping[str, Type], real: Mapping[str, Type]) -> dict[str, Type]:
-    """Declared columns in the types that the input's columns really have."""
+    """Declared columns with the types of the real columns."""
     for name, kind in declared.items():
         if name not in real:
             raise QueryError(

@@ -1,8 +1,8 @@
-"""What binding an algebra expression gives: streams of branches, each a row of operators over numbered slots.
+"""The result of binding an algebra expression: streams of branches, each a list of operators over numbered slots.
 
-An *instance* is a composite event in the making. Slot 0 holds its first event; the k-th `next` or `fold` puts the event
-that it found into slot k, over the one of the round before. Expressions name the event that is being read as component
-CURRENT, events of the instance by their slot, and values that fold carries from round to round as registers.
+An *instance* is a partial composite event. Slot 0 holds its first event. The k-th `next` or `fold` writes the event
+that it found into slot k, over the event of the last iteration. In expressions, component CURRENT is the event that is
+read now, the events of the instance are slots, and values that fold carries between iterations are registers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A source with the conditions of unary operators, which read one event each (θ1 of the paper's edges)."""
+    """A source with the conditions of unary operators, each on one event (θ1 of the paper's edges)."""
 
     source: Source
     conditions: tuple[Bound, ...] = ()
@@ -50,10 +50,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One way to read an event: `next` has one; `fold` has one for its first round and one for all later ones.
+    """One way to read an event. `next` has one; `fold` has one for its first iteration and one for all later ones.
 
-    An event for which `theta` holds is taken; the instance then goes on in the fold if `keeps` hold, and leaves it as a
-    result if `keeps` and `results` hold. `registers` are the new values of the operator's own registers.
+    An event is taken if `theta` holds. Then the instance continues in the fold if `keeps` hold, and is also a result if
+    `keeps` and `results` hold. `registers` are the new values of the operator's own registers.
     """
 
     theta: tuple[Bound, ...] = ()
@@ -65,7 +65,7 @@ class Round:
 class Operator(Enum):
     NEXT = "next"
     FOLD = "fold"
-    # Every later event for which theta holds, each by itself: what a sequence that skips till any match asks for.
+    # Take every later event for which theta holds, each separately, as skip_till_any_match requires.
     EACH = "each"
 
 
@@ -86,14 +86,14 @@ class Branch:
     start: Operand
     hops: tuple[Hop, ...] = ()
     columns: Mapping[str, Bound] = field(default_factory=dict)
-    # No schema was seen: names that `columns` does not have are taken to be attributes of this slot.
+    # The schema is unknown: names that are not in `columns` are assumed to be attributes of this slot.
     open_slot: int | None = None
     register_types: tuple[Type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BoundStream:
-    """A union of branches: the events of all of them, those with the same sources and values once."""
+    """A union of branches: the events of all of them. Events with equal sources and values appear once."""
 
     expression: Stream
     branches: tuple[Branch, ...]
@@ -102,7 +102,7 @@ class BoundStream:
 
 def may_repeat(stream: BoundStream) -> bool:
     """Whether the same input rows can make the same result in two ways: through two branches of a union, because two
-    folds share the rows between them differently, or because an operand is a stream of which that holds."""
+    folds divide the rows between them differently, or because an operand is such a stream."""
     if len(stream.branches) > 1:
         return True
     (branch,) = stream.branches
@@ -111,13 +111,14 @@ def may_repeat(stream: BoundStream) -> bool:
 
 
 def folds_derived(stream: BoundStream) -> bool:
-    """Whether a fold reads another stream: its instances can then be made in exponentially many ways."""
+    """Whether a fold reads another stream; then there can be exponentially many ways to make its instances."""
     hops = (hop for branch in stream.branches for hop in branch.hops)
     return any(hop.operator is Operator.FOLD and hop.operand.source.base is None for hop in hops)
 
 
 def reads_start(stream: BoundStream) -> bool:
-    """Whether it matters later when an event began that a next or fold has found: `extend(d="DUR")` of an operand."""
+    """Whether a later operator reads the start of an event that a next or fold found: `extend(d="DUR")` of an
+    operand."""
     return any(
         isinstance(part, Intrinsic) and part.field is EventField.START and part.component > 0
         for branch in stream.branches
@@ -136,15 +137,15 @@ def _expressions(branch: Branch) -> Iterator[Bound]:
 
 
 def sources_of(branch: Branch) -> list[Source]:
-    """Where the events of each slot come from."""
+    """The source of the events of each slot."""
     return [branch.start.source, *(hop.operand.source for hop in branch.hops)]
 
 
 @dataclass(frozen=True, slots=True)
 class BoundAlgebra:
-    """A checked expression: its streams in an order in which none reads a later one; the last is the answer."""
+    """A checked expression. Its streams are ordered so that none reads a later one; the last is the answer."""
 
-    # As of a bound query: it reads the primary stream, and no query reads what it finds.
+    # As in a bound query: it reads the primary stream, and no query reads its results.
     sources: ClassVar[tuple[str, ...]] = ()
     into: ClassVar[str | None] = None
     aggregates: ClassVar[tuple[()]] = ()
@@ -175,7 +176,7 @@ def duration(first: int, last: int, time: Type) -> Operation:
 
 
 def moved(expression: Bound, source: int, target: int) -> Bound:
-    """The expression about the event of another component."""
+    """The expression for the event of another component."""
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         return replace(reference, component=target) if reference.component == source else reference
@@ -184,7 +185,7 @@ def moved(expression: Bound, source: int, target: int) -> Bound:
 
 
 def on_edge(expression: Bound, slot: int, hop: Hop | None, each: Round | None) -> Bound:
-    """A condition on a result, said of the edge that makes it: the event in the slot is the one being read."""
+    """A condition on a result, as a condition on the edge that makes it: the slot's event is the current one."""
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         if reference.component == slot:

@@ -1,8 +1,8 @@
-"""Theorem 3 of the CESAR paper as a rewrite rule: unary operators in any order are one selection, then one renaming,
-one extension and one projection, F = π ∘ α ∘ ρ ∘ σ.
+"""Theorem 3 of the CESAR paper as a rewrite rule: unary operators in any order are equal to one selection, one
+renaming, one extension and one projection, F = π ∘ α ∘ ρ ∘ σ.
 
-The binder needs no such help, since it says every condition in terms of input events at once. What the rule is for: to
-see what an expression comes to, and to tell whether two of them come to the same.
+The binder does not need it, because it expresses every condition in terms of input events. The rule shows what an
+expression computes, and decides whether two expressions are equal.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from ouzel.lang.syntax import NOWHERE, Expr, Logical, Node, Reference
 def normal_form(
     expression: Stream, catalog: Catalog | None = None, *, time: str | None = None, type: str | None = None
 ) -> Stream:
-    """The expression with every row of unary operators in normal form. Its meaning is the same.
+    """The expression with every sequence of unary operators in normal form. Its meaning is the same.
 
-    Where the columns of an input are not known, and the names of a row of operators get in each other's way, that row
-    is left as it is.
+    A sequence of operators stays as it is if its names conflict and the columns of the input are not known.
 
     >>> from ouzel.algebra.streams import stream
     >>> normal_form(stream("A").extend(n="x + 1").rename({"n": "m"}).select("m > 3").project(["m"]))
@@ -73,11 +72,11 @@ class _Rule:
         while isinstance(below, UNARY):
             row.insert(0, below)
             below = below.input
-        # What a round gives depends on the fold around it.
+        # The result of an iteration depends on the fold around it.
         return self._row(row, below, None, in_step=True) if row else each
 
     def _columns(self, below: Stream) -> tuple[str, ...] | None:
-        """The attributes of a stream, in order; None where they are not all known."""
+        """The attributes of a stream, in order; None if they are not all known."""
         (*_, stream) = bind(below, self.catalog, time=self.time, type=self.type).streams
         return None if stream.branches[0].open_slot is not None else tuple(stream.columns)
 
@@ -97,21 +96,21 @@ class _Rule:
 
 
 class _InTheWay(Exception):
-    """The names of a row of operators get in each other's way, and not enough is known of the input to step aside."""
+    """The names of a sequence of operators conflict, and too little is known of the input to choose other names."""
 
 
 class _Meaning:
-    """What a row of unary operators does, in terms of the attributes below it."""
+    """What a sequence of unary operators does, in terms of the attributes below it."""
 
     def __init__(self, columns: tuple[str, ...] | None, in_step: bool) -> None:
         self._below = columns
         self._in_step = in_step
-        # Attributes that are known to be there, each as an expression of those below.
+        # Attributes that are known to exist, each as an expression over those below.
         self._values: dict[str, Expr] = {name: _named(name) for name in columns or ()}
-        # All further attributes pass through, but for these.
+        # All other attributes pass through, except these.
         self._passes_others = columns is None
         self._gone: set[str] = set()
-        # Names below that a renaming took away, and such that an extension may have written over.
+        # Names below that a renaming removed, and names that an extension may have overwritten.
         self._left: set[str] = set()
         self._covered: set[str] = set()
         self._conditions: list[Expr] = []
@@ -145,7 +144,7 @@ class _Meaning:
         return _named(name)
 
     def _said_below(self, text: Expr) -> Expr:
-        """An expression over the attributes here, said of those below."""
+        """An expression over the attributes here, rewritten over those below."""
         made: Expr = _changed(text, self._reference)
         return made
 
@@ -165,7 +164,7 @@ class _Meaning:
         return replace(value, names=(*value.names, *rest))
 
     def written_over(self, below: Stream) -> Stream:
-        """The normal form over a stream."""
+        """The normal form, applied to a stream."""
         made = below
         if self._conditions:
             condition = self._conditions[0] if len(self._conditions) == 1 else _all(self._conditions)
@@ -189,7 +188,7 @@ class _Meaning:
         return made
 
     def _renamed(self) -> dict[str, str]:
-        """Attributes that only get another name, which nothing below has."""
+        """Attributes that only get a new name, which nothing below has."""
         found: dict[str, str] = {}
         for name, value in self._values.items():
             if not (isinstance(value, Reference) and _is_name(value)):
@@ -199,7 +198,7 @@ class _Meaning:
             if old != name and free and old not in found and not self._stays(old):
                 found[old] = name
         if self._passes_others:
-            # Nothing is projected away: what was there below must be gone by its new name, or written over.
+            # Nothing is projected away: each attribute below must be renamed or overwritten.
             targets = set(found.values())
             lost = {name for name in self._left if name not in found and (name in targets or name not in self._values)}
             if lost or (self._covered & targets) - set(found):
@@ -207,13 +206,13 @@ class _Meaning:
         return found
 
     def _stays(self, name: str) -> bool:
-        """Whether an attribute below is still there, under its name."""
+        """Whether an attribute below still exists under its name."""
         if name in self._values:
             return self._values[name] == _named(name)
         return self._passes_others and name not in self._gone
 
     def _projected(self, made: Stream, renamed: Mapping[str, str], extended: Mapping[str, Expr]) -> Stream:
-        """Exactly the attributes that there are to be, in their order."""
+        """Exactly the wanted attributes, in their order."""
         if self._below is not None:
             kept = [name for name in self._below if name not in renamed] + list(renamed.values())
             natural = [*kept, *(name for name in extended if name not in kept)]

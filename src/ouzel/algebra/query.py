@@ -1,4 +1,4 @@
-"""Algebra expressions as queries: named, with the values of their parameters, ready to be bound to any input."""
+"""Algebra expressions as queries: with a name and parameter values, ready to be bound to any input."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class AlgebraQuery:
         return {base.type for base in bases(self.expression) if base.type is not None}
 
     def bind(self, catalog: Catalog, *, time: str | None = None, type: str | None = None) -> BoundAlgebra:
-        """The expression against an input whose columns are known."""
+        """Bind the expression to an input whose columns are known."""
         return bind(self.expression, catalog, name=self.name, time=time, type=type, params=self.params)
 
     def encoded(self) -> dict[str, Any]:
-        """As plain JSON values, where its parameters are."""
+        """As plain JSON values, including its parameters."""
         return {"name": self.name, "expression": encode(self.expression), "params": dict(self.params)}
 
     @classmethod

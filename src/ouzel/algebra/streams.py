@@ -1,8 +1,8 @@
-"""Streams as immutable Python expressions: what users compose, before any name is looked up.
+"""Streams as immutable Python expressions: what users compose, before names are resolved.
 
-Each operator is a small class; equal expressions are equal objects, which is how shared subexpressions are found. The
-texts are parsed as soon as they are given, so a slip of the pen is told where it was made; names and types are checked
-when the columns of the input are known, which is at once where a stream declares them.
+Each operator is a small class. Equal expressions are equal objects, which is how shared subexpressions are found. Texts
+are parsed at once, so a syntax error is reported where it was made. Names and types are checked when the columns of the
+input are known; that is at once if a stream declares them.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ class Stream:
         step: Stream | str | None = None,
         first: Mapping[str, str] | None = None,
     ) -> Stream:
-        """From each event again and again the next event of another stream (μ); every round's result is an event.
+        """Repeatedly extend each event by the next event of another stream (μ); the result of every iteration is an
+        event.
 
-        `step`, a condition or `ouzel.algebra.step()…`, is applied after each round and may end the chain. `first` says
-        what `name.last` is in the first round, for names that these events do not have.
+        `step`, a condition or `ouzel.algebra.step()…`, is applied after each iteration and may end the chain. `first`
+        gives `name.last` in the first iteration, for names that these events do not have.
 
         >>> quotes = stream("Stock")
         >>> rising = quotes.fold(quotes, "name = name.last", step="price > price.last")
@@ -87,7 +88,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Base(Stream):
-    """Events of one type of the input; of every type where `type` is None. `start` names a column with their start."""
+    """Events of one type of the input, or of every type if `type` is None. `start` names a column with their start."""
 
     type: str | None
     columns: tuple[tuple[str, str], ...] | None = None
@@ -96,7 +97,7 @@ class Base(Stream):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Round(Stream):
-    """In a step: what one round of fold gives."""
+    """In a step: the result of one iteration of fold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -152,17 +153,15 @@ BINARY = (Union, Next, Fold)
 def stream(type: str | None = None, *, start: str | None = None, **columns: str) -> Stream:
     """The stream of all events of a type, or of every type.
 
-    `columns` may declare the attributes, so that expressions over them are checked as they are written. `start` names
-    the column that says when an event began, for events that last; their end is the input's time.
+    `columns` may declare the attributes, so that expressions over them are checked at once. `start` names the column
+    with the start of events that last; their end is the input's time.
 
     >>> stream("Stock", name="string", price="double").select("price > 100").project(["name"])
     Stock.select('price > 100').project(['name'])
     """
     for what in (type, start, *columns.values()):
         if what is not None and not isinstance(what, str):
-            raise InputError(
-                f"stream(…) must get the type of events, start= and types of columns as text, got {what!r}"
-            )
+            raise InputError(f"stream(…): the event type, start= and the types of columns must be text, got {what!r}")
     return Base(type, tuple(columns.items()) or None, start)
 
 
@@ -172,7 +171,7 @@ def step() -> Stream:
 
 
 def inputs_of(expression: Stream) -> tuple[Stream, ...]:
-    """The streams that an operator stands on; the step of a fold is not one of them."""
+    """The input streams of an operator; the step of a fold is not one of them."""
     if isinstance(expression, UNARY):
         return (expression.input,)
     if isinstance(expression, BINARY):
@@ -193,7 +192,7 @@ def bases(expression: Stream) -> list[Base]:
 
 
 def written(expression: Stream) -> str:
-    """The expression as Python that makes it."""
+    """The expression as Python source."""
     match expression:
         case Base(type=type_, start=start):
             name = type_ if type_ is not None else "stream()"
@@ -260,7 +259,7 @@ def to_text(expression: Stream) -> str:
 
 
 def from_text(text: str) -> Stream:
-    """What `to_text` gave, as the same expression; texts of other people are checked like everything they write."""
+    """The expression from a line of `to_text`. The text is checked, since it may come from someone else."""
     try:
         return _stream(_composed(decode(json.loads(text))), "from_text")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -270,7 +269,7 @@ def from_text(text: str) -> Stream:
 
 
 def _composed(node: Stream) -> Stream:
-    """An expression that nobody has looked at yet, made again by the methods that look."""
+    """Compose a decoded expression again with the public methods, which check it."""
     match node:
         case Select(input=below, condition=condition):
             return _composed(below).select(condition)
@@ -287,9 +286,9 @@ def _composed(node: Stream) -> Stream:
         case Fold(left=left, right=right, theta=theta, step=each, first=first):
             return _composed(left).fold(_composed(right), theta, _composed(each), dict(first))
         case Base(type=type_, columns=columns, start=start):
-            told = [value for value in (type_, start) if value is not None]
-            if not all(isinstance(value, str) for value in told):
-                raise TypeError("the type of events and the column of their start must be text")
+            given = [value for value in (type_, start) if value is not None]
+            if not all(isinstance(value, str) for value in given):
+                raise TypeError("the event type and start= must be text")
             return stream(type_, start=start, **dict(columns or ()))
         case Round():
             return node
@@ -345,7 +344,7 @@ def _check_step(each: Any) -> None:
 
 
 def _checked(made: Stream) -> Stream:
-    """The expression; where all its streams declare their columns, its names and types have been looked at."""
+    """The expression. If all its streams declare their columns, its names and types are checked now."""
     if _has_round(made) or not all(base.columns is not None for base in bases(made)):
         return made
     from ouzel.algebra.binding import check

@@ -38,7 +38,7 @@ def implied_tests(query: syntax.Query, expressions: Expressions) -> list[syntax.
 
 
 def _is_bare(reference: Reference, expressions: Expressions) -> bool:
-    """An attribute of all components, not of one variable. A single name is never a variable here."""
+    """An attribute of all components, not of one variable. A single name here is never a variable."""
     is_variable = reference.names[0] in expressions.names.variables and len(reference.names) > 1
     return reference.index is None and reference.default is None and not is_variable
 
@@ -85,7 +85,7 @@ def bind_aggregates(
 
 
 def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, number: int) -> AggregateColumn:
-    """One aggregate; its name is the function's and the argument's in lower case, unless AS gives one."""
+    """One aggregate. Without AS its name is the function and the argument in lower case."""
     source, function = expressions.source, aggregate.function
     if function not in FUNCTIONS_OVER_MATCHES:
         hint = (
@@ -116,10 +116,10 @@ def aggregate_column(aggregate: syntax.Aggregate, expressions: Expressions, numb
 
 @dataclass(frozen=True)
 class _Having(Expressions):
-    """Binds HAVING, where names are columns of the result and calls are aggregates, shown or not."""
+    """Binds HAVING. Names are columns of the result; calls are aggregates, even ones that the result does not show."""
 
     arguments: Expressions | None = None
-    # The columns that the result shows, and all aggregates by what they compute.
+    # The columns of the result, and all aggregates by what they compute.
     shown: Mapping[str, Type] = field(default_factory=dict)
     columns: dict[tuple[str, Bound | None], AggregateColumn] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -166,7 +166,7 @@ def bind_having(
     keys: tuple[GroupKey, ...],
     aggregates: tuple[AggregateColumn, ...],
 ) -> tuple[Bound | None, tuple[AggregateColumn, ...]]:
-    """The filter over rows of the result, and the aggregates with those added that only the filter asks for."""
+    """The filter over result rows, and the aggregates including those that only the filter uses."""
     if having is None:
         return None, aggregates
     shown = {column.name: column.type for column in aggregates} | {key.name: key.type for key in keys}

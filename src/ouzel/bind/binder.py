@@ -30,7 +30,7 @@ from ouzel.bind.typing import Typing
 from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm, Span, Strategy
 
-# Nodes within nodes. The parser's own limit is lower; trees built by hand may be deeper.
+# Depth of nested nodes. The parser's limit is lower, but trees built by hand may be deeper.
 DEPTH_MAX = 150
 
 
@@ -43,10 +43,10 @@ def bind(
     name: str | None = None,
     streaming: bool = False,
 ) -> BoundQuery:
-    """Resolve all names and types of a query; every mistake is a `QueryError` with its place in the text.
+    """Resolve all names and types of a query. Every mistake is a `QueryError` with its place in the text.
 
-    `catalog` describes the events that the query reads: with FROM, those of its sources (see `bind_script`). With an
-    open catalog only the structure is checked, and the query is bound again when a schema has been seen.
+    `catalog` describes the events that the query reads; with FROM, those of its sources (see `bind_script`). With an
+    open catalog only the structure is checked, and the query is bound again once the schema is known.
 
     >>> from ouzel.lang import parse
     >>> text = "PATTERN SEQ(Shelf a, Exit c) WHERE [tag] AND a.weight > 3 WITHIN 12 hours"
@@ -64,7 +64,7 @@ def bind(
 def bind_with(
     query: syntax.Query, text: str, catalog: Catalog, parameters: Parameters, *, name: str, streaming: bool
 ) -> BoundQuery:
-    """As `bind`, with parameters that several queries of a script share."""
+    """Like `bind`, with parameters that several queries of a script share."""
     source = Source(text)
     _check_depth(query, source)
     names = bind_pattern(query.pattern, catalog, source)
@@ -126,7 +126,7 @@ def bind_with(
 
 
 def _check_depth(query: syntax.Query, source: Source) -> None:
-    """Everything behind this recurses, so a tree that is too deep is refused here, without recursion."""
+    """Refuse a tree that is too deep, without recursion; all later steps recurse."""
     stack: list[tuple[syntax.Node, int]] = [(query, 0)]
     while stack:
         node, depth = stack.pop()
@@ -168,7 +168,7 @@ def _check_clauses(query: syntax.Query, source: Source) -> None:
 def _needs_of_partitions(
     query: syntax.Query, strategy: Strategy, implied: list[syntax.Equivalence]
 ) -> list[tuple[str, Span]]:
-    """What needs every positive event to be in a partition (docs/semantics.md, "Equivalence tests")."""
+    """Clauses that need every positive event to be in a partition (docs/semantics.md, "Equivalence tests")."""
     needs: list[tuple[str, Span]] = []
     if strategy is Strategy.PARTITION_CONTIGUITY and query.selection is not None:
         needs.append(("partition_contiguity", query.selection.span))

@@ -1,4 +1,4 @@
-"""The clauses beside pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN and THRESHOLD."""
+"""The clauses besides pattern and condition: WITHIN, the strategy's variables, OUTPUT, RETURN and THRESHOLD."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ouzel.errors import QueryError
 from ouzel.lang import format_expression, parse_expression, syntax
 from ouzel.lang.syntax import OutputForm, Span, Strategy
 
-# The columns that every match has beside its own.
+# The columns that every match has in addition to its own.
 SPAN_COLUMNS = ("start", "end")
 SCORE_COLUMNS = ("missing", "score", "probability")
 
@@ -72,7 +72,7 @@ def bind_window(within: syntax.Within | None, expressions: Expressions) -> TimeW
 
 
 def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
-    """The value "30 min" of a parameter: where it comes from a command line it cannot be a timedelta."""
+    """The value "30 min" of a parameter. The command line cannot give a timedelta, so it gives text."""
     try:
         read = parse_expression(str(given.value))
     except QueryError:
@@ -87,7 +87,7 @@ def _duration_in_text(given: Constant, span: Span, source: Source) -> Constant:
 
 
 def constant_of(node: syntax.Expr, expressions: Expressions) -> Constant:
-    """A literal or parameter, perhaps with a minus before it, whose type still waits for its use."""
+    """A literal or parameter, perhaps negated. Its type may still depend on its use."""
     literal = (syntax.Literal, syntax.Percent, syntax.Duration, syntax.Parameter)
     if isinstance(node, literal) or (isinstance(node, syntax.Unary) and isinstance(node.operand, literal)):
         bound = expressions.bound(node)
@@ -105,7 +105,7 @@ def _check_positive(value: int, span: Span, source: Source) -> None:
 
 
 def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:
-    """A negation at the start or end forbids events up to the edge of the window, so it needs one in time."""
+    """A negation at the start or end forbids events up to the edge of the window, so it needs a window in time."""
     if isinstance(window, TimeWindow):
         return
     for place, component in (("start", names.components[0]), ("end", names.components[-1])):
@@ -121,7 +121,7 @@ def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None
 
 
 def bind_strategy(selection: syntax.Selection | None, names: Names) -> Strategy:
-    """The strategy; the variables listed with it must be the pattern's in their order, but some may be left out."""
+    """The strategy. Its variables must be listed in the order of the pattern; some may be left out."""
     if selection is None:
         return Strategy.SKIP_TILL_ANY_MATCH
     position = 0
@@ -163,7 +163,7 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
 
 
 def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[EquivalenceTest], names: Names) -> None:
-    """Each of `needs`, what is written and where, needs every positive component to have every tested attribute."""
+    """Each of `needs` (a clause and its place) requires every tested attribute in every positive component."""
     for written, span in needs:
         for test in equivalences:
             lacking = lacking_positive(test, names.components)
@@ -201,7 +201,7 @@ def bind_return(
 
 
 def column_name(node: syntax.Expr, number: int) -> str:
-    """The name of a column without AS: the last name of a reference, a readable name for an expression."""
+    """The name of a column without AS: the last name of a reference, or a readable name for an expression."""
     if isinstance(node, syntax.Reference):
         return "len" if node.names[-1].upper() == "LEN" else node.names[-1]
     return readable_name(node) or f"column_{number}"
@@ -224,7 +224,7 @@ def _check_array(expression: Bound, source: Source) -> None:
 
 
 def check_default_columns(components: Iterable[Component], source: Source, reserved: Iterable[str]) -> None:
-    """Without RETURN every positive variable is a column, beside `start` and `end`."""
+    """Without RETURN every positive variable is a column, in addition to `start` and `end`."""
     reserved = set(reserved)
     for component in components:
         if not component.negated and component.variable in reserved:

@@ -1,6 +1,6 @@
-"""Bound queries as JSON and back, so that workers and snapshots need no parser and no pickles.
+"""Bound queries as JSON and back, so that workers and snapshots need neither a parser nor pickle.
 
-Only the classes of `model` can come out of it: the names in the text select from a fixed table.
+Decoding makes only the classes of `model`: names in the JSON select from a fixed table.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Turn what `encode` gave back into the same objects."""
+    """The objects that `encode` was given."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, list):

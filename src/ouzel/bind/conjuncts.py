@@ -1,4 +1,5 @@
-"""WHERE: equivalence tests, and conjuncts with the edge that tests them (docs/semantics.md, "Event selection")."""
+"""WHERE: equivalence tests, and conjuncts with the edge on which each is tested (docs/semantics.md, "Event
+selection")."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from ouzel.lang.syntax import Span
 
 Named = Attribute | Intrinsic | Length | Aggregation
 
-# As many as a pattern may have components: plans hold an expression for each component and test.
+# As many as the components of a pattern: plans hold one expression for each component and test.
 EQUIVALENCES_MAX = 64
 
 _ORDER_OF_EDGES = (Edge.BEGIN, Edge.TAKE, Edge.PROCEED)
@@ -48,7 +49,7 @@ _EDGE_OF_EVENT = {
 
 
 def split_where(where: syntax.Expr | None) -> tuple[list[syntax.Equivalence], list[syntax.Expr]]:
-    """The [attr] tests of a WHERE clause and everything else that is joined to them by AND."""
+    """The [attr] tests of a WHERE clause, and the other conditions joined to them by AND."""
     tests: list[syntax.Equivalence] = []
     rest: list[syntax.Expr] = []
     stack = [] if where is None else [where]
@@ -96,7 +97,7 @@ def _is_iterated(part: Named) -> bool:
 
 
 def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iterator[tuple[Bound, ...]]:
-    """A conjunct with v.attr means that conjunct with v[1] and that conjunct with v[i]."""
+    """A conjunct with v.attr means two conjuncts: one with v[1] and one with v[i]."""
     named = list(named_in(comparisons))
     every = [part for part in named if isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY]
     if not every:
@@ -130,7 +131,7 @@ def _with_every_at(expression: Bound, at: At) -> Bound:
 
 
 def _identifier(part: Named) -> tuple[int, int]:
-    """A component and, within it, the edge on which the named event or number is known."""
+    """A component and its edge on which the named event or number is known."""
     if isinstance(part, Attribute | Intrinsic):
         edge = _EDGE_OF_EVENT[part.at]
     elif isinstance(part, Aggregation) and part.scope is Scope.BEFORE:
@@ -165,7 +166,7 @@ def _conjunct(comparisons: tuple[Bound, ...], names: Names) -> Conjunct:
 
 
 def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressions) -> tuple[EquivalenceTest, ...]:
-    """The [attr] tests without repetitions; a test with a value takes in the one without."""
+    """The [attr] tests without duplicates. A test with a value replaces the same test without one."""
     bound: dict[tuple[tuple[str, ...], Constant | None], EquivalenceTest] = {}
     for test in tests:
         found = _equivalence(test, expressions)
@@ -237,7 +238,7 @@ def _fixed_value(test: syntax.Equivalence, kind: Type, expressions: Expressions)
 
 
 def lacking_positive(test: EquivalenceTest, components: Sequence[Component]) -> tuple[Component, str] | None:
-    """A positive component and a type of it that lacks the tested attribute, if there is one."""
+    """A positive component and one of its types that lacks the tested attribute, or None."""
     for position, types in sorted(test.lacked_by.items()):
         if not components[position].negated and types:
             return components[position], min(types)

@@ -1,6 +1,6 @@
-"""Diagnostics of the binder: one sentence about a place in the text, and a hint.
+"""Diagnostics of the binder: a message about a place in the text, and a hint.
 
-Hints are the nearest name, or what to write where two types do not go together.
+A hint is the nearest name, or what to write if two types do not fit together.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ouzel.bind.model import NUMBERS, Bound, Constant, Kind, Type
 from ouzel.errors import QueryError, Words
 from ouzel.lang.syntax import Span
 
-# Longer names are shown cut, and no nearest name is sought for them: difflib takes quadratic time.
+# Longer names are cut, and get no suggestion: difflib takes quadratic time.
 NAME_LENGTH_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a query, which every mistake is a place in."""
+    """The text of a query. Every mistake is at a place in it."""
 
     text: str
 
@@ -29,7 +29,7 @@ class Source:
 
 
 def quoted(name: str) -> str:
-    """A user's name in quotes, cut where it is endless."""
+    """A user's name in quotes, cut if it is very long."""
     return f"'{name}'" if len(name) <= NAME_LENGTH_MAX else f"'{name[:NAME_LENGTH_MAX]}…'"
 
 
@@ -60,7 +60,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 def hint_for(target: Type, found: Type, operands: Sequence[Bound], doing: str) -> str | None:
-    """The hint for operands of two types of which none becomes the other; `doing` is "compare" or "combine"."""
+    """The hint for operands of two types that have no common type; `doing` is "compare" or "combine"."""
     kinds = {target.kind, found.kind}
     if kinds == {Kind.TIMESTAMP}:
         return "write the zone into the literal, as in TIMESTAMP '2024-05-31 12:00:00Z', or convert the column"
@@ -87,7 +87,7 @@ def _between_text_and_numbers(operands: Sequence[Bound], doing: str) -> str | No
         quotes = f"write '{number.value!s}' in quotes"
         if doing != "compare":
             return quotes
-        # Quotes alone would be bad advice for amounts of which one is not a number: '9' > '10'.
+        # Quotes alone would be bad advice if one of the amounts is not a number: '9' > '10'.
         return f"{quotes}; if you mean numbers, convert the column first: one value that is not a number makes it text"
     if len(columns) > 1 and doing == "compare":
         return "convert one of the columns first"

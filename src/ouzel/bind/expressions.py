@@ -48,7 +48,7 @@ _KINDS = {
     Accepts.TIMESTAMP: {Kind.TIMESTAMP},
     Accepts.CONDITION: {Kind.BOOL},
 }
-# What a null literal is taken for where its type does not come from its neighbours.
+# The type of a null literal if its neighbours do not give it one.
 _TYPE_OF_NULL = {Accepts.STRING: STRING, Accepts.CONDITION: BOOL, Accepts.DOUBLE: FLOAT, Accepts.INTEGER: INT}
 
 
@@ -66,7 +66,7 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
 
 
 def parameter_names(query: syntax.Query) -> frozenset[str]:
-    """The parameters that a query asks for: of those given to a script, the ones to give to each of its queries.
+    """The parameters that a query uses. A script passes each query only its own.
 
     >>> from ouzel.lang import parse
     >>> sorted(parameter_names(parse("PATTERN Shelf WHERE n > :low WITHIN :window")))
@@ -77,7 +77,7 @@ def parameter_names(query: syntax.Query) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Expressions:
-    """Binds the expressions of one clause. `defaults` collects AYAC's `x.id[z.id]` as they are met."""
+    """Binds the expressions of one clause. `defaults` collects AYAC's defaults such as `x.id[z.id]`."""
 
     source: Source
     names: Names
@@ -88,12 +88,13 @@ class Expressions:
     ranging: Scope | None = None  # set inside an aggregate
 
     def bound(self, node: syntax.Expr) -> Bound:
-        """The typed expression. A number with a point and a duration may still wait for what stands beside them."""
+        """The typed expression. The type of a number with a point, or of a duration, may still depend on the other
+        operand."""
         result: Bound = getattr(self, _METHOD_OF_NODE[type(node)])(node)
         return result
 
     def value(self, node: syntax.Expr) -> Bound:
-        """The typed expression, where nothing stands beside it."""
+        """The typed expression, if it has no neighbour that affects its type."""
         return self.typing.lone(self.bound(node))
 
     def condition(self, node: syntax.Expr) -> Bound:
@@ -191,7 +192,7 @@ class Expressions:
             self.typing.check_comparable(operand.type, operand.span)
         value, low, high = self.typing.unified(operands, node.span, "compare")
         if value.type.kind is Kind.DECIMAL:
-            # Three scales at once may take more digits than there are; two at a time are compared exactly.
+            # Comparing three scales at once may take more digits than a decimal has; two at a time are exact.
             value, low, high = operands
         above = self.typing.comparison("<" if node.negated else ">=", [value, low], node.span)
         below = self.typing.comparison(">" if node.negated else "<=", [value, high], node.span)
@@ -243,12 +244,12 @@ class Expressions:
         return self._chosen(conditions, results, node.span)
 
     def _check_repeated(self, operand: Bound, times: int, written: str, span: Span) -> None:
-        """An operand that is repeated in several comparisons, which nesting would multiply."""
+        """Refuse a large operand that would be repeated in several comparisons: nesting would multiply it."""
         if sum(1 for _ in parts(operand)) * times > _REPEATED_PARTS_MAX:
             raise self.source.mistake(f"the operand of {written} is too large", span)
 
     def _chosen(self, conditions: Sequence[Bound], results: Sequence[Bound], span: Span) -> Bound:
-        """A `case` whose results have one type."""
+        """A `case` whose results all have one type."""
         results = [self.typing.lone(result) for result in self.typing.unified(results, span, "combine")]
         kinds = [result.type for result in results if result.type != NULL]
         operands = [part for pair in zip(conditions, results, strict=False) for part in pair]
@@ -292,7 +293,7 @@ class Expressions:
         return operation(function.name, operands, function.result(operands), span)
 
     def _argument(self, argument: Bound, accepts: Accepts, name: str) -> Bound:
-        """An argument that fits, converted where the function computes in doubles."""
+        """An argument of an accepted type, converted to double if the function computes in doubles."""
         argument = self.typing.lone(argument)
         kind = argument.type
         if accepts is Accepts.ORDERED:

@@ -1,4 +1,4 @@
-"""What THRESHOLD requires of the rest of a query (AYAC; docs/semantics.md, "Incomplete streams")."""
+"""What THRESHOLD requires of a query (AYAC; docs/semantics.md, "Incomplete streams")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Defaults = Mapping[Attribute | Intrinsic, Bound]
 
 
 def check_defaults(defaults: Defaults, source: Source) -> None:
-    """A default may not lead back to itself. Defaults are few, so each is simply followed to its end."""
+    """Refuse defaults that refer to each other in a cycle. Defaults are few, so each one is followed to its end."""
     for attribute in defaults:
         seen: set[Bound] = set()
         waiting = [attribute]
@@ -41,7 +41,7 @@ def check_threshold_query(
     defaults: Defaults,
     source: Source,
 ) -> None:
-    """What a query with THRESHOLD must be: any match, no +, a window in time, an observed last component."""
+    """A query with THRESHOLD must use any match, no +, a window in time, and an observed last component."""
     assert query.threshold is not None
     where = query.threshold.span
     last = components[-1]
@@ -66,10 +66,11 @@ def check_threshold_query(
 
 
 def _check_own_predicates(components: Sequence[Component], conjuncts: Sequence[Conjunct], source: Source) -> None:
-    """Each disjunct of the disjunctive form gives every component a predicate of its own, or it has a type.
+    """In the disjunctive form, every disjunct must have a predicate of each component alone, unless the component has a
+    type.
 
-    That is so exactly where some conjunct consists of predicates of its own only: otherwise the disjunct that takes
-    another comparison out of every conjunct has none.
+    This holds if some conjunct has only predicates of this component. Otherwise a disjunct can take a different
+    comparison from every conjunct, and has none.
     """
     for component in components:
         has_own = any(
@@ -96,7 +97,7 @@ def _demands_own(condition: Bound, position: int) -> bool:
 def _check_defaults_given(
     components: Sequence[Component], conjuncts: Sequence[Conjunct], defaults: Defaults, source: Source
 ) -> None:
-    """A comparison of a component that may be missing with anything else needs a default for it."""
+    """Comparing a component that may be missing with anything else needs a default for it."""
     last = components[-1].position
     needed: list[tuple[Bound, Span]] = []
     for conjunct in conjuncts:

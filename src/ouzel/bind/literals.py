@@ -42,7 +42,8 @@ _TEMPORAL = re.compile(
 
 
 def number(value: int | Decimal, span: Span, source: Source) -> Constant:
-    """A number of the text. One with a point stays a Decimal of type double until it is known what stands beside it."""
+    """A number of the text. One with a point stays a Decimal of type double until the other operand decides its
+    type."""
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
             raise source.mistake(
@@ -55,7 +56,7 @@ def number(value: int | Decimal, span: Span, source: Source) -> Constant:
 
 
 def decimal_type(value: int | Decimal) -> Type | None:
-    """The decimal type that holds exactly these digits, None where they are more than 18.
+    """The decimal type that holds exactly these digits; None for more than 18 digits.
 
     >>> str(decimal_type(Decimal("3.140")))
     'decimal(4,3)'
@@ -132,10 +133,11 @@ def _zone(text: str | None) -> datetime.tzinfo | None:
 
 
 def _timestamp(moment: datetime.datetime, nanoseconds: int, span: Span, source: Source) -> Constant:
-    """Microsecond ticks, or nanosecond ticks where microseconds would lose something."""
+    """Microsecond ticks, or nanosecond ticks if microseconds would lose digits."""
     zone = None if moment.tzinfo is None else "UTC"
     naive = moment.replace(tzinfo=None, microsecond=0, fold=0)
-    # The offset is subtracted from the ticks, not from the moment, which may be the first or last one there is.
+    # Subtract the offset from the ticks, not from the datetime, which may be the first or last one that Python can
+    # hold.
     offset = moment.utcoffset() or datetime.timedelta(0)
     since = naive - datetime.datetime(1970, 1, 1) - offset
     seconds = since.days * 86_400 + since.seconds
@@ -162,7 +164,7 @@ def text_constant(value: str, span: Span, source: Source) -> Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The values given beside the text, and which of them were asked for."""
+    """The values of parameters, and which of them were used."""
 
     values: Mapping[str, Any]
     used: set[str] = field(default_factory=set)

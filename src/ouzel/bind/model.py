@@ -1,7 +1,7 @@
-"""What binding gives: a query whose every name is a component or an attribute and whose every expression has a type.
+"""A bound query: every name is resolved to a component or an attribute, and every expression has a type.
 
-The planner, the runtimes and EXPLAIN read these classes; nothing behind the binder looks at query text or syntax
-trees again. Components are numbered by their place in SEQ, negative ones included.
+The planner, the runtimes and EXPLAIN read these classes. After binding, no code reads query text or syntax trees.
+Components are numbered by their place in SEQ, negative ones included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ouzel.lang.syntax import NOWHERE, Notation, OutputForm, Span, Strategy
 
 
 class Kind(Enum):
-    UNKNOWN = "unknown"  # no event type was declared and no schema seen yet: every use is allowed
+    UNKNOWN = "unknown"  # no event type is declared and no schema is known yet: every use is allowed
     NULL = "null"  # the bare literal NULL
     BOOL = "boolean"
     INT = "integer"  # every width; computed as int64
@@ -27,8 +27,8 @@ class Kind(Enum):
     BINARY = "binary"
     DATE = "date"  # days
     TIMESTAMP = "timestamp"  # ticks of `unit`, with or without a zone
-    DURATION = "duration"  # only of literals and parameters: becomes ticks as soon as it meets a number of ticks
-    STRUCT = "struct"  # reached into by dots
+    DURATION = "duration"  # only literals and parameters; converted to ticks when combined with a number of ticks
+    STRUCT = "struct"  # fields are reached by dots
     OTHER = "list or map"  # carried to the output, never compared
 
 
@@ -84,9 +84,9 @@ class TimeDomain:
 class Catalog:
     """The event types a query may name and their attributes, in column order.
 
-    `declared` is None where nothing is known yet, or where every type has the columns of `common` (one table, types
-    not declared). With a declaration alone, a type that is not in it is a mistake. With both, which is the union of
-    such a table and derived streams, a type that is not declared has the columns of `common`.
+    `declared` is None if nothing is known yet, or if every type has the columns of `common` (one table without declared
+    types). With `declared` alone, naming another type is a mistake. With both (a table and derived streams), every type
+    that is not declared has the columns of `common`.
     """
 
     declared: Mapping[str, Mapping[str, Type]] | None = None
@@ -95,7 +95,7 @@ class Catalog:
 
     @property
     def open(self) -> bool:
-        """Nothing is known: every type and every attribute is taken to exist."""
+        """Nothing is known: every type and every attribute is assumed to exist."""
         return self.declared is None and self.common is None
 
     def attributes(self, type_name: str) -> Mapping[str, Type] | None:
@@ -118,8 +118,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Bound):
-    """A literal or parameter in engine form: timestamps as ticks, dates as days since 1970, decimals at the scale of
-    their type, durations as integer ticks, or as nanoseconds of type DURATION while the ticks are not known."""
+    """A literal or parameter as the engine stores it: timestamps as ticks, dates as days since 1970, decimals at the
+    scale of their type, durations as integer ticks, or as nanoseconds of type DURATION while the tick is not known."""
 
     value: int | float | Decimal | str | bytes | bool | None
 
@@ -182,16 +182,16 @@ class Aggregation(Bound):
     function: str
     component: int
     scope: Scope
-    operand: Bound | None = None  # of one event, whose attributes stand at CURRENT
+    operand: Bound | None = None  # over one event, whose attributes are at CURRENT
 
 
 @dataclass(frozen=True, slots=True)
 class Operation(Bound):
     """An operator or function of the list in functions.py over operands whose types already agree.
 
-    Operators: and or not = != < <= > >= + - * / % negate in like is_null case cast. `in` has the tested value first;
-    `like` has value, pattern and escape; `case` has condition, result, …, and the ELSE value last; `cast` converts its
-    operand to its own type and gives null where that fails.
+    Operators: and or not = != < <= > >= + - * / % negate in like is_null case cast. Operands of `in`: the tested value,
+    then the items. Of `like`: value, pattern, escape. Of `case`: condition, result, …, and the ELSE value. `cast`
+    converts its operand to its own type and gives null if that fails.
     """
 
     operator: str
@@ -200,8 +200,8 @@ class Operation(Bound):
 
 @dataclass(frozen=True, slots=True)
 class CompoundComparison(Operation):
-    """An `and` or `or` of comparisons that counts as one, so normal forms do not take it apart: BETWEEN, and IN where
-    each item is compared at its own scale."""
+    """An `and` or `or` of comparisons that counts as one comparison: BETWEEN, and IN whose items are compared at their
+    own scales. Normal forms do not split it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class ResultColumn(Bound):
 
 
 def parts(expression: Bound) -> Iterator[Bound]:
-    """The expression and everything in it. What an aggregate ranges over is its own affair and is left out."""
+    """The expression and all its parts, except what an aggregate ranges over."""
     stack = [expression]
     while stack:
         part = stack.pop()
@@ -256,11 +256,12 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A disjunction of comparisons, or of ANDs and ORs of comparisons. NOT is pushed into comparisons, which are the
-    unit of the absent-attribute rule.
+    """A disjunction of comparisons, or of ANDs and ORs of comparisons. NOT is pushed into the comparisons, because the
+    rule about absent attributes applies to single comparisons.
 
-    `components` are those it names; `negative` is the one negative component among them, if any. A conjunct without a
-    negative one is tested on `edge` of component `tested_at`; one with a negative is tested when negation is.
+    `components` are those it names; `negative` is the negative one among them, if any. A conjunct without a negative
+    component is tested on `edge` of component `tested_at`. One with a negative component is tested together with the
+    negation.
     """
 
     comparisons: tuple[Bound, ...]
@@ -272,7 +273,7 @@ class Conjunct:
 
     @property
     def single_event(self) -> bool:
-        """It names one event only, so it is a matter of that event's role. (v[i] against v[i-1] is two events.)"""
+        """It names one event only, so it decides the role of that event. (v[i] and v[i-1] are two events.)"""
         if len(self.components) != 1:
             return False
         named = [part for comparison in self.comparisons for part in parts(comparison)]
@@ -284,8 +285,8 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class EquivalenceTest:
-    """`[attr]`: all bound events whose types have it are equal on it. `lacked_by`: per component position, the types
-    that lack the attribute; a component all of whose types have it is not in the mapping."""
+    """`[attr]`: all bound events whose types have the attribute have the same value. `lacked_by` maps a component
+    position to its types without the attribute; a component whose types all have it is not in the mapping."""
 
     path: tuple[str, ...]
     type: Type
@@ -299,7 +300,7 @@ class TimeWindow:
     """last.end - first.start < ticks. `ticks` is None while the time domain is not known."""
 
     ticks: int | None
-    # As it stands in the query, for people.
+    # The text as written in the query.
     written: str = field(default="", compare=False)
 
 
@@ -332,7 +333,7 @@ class AggregateColumn:
     function: str
     argument: Bound | None
     type: Type
-    # Only HAVING asks for it, so it is no column of the result.
+    # Only HAVING uses it, so it is not a column of the result.
     hidden: bool = False
 
 
@@ -373,7 +374,7 @@ class BoundQuery:
     having: Bound | None = None
     emit_on_change: bool = False
     threshold: BoundThreshold | None = None
-    # AYAC's `x.id[z.id]`: what to use for an attribute of a missing event, wherever the query names that attribute.
+    # AYAC's defaults such as `x.id[z.id]`: the value of an attribute of a missing event, wherever the query names it.
     defaults: Mapping[Attribute | Intrinsic, Bound] = field(default_factory=dict)
 
     @property

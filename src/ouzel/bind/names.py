@@ -33,7 +33,7 @@ EVENT_FIELDS = {"type": EventField.TYPE, "time": EventField.END, "start": EventF
 
 
 class Place(Enum):
-    """Where an expression stands, which decides what it may refer to."""
+    """The clause of an expression, which decides what it may refer to."""
 
     WHERE = "WHERE"
     RETURN = "RETURN"
@@ -53,7 +53,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names of one query mean. `shared`: types that stand alone more than once, so they are no variable."""
+    """What the names of one query mean. `shared`: types written without a variable more than once, so their names are
+    ambiguous."""
 
     source: Source
     catalog: Catalog
@@ -71,7 +72,7 @@ class Names:
             return
         yield from (self.catalog.declared or {}).items()
         if self.catalog.common is not None or self.catalog.declared is None:
-            yield "", self.catalog.common  # the types that nobody declared
+            yield "", self.catalog.common  # the types that are not declared
 
     def found(self, component: Component, path: tuple[str, ...], span: Span) -> Found | None:
         """The attribute at `path` in the types of a component; None where no type has it."""
@@ -99,7 +100,7 @@ class Names:
         return Found(kind, frozenset(present) if lacking else None, frozenset(lacking))
 
     def unknown_attribute(self, components: Iterable[Component], path: tuple[str, ...], span: Span) -> Exception:
-        """The mistake of naming an attribute that no type of the components has."""
+        """The error for an attribute that no type of the components has."""
         components = list(components)
         types = {name: attributes or {} for c in components for name, attributes in self.types_of(c)}
         owner = next((a[path[0]] for a in types.values() if path[0] in a), None)
@@ -122,7 +123,7 @@ class Names:
     def value(self, reference: Reference, place: Place, ranging: Scope | None = None) -> Attribute | Intrinsic | Length:
         """What `v.price`, `v[i].address.city`, `v.time`, `v.LEN` or a bare `price` refers to.
 
-        `ranging` is set inside an aggregate over v[] or v[..i-1], where such a reference means each event in turn.
+        `ranging` is set inside an aggregate over v[] or v[..i-1]. There such a reference means each event in turn.
         """
         component, path = self._split(reference)
         span = reference.span
@@ -176,7 +177,7 @@ class Names:
         return Intrinsic(component.position, field, at, type=kind, span=span)
 
     def _split(self, reference: Reference) -> tuple[Component, tuple[str, ...]]:
-        """The component that is meant and the path into its event; an empty path means the event itself."""
+        """The component that a reference means and the path into its event; an empty path means the event itself."""
         first, *rest = reference.names
         only = self.components[0] if len(self.components) == 1 else None
         if first in self.variables:
@@ -192,7 +193,7 @@ class Names:
         raise self._unknown_name(reference)
 
     def variables_hint(self, name: str) -> str | None:
-        """What to write instead of a variable that does not exist."""
+        """The hint for a variable that does not exist."""
         all_of_them = f"the variables are {listed(self.variables, 'and')}" if self.variables else None
         return nearest(name, self.variables) or all_of_them
 
@@ -298,7 +299,7 @@ class Names:
 
 
 def type_at(attributes: Mapping[str, Type], path: tuple[str, ...]) -> Type | None:
-    """The type at a dotted path; None where there is none.
+    """The type at a dotted path; None if there is no such path.
 
     >>> type_at({"address": Type(Kind.STRUCT, fields=(("city", STRING),))}, ("address", "city")) == STRING
     True
@@ -315,7 +316,7 @@ def type_at(attributes: Mapping[str, Type], path: tuple[str, ...]) -> Type | Non
 
 
 def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> Names:
-    """The components of a pattern with their names; unknown types and double variables are refused."""
+    """The components of a pattern and their names. Refuses unknown types and duplicate variables."""
     if len(pattern.components) > COMPONENTS_MAX:
         raise source.mistake(
             f"a pattern may have {COMPONENTS_MAX} components at most", pattern.components[COMPONENTS_MAX].span
@@ -364,7 +365,7 @@ def _check_type(name: syntax.TypeName, catalog: Catalog, source: Source) -> None
 
 
 def _display_name(stem: str, numbers: Counter[str], taken: set[str]) -> str:
-    """`A_1`, `A_2`, …: a name for the output where the query gives none."""
+    """`A_1`, `A_2`, …: a name for the output if the query gives none."""
     while True:
         numbers[stem] += 1
         name = f"{stem}_{numbers[stem]}"

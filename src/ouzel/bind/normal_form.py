@@ -1,7 +1,7 @@
-"""Normal forms of conditions: NOT pushed into comparisons, then conjuncts by the events that they name.
+"""Normal forms of conditions: push NOT into comparisons, then build conjuncts by the events that they name.
 
-The unit is one comparison: = != < <= > >=, BETWEEN, IN, LIKE, IS NULL, or anything else that is true or false and not
-made of AND, OR and NOT. Nothing is simplified beyond that, since the conjuncts decide where they are tested.
+The unit is one comparison: = != < <= > >=, BETWEEN, IN, LIKE, IS NULL, or any other condition without AND, OR and NOT.
+Nothing else is simplified, because the conjuncts decide where they are tested.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Disjunction = tuple[Bound, ...]
 def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
     """The condition as a conjunction of disjunctions: one for each set of events that a conjunct names.
 
-    Distribution would give exponentially many conjuncts: 2^n for n times (x AND y) joined by OR. Where a conjunct is
-    tested depends only on the events that it names. So all conjuncts that name the same events are tested as one,
-    together with those that name fewer of them. They are the condition itself with every comparison that names another
-    event made true. An alternative of a disjunction is a comparison, or ANDs and ORs of comparisons.
+    Distribution would give exponentially many conjuncts: 2^n for n conditions (x AND y) joined by OR. But only the
+    events that a conjunct names decide where it is tested. So all conjuncts that name the same events, or a subset of
+    them, are tested as one: the condition itself, with every comparison that names another event replaced by true. An
+    alternative of a disjunction is a comparison, or ANDs and ORs of comparisons.
 
-    The number of sets of events can grow exponentially, too, but only with the length of the pattern.
+    The number of sets of events can grow exponentially too, but only with the length of the pattern.
     """
     found: dict[Disjunction, None] = {}
     for part in _operands("and", with_not_pushed_in(condition)):
@@ -37,7 +37,8 @@ def conjunctive_form(condition: Bound, source: Source) -> list[Disjunction]:
 
 
 def with_not_pushed_in(condition: Bound, negate: bool = False) -> Bound:
-    """De Morgan, down to single comparisons: `not` is left only around those that have no opposite operator."""
+    """De Morgan's laws, down to single comparisons: `not` remains only around comparisons without an opposite
+    operator."""
     match condition:
         case CompoundComparison() if not negate:
             return condition
@@ -77,7 +78,7 @@ def comparisons_of(*conditions: Bound) -> Iterator[Bound]:
 
 
 def _operands(operator: str, condition: Bound) -> Iterator[Bound]:
-    """The operands of nested ANDs or ORs; a condition of another kind is its own only operand."""
+    """The operands of nested ANDs or ORs. A condition of another kind is its own only operand."""
     stack = [condition]
     while stack:
         part = stack.pop()
@@ -91,7 +92,7 @@ def _conjuncts(part: Bound, source: Source) -> Iterator[Disjunction]:
     if not is_junction(part):
         yield (part,)
         return
-    # What all alternatives demand is a conjunct of its own, which the planner may use as a key.
+    # A condition that all alternatives share becomes a conjunct, which the planner may use as a key.
     for common in _common(part):
         yield tuple(dict.fromkeys(_operands("or", common)))
     events = _Events(part)
@@ -109,7 +110,7 @@ def _conjuncts(part: Bound, source: Source) -> Iterator[Disjunction]:
 
 
 def _common(condition: Operation) -> Iterable[Bound]:
-    """What every alternative of an OR demands."""
+    """The conditions that every alternative of an OR contains."""
     first, *others = _operands("or", condition)
     common = dict.fromkeys(_operands("and", first))
     for other in others:
@@ -120,7 +121,7 @@ def _common(condition: Operation) -> Iterable[Bound]:
 
 
 class _Events:
-    """The events that comparisons of a condition name, as bits of a number."""
+    """Sets of events that comparisons name, as bit sets."""
 
     def __init__(self, condition: Bound) -> None:
         bits: dict[object, int] = {}
@@ -134,11 +135,11 @@ class _Events:
                     mask |= 1 << bits.setdefault((part.component, part.scope), len(bits))
                 elif isinstance(part, Length):
                     mask |= 1 << bits.setdefault(part.component, len(bits))
-            # By identity: comparing and hashing would walk through every comparison again and again.
+            # By identity: comparing and hashing would walk through every comparison repeatedly.
             self.named[id(comparison)] = mask
 
     def sets_of(self, condition: Bound) -> frozenset[int] | None:
-        """The sets of events that conjuncts in conjunctive form name; None where there are too many."""
+        """The sets of events that the conjuncts of the conjunctive form name; None if there are too many."""
         if not is_junction(condition):
             return frozenset((self.named[id(condition)],))
         below = []
@@ -151,7 +152,7 @@ class _Events:
             joined = frozenset().union(*below)
             return joined if len(joined) <= EVENT_SETS_MAX else None
         found = below[0]
-        # Joining is commutative and associative, so sets that change nothing now never will again.
+        # Joining is commutative and associative, so a set that changes nothing now never will.
         idle: set[frozenset[int]] = set()
         for more in below[1:]:
             if more in idle:
@@ -167,7 +168,8 @@ class _Events:
         return found
 
     def restricted(self, condition: Bound, chosen: int) -> Bound | None:
-        """The condition with every comparison that names other events made true; None where it is true then."""
+        """The condition with every comparison that names other events replaced by true; None if the whole is then
+        true."""
         if not is_junction(condition):
             return condition if self.named[id(condition)] | chosen == chosen else None
         kept = []

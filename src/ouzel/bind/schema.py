@@ -66,7 +66,7 @@ Declaration = Any  # a Type, a name such as "double", a Python type, an Arrow ty
 
 
 def timestamp_type(unit: str, zone: str | None) -> Type:
-    """Seconds and milliseconds are counted in microseconds."""
+    """A timestamp type in Ouzel's units. Seconds and milliseconds become microseconds."""
     return Type(Kind.TIMESTAMP, unit="ns" if unit == "ns" else "us", zone=zone)
 
 
@@ -126,12 +126,12 @@ def type_of_arrow(data_type: Any) -> Type:
 
 
 def _decimal(precision: int, scale: int) -> Type:
-    # A negative scale, 12 hundreds, is as good as the whole number 1,200.
+    # A negative scale (12 hundreds) is read as the integer 1,200.
     return Type(Kind.DECIMAL, precision=precision - min(scale, 0), scale=max(scale, 0))
 
 
 def parse_type(text: str, *, spark: bool = False) -> Type:
-    """The type of a name as Arrow or Spark writes it. Spark's `timestamp` is a moment with a zone, Arrow's has none.
+    """The type for a name of Arrow or Spark. Spark's `timestamp` has a time zone, Arrow's has none.
 
     >>> parse_type("struct<city:string,zip:int>").fields[1][0], parse_type("timestamp[ns, tz=UTC]").zone
     ('zip', 'UTC')
@@ -148,7 +148,7 @@ def _bad_type(text: str) -> InputError:
 
 
 def _parsed_type(text: str, whole: str, spark: bool, depth: int) -> tuple[Type, str]:
-    """The type at the front of the text, and the rest of it."""
+    """The type at the start of the text, and the rest of the text."""
     text = text.lstrip()
     if depth > _NESTED_MAX:
         raise _bad_type(whole)
@@ -165,7 +165,7 @@ def _parsed_type(text: str, whole: str, spark: bool, depth: int) -> tuple[Type, 
     if word == "struct" and rest.startswith("<"):
         return _parsed_struct(rest[1:], whole, spark, depth)
     if rest.startswith(("<", "(", "[")):
-        # Lists, maps, varchar(20) and the like: what is inside does not matter.
+        # Lists, maps, varchar(20) and the like: the part in brackets does not matter.
         after = _after_brackets(rest, whole)
         return (STRING if word in ("varchar", "char") else BINARY if word == "fixed_size_binary" else OTHER), after
     if word not in _TYPE_OF_NAME:
@@ -277,10 +277,10 @@ def catalog_for(
 ) -> Catalog:
     """The catalog of a query's input.
 
-    `types` declares event types and their attributes. `schema` is the one table that all events come from; where
-    `types` is given too it must have the declared columns, and its types count. `tables` are separate tables by event
-    type, which declare their types by their columns. `time` is the time column, `time_unit` the tick of one that holds
-    integers.
+    `types` declares event types and their attributes. `schema` is the one table that all events come from; if `types`
+    is given too, the table must have the declared columns, and its column types are used. `tables` are separate tables
+    by event type; their columns declare the types. `time` is the time column, `time_unit` the tick of an integer time
+    column.
 
     >>> catalog = catalog_for({"Shelf": {"tag_id": "string", "weight": "double"}, "Exit": {"tag_id": "string"}})
     >>> sorted(catalog.declared)
@@ -306,7 +306,7 @@ def catalog_for(
 
 
 def _checked(name: str, declared: Mapping[str, Type], columns: Mapping[str, Type] | None) -> dict[str, Type]:
-    """Declared attributes with the types that their columns really have."""
+    """Declared attributes with the types of the real columns."""
     if columns is None:
         raise InputError(f"there is no table for the event type {quoted(name)}")
     checked: dict[str, Type] = {}

@@ -1,4 +1,4 @@
-"""Scripts: queries that read each other's results by INTO and FROM."""
+"""Scripts: queries that read each other's results through INTO and FROM."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def bind_script(
     *,
     streaming: bool = False,
 ) -> tuple[BoundQuery, ...]:
-    """Bind all queries of a script, in an order in which every stream comes before the queries that read it.
+    """Bind all queries of a script, ordered so that each stream comes before the queries that read it.
 
-    `catalog` is that of the primary stream, `input`. A derived stream declares its event type by its columns.
+    `catalog` is that of the primary stream, `input`. The columns of a derived stream declare its event type.
 
     >>> from ouzel.lang import parse_script
     >>> text = '''pair: PATTERN SEQ(A a, B b) WHERE [id] WITHIN 5 RETURN Pair(a.id AS id) INTO pairs;
@@ -67,7 +67,7 @@ class Member:
 
 
 def bind_together(members: Sequence[Member], *, streaming: bool = False) -> tuple[BoundQuery, ...]:
-    """Bind queries from one text or several, in an order in which every stream comes before its readers."""
+    """Bind queries from one or several texts, ordered so that each stream comes before its readers."""
     producers = _producers(members)
     bound: dict[int, BoundQuery] = {}
     for number in _in_order(members, producers):
@@ -119,7 +119,7 @@ def _producers(members: Sequence[Member]) -> dict[str, int]:
 
 
 def _in_order(members: Sequence[Member], producers: Mapping[str, int]) -> list[int]:
-    """The queries' numbers, each after those it reads from, otherwise as written."""
+    """The numbers of the queries, each after those it reads from, otherwise in the order written."""
     needs: list[set[int]] = []
     for member in members:
         for stream in member.tree.sources:
@@ -136,7 +136,7 @@ def _in_order(members: Sequence[Member], producers: Mapping[str, int]) -> list[i
     for number, needed in enumerate(needs):
         for one in needed:
             readers.setdefault(one, []).append(number)
-    # One at a time, so that the order stays as written wherever it may.
+    # One at a time, so that queries keep their order where possible.
     ready = [number for number, needed in enumerate(needs) if not needed]
     order: list[int] = []
     while ready:
@@ -162,7 +162,7 @@ def _unknown_stream(stream: str, member: Member, members: Sequence[Member], prod
 def _cycle(members: Sequence[Member], producers: Mapping[str, int], done: set[int]) -> QueryError:
     number = next(n for n in range(len(members)) if n not in done)
     trail: list[int] = []
-    # Every query left over waits for another one left over, so walking back must come round.
+    # Every remaining query waits for another remaining one, so following them must reach a cycle.
     while number not in trail:
         trail.append(number)
         number = next(producers[s] for s in members[number].tree.sources if s != INPUT and producers[s] not in done)
@@ -175,7 +175,7 @@ def _cycle(members: Sequence[Member], producers: Mapping[str, int], done: set[in
 
 
 def catalog_of_sources(primary: Catalog | None, feeding: Sequence[BoundQuery], member: Member) -> Catalog:
-    """What a query that reads `feeding`, and `primary` if that is given, knows about its events."""
+    """The catalog of a query that reads `feeding`, and `primary` if given."""
     if not feeding:
         return member.catalog
     declared: dict[str, Mapping[str, Type]] = {}
@@ -196,7 +196,8 @@ def catalog_of_sources(primary: Catalog | None, feeding: Sequence[BoundQuery], m
 
 
 def output_attributes(query: BoundQuery) -> dict[str, Type]:
-    """The attributes of a query's results, beside their own start and end. Arrays are carried, not compared."""
+    """The attributes of a query's results, without their own start and end. Arrays are returned but cannot be
+    compared."""
     if query.aggregates:
         keys = {key.name: key.type for key in query.group_by}
         return keys | {column.name: column.type for column in query.aggregates if not column.hidden}
@@ -224,6 +225,6 @@ def _struct_of(component: Component, catalog: Catalog) -> Type:
         if columns is None:
             return UNKNOWN
         for name, kind in columns.items():
-            # Types that cannot be one column are no field that could be compared.
+            # Types that have no common column type cannot be compared, so they are left out.
             fields[name] = (common_type(fields[name], kind) or OTHER) if name in fields else kind
     return Type(Kind.STRUCT, fields=tuple(fields.items()))

@@ -1,10 +1,10 @@
-"""Queries that differ in constants only: the first is parsed and bound, the others are filled in.
+"""Queries that differ only in constants: the first is parsed and bound, the others copy it with their own constants.
 
-The *shape* of a text is all of it but its plain numbers and strings. Texts of one shape have the same syntax tree but
-for these literals, and for positions, which move by the lengths of the literals before them. They have the same bound
-query, too, where literals are compared with other values and nothing else is done with them: the binder looks at the
-type of such a constant, and at whether two constants are equal, which is why a form is kept for each way in which
-literals are equal. Whatever is not certain to be so, and every text with a mistake, is parsed and bound as it is.
+The *shape* of a text is the text without its plain numbers and strings. Texts of one shape have the same syntax tree,
+except for these literals and for positions, which shift with the lengths of the literals. They also have the same bound
+query if their literals are only compared with other values. The binder looks at the type of such a constant, and at
+whether two constants are equal; so one form is kept for each way in which literals are equal. In all other cases, and
+for every text with a mistake, the text itself is parsed and bound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ouzel.errors import QueryError
 from ouzel.lang import parse, syntax
 from ouzel.lang.syntax import Span
 
-# Numbers of which floats keep all digits, and strings without escapes, that nothing is written onto.
+# Numbers whose digits a float keeps, and strings without escapes, with nothing written directly after them.
 _LITERAL = re.compile(r"(?<![\w.%'-])(?:'([^'\\\x00-\x1f\x7f]*)'|((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,6})?))(?![\w.%'])")
 # The name of a query or parameter, a quoted name, or a comment.
 _UNUSUAL = re.compile(r"[:\"`#\\]|--|//|/\*")
@@ -55,7 +55,7 @@ Value = int | Decimal | str
 
 @dataclass(slots=True)
 class _Form:
-    """A bound query whose free constants are to be filled in. None: queries like this must be bound one by one."""
+    """A bound query with free constants to fill in. None: queries of this form must be bound one by one."""
 
     catalog: Catalog
     bound: BoundQuery | None = None
@@ -64,23 +64,23 @@ class _Form:
 
 @dataclass(slots=True)
 class _Shape:
-    """The first text of a shape, and where its literals are."""
+    """The first text of a shape, and the positions of its literals."""
 
     text: str
     tree: syntax.Query
     spans: tuple[Span, ...]
-    # Literals that are nodes of the tree. The others are the same in all texts of the shape.
+    # Literals that are nodes of the tree. The others are equal in all texts of the shape.
     filled: tuple[int, ...]
     make: _Make
-    # Literals of WHERE that are compared and nothing else. None where WHERE has other values, which might be equal.
+    # Literals of WHERE that are only compared. None if WHERE has other values, which might be equal to them.
     free: tuple[int, ...]
-    # By whether a stream is read, the values of all other literals, and which of the free ones are equal.
+    # By whether a stream is read, the values of all other literals, and which free literals are equal.
     forms: dict[Any, list[_Form]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A query that was made from the first one of its shape, with what its literals are."""
+    """A query made from the first one of its shape, with its own literals."""
 
     tree: syntax.Query
     shape: _Shape
@@ -88,14 +88,14 @@ class Filled:
     moves: Mapping[Span, Span]
 
 
-# By the text around literals and their kinds: the numbers of literals that are not filled in, since they are part of
-# something else, such as a duration; then by their values as well.
+# By the text around literals and their kinds: which literals are fixed because they are part of another token, such as
+# a duration; then by the values of those as well.
 _shapes: dict[tuple[str, ...], tuple[int, ...]] = {}
 _known: dict[tuple[Any, ...], _Shape] = {}
 
 
 def parsed(text: str) -> tuple[syntax.Query, Filled | None]:
-    """The tree of a query, as `parse` gives it, and what `bound` needs if the tree was filled in.
+    """The tree of a query, as `parse` returns it, and what `bound` needs if the tree was filled in.
 
     >>> [parsed(f"PATTERN A a WHERE a.x > {limit} WITHIN 5")[0].where.right.value for limit in (1, 20)]
     [1, 20]
@@ -147,7 +147,7 @@ def _learn(
 
 
 def _free(where: syntax.Expr | None, numbers: Mapping[int, int]) -> tuple[int, ...]:
-    """The literals of WHERE that are compared with something, if it has no other values."""
+    """The literals of WHERE that are compared, if WHERE has no other values."""
     if where is None:
         return ()
     compared: set[int] = set()
@@ -178,7 +178,7 @@ def _filled(shape: _Shape, spans: list[Span], values: tuple[Value, ...]) -> tupl
 
 
 class _Moves(dict[Span, Span]):
-    """Where spans of the first text are in another one."""
+    """Maps spans of the first text to another text."""
 
     def __init__(self, starts: list[int], by: list[int]) -> None:
         self._starts, self._by = starts, by
@@ -195,7 +195,7 @@ _names: dict[type, tuple[str, ...] | None] = {}
 
 
 def _names_of(kind: type) -> tuple[str, ...] | None:
-    """The fields of what is walked through; None for values that stay as they are."""
+    """The fields of a node; None for values that do not change."""
     if kind not in _names:
         walked = is_dataclass(kind) and issubclass(kind, _PARTS)
         _names[kind] = tuple(one.name for one in fields(kind)) if walked else None
@@ -207,9 +207,9 @@ _Make = Callable[[Mapping[Span, Span], Sequence[Value]], Any]
 
 
 def _maker(part: Any, first: int, slot: Callable[[Any], _Make | None]) -> _Make | None:
-    """How to make a tree, of syntax or bound, for another text; None where it is the same there.
+    """Returns a function that makes a tree (syntax or bound) for another text; None if the tree is the same there.
 
-    `first` is where the first literal stands; `slot` gives how to make a node that is filled in.
+    `first` is the position of the first literal; `slot` gives the maker of a node that is filled in.
     """
     kind = part.__class__
     if kind is Span:
@@ -237,7 +237,7 @@ def _maker(part: Any, first: int, slot: Callable[[Any], _Make | None]) -> _Make 
 
 
 def _tree_maker(tree: syntax.Query, first: int, literals: Mapping[int, int]) -> _Make:
-    """`literals` are the numbers of those that are filled in, by where they stand."""
+    """`literals` are the numbers of the literals that are filled in, by position."""
 
     def slot(node: Any) -> _Make | None:
         number = literals.get(node.span.start) if node.__class__ is syntax.Literal else None
@@ -252,13 +252,13 @@ def _tree_maker(tree: syntax.Query, first: int, literals: Mapping[int, int]) -> 
 
 
 def is_right(filled: Filled, catalog: Catalog) -> bool:
-    """Whether it is known that the query can be bound to a catalog."""
+    """Whether the query is known to bind to a catalog."""
     form = _form_of(filled, catalog, False)
     return form is not None and form.bound is not None
 
 
 def bound(filled: Filled, text: str, catalog: Catalog, *, name: str, streaming: bool) -> BoundQuery | None:
-    """The query as `bind` would give it; None where it must be bound by itself."""
+    """The query as `bind` returns it; None if it must be bound by itself."""
     form = _form_of(filled, catalog, streaming)
     if form is None or form.bound is None:
         return None
@@ -268,7 +268,7 @@ def bound(filled: Filled, text: str, catalog: Catalog, *, name: str, streaming: 
     return replace(form.bound, name=name, text=text, result_type=result_type, catalog=catalog, **changes)
 
 
-# All that has positions.
+# Every field that holds positions.
 _MOVED = ("components", "conjuncts", "equivalences", "returns", "group_by", "aggregates", "having")
 
 
@@ -290,7 +290,7 @@ def _form_of(filled: Filled, catalog: Catalog, streaming: bool) -> _Form | None:
 
 
 def _equalities(values: list[Value]) -> tuple[int, ...] | None:
-    """For each literal the first one that is equal; None where numbers written in two ways are."""
+    """For each literal the first equal one; None if two equal numbers are written differently."""
     first: dict[Any, int] = {}
     for number, value in enumerate(values):
         known = first.setdefault(value, number)
@@ -300,7 +300,7 @@ def _equalities(values: list[Value]) -> tuple[int, ...] | None:
 
 
 def _form(filled: Filled, catalog: Catalog, streaming: bool, equal: tuple[int, ...]) -> _Form:
-    """Bind the first tree of a shape with stand-ins for its free literals, which are found again by their values."""
+    """Bind the first tree of a shape with stand-ins for its free literals, and find the stand-ins again by value."""
     shape, values = filled.shape, filled.values
     given = list(values)
     numbers: dict[Any, int] = {}
@@ -344,7 +344,7 @@ class _Still(dict[Span, Span]):
 
 
 def _stand_in(value: Value, number: int) -> Value:
-    """A value of the same type that no query has; `number` makes it unique."""
+    """A value of the same type that no query contains; `number` makes it unique."""
     if isinstance(value, str):
         return f"\ufdd0 {number}"
     if isinstance(value, int):

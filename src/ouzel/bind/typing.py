@@ -1,15 +1,15 @@
-"""The types of expressions: which operands go together, what they are converted to, and what comes out.
+"""The types of expressions: which operands fit together, their conversions, and the type of the result.
 
-The rules, as users read them:
+The rules:
 
-- Integers are int64, `/` is always double, an integer beside a double becomes a double.
-- A number with a point or exponent is a double, but beside a decimal it is the decimal of its digits.
+- Integers are int64, `/` is always double, an integer combined with a double becomes a double.
+- A number with a point or exponent is a double, but combined with a decimal it is the decimal of its digits.
 - Decimals follow Spark's rules for precision and scale, with 18 digits in place of 38: the scale is kept, and a value
-  that needs more digits is null, as every overflow is. An integer that is added to a decimal must fit into 18 digits at
-  that scale. Comparisons are exact, whatever the scales.
+  that needs more digits is null, like every overflow. An integer that is added to a decimal must fit into 18 digits at
+  that scale. Comparisons are exact at all scales.
 - Timestamps compare in the finer unit of the two. `timestamp - timestamp` is an integer number of ticks, of the time
-  column's unit or of the timestamps' own where that is finer; timestamp ± integer counts such ticks.
-- A duration becomes ticks: of the timestamps it meets, else of the time column.
+  column's unit or of the timestamps' own if that is finer; timestamp ± integer counts such ticks.
+- A duration becomes ticks: of the timestamps it is combined with, otherwise of the time column.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ouzel.bind.model import (
 from ouzel.errors import argument
 from ouzel.lang.syntax import Span
 
-# What a duration may stand beside while it is not known what a tick is.
+# What a duration may be combined with while the tick is not known.
 _BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}
 _DAY_NS = NANOSECONDS_OF_UNIT["days"]
 _EXACT = Context(prec=2 * DECIMAL_DIGITS_MAX)
@@ -59,12 +59,12 @@ def described(kind: Type) -> str:
 
 
 def is_open_number(expression: Bound) -> bool:
-    """A number with a point whose type, double or decimal, waits for what stands beside it."""
+    """A number with a point. The other operand decides whether it is a double or a decimal."""
     return isinstance(expression, Constant) and expression.type == FLOAT and isinstance(expression.value, Decimal)
 
 
 def settled(expression: Bound) -> Bound:
-    """The expression with its type decided: nothing beside it makes an open number a decimal."""
+    """The expression with its type decided: no other operand makes an open number a decimal."""
     if isinstance(expression, Constant) and is_open_number(expression):
         assert isinstance(expression.value, Decimal)
         return replace(expression, value=float(expression.value))
@@ -72,13 +72,13 @@ def settled(expression: Bound) -> Bound:
 
 
 def operation(operator: str, operands: Sequence[Bound], result: Type, span: Span) -> Operation:
-    # A duration is a constant. What is computed from one whose ticks are not known yet has no type yet either.
+    # A duration is a constant. While its ticks are not known, a result computed from it has no type either.
     result = UNKNOWN if result == DURATION else result
     return Operation(operator, tuple(settled(operand) for operand in operands), type=result, span=span)
 
 
 def common_type(left: Type, right: Type) -> Type | None:
-    """The type in which both can be compared or stand in one column; None where there is none.
+    """The type in which both can be compared or be in one column; None if there is none.
 
     >>> str(common_type(Type(Kind.DECIMAL, 5, 2), INT))
     'decimal(18,2)'
@@ -99,7 +99,7 @@ def common_type(left: Type, right: Type) -> Type | None:
         return Type(Kind.TIMESTAMP, unit="ns" if "ns" in (left.unit, right.unit) else "us", zone=zone)
     if kinds == {Kind.DATE, Kind.TIMESTAMP}:
         timestamp = left if left.kind is Kind.TIMESTAMP else right
-        # Midnight of a day is a moment only without a zone.
+        # Midnight of a date is a timestamp only without a time zone.
         return timestamp if timestamp.zone is None else None
     return None
 
@@ -152,7 +152,7 @@ class Typing:
         return Operation("cast", (expression,), type=target, span=expression.span)
 
     def unified(self, operands: Sequence[Bound], span: Span, doing: str) -> list[Bound]:
-        """The operands in their common type, or a mistake: `doing` is "compare" or "combine"."""
+        """The operands in their common type, or an error: `doing` is "compare" or "combine"."""
         operands = self._durations_as_ticks(operands)
         target = NULL
         for operand in self._in_order_of_certainty(operands):
@@ -176,7 +176,7 @@ class Typing:
                 )
 
     def _in_order_of_certainty(self, operands: Sequence[Bound]) -> list[Bound]:
-        # Literals adapt to what has a type of its own, so they come last; integers before those with a point.
+        # Literals adapt to operands that have a type, so they come last; integers before numbers with a point.
         return sorted(operands, key=lambda operand: 2 * is_open_number(operand) + isinstance(operand, Constant))
 
     def _type_beside(self, operand: Bound, other: Type) -> Type:
@@ -203,7 +203,7 @@ class Typing:
     # ── Durations and ticks ────────────────────────────────────────────────────────────────────────
 
     def ticks(self, duration: Constant, tick_ns: int | None) -> Bound:
-        """A duration as ticks of `tick_ns`, by default of the time column; unchanged while nothing is known."""
+        """A duration as ticks of `tick_ns`, by default of the time column; unchanged while the tick is not known."""
         assert isinstance(duration.value, int)
         tick_ns = self.time.tick_ns if tick_ns is None else tick_ns
         if tick_ns is None:
@@ -228,13 +228,13 @@ class Typing:
         return replace(duration, value=ticks, type=INT)
 
     def lone(self, expression: Bound) -> Bound:
-        """An expression that stands by itself: nothing will decide about its type any more."""
+        """An expression without a neighbour: its type is now final."""
         if isinstance(expression, Constant) and expression.type == DURATION:
             return self.ticks(expression, None)
         return settled(expression)
 
     def tick_ns_of(self, expression: Bound) -> int | None:
-        """The length of the ticks that an integer expression counts, where its parts tell."""
+        """The length of the ticks that an integer expression counts, if its parts show it."""
         match expression:
             case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.TIMESTAMP:
                 return NANOSECONDS_OF_UNIT[left.type.unit or "us"]
@@ -272,7 +272,7 @@ class Typing:
         target = next((o.type for o in operands if o.type.kind is Kind.DECIMAL), None)
         if target is not None and any(_whole_digits(o) + target.scale > DECIMAL_DIGITS_MAX for o in given):
             if len(given) > 2:
-                # Of two that saturate it is not known which is larger, so each pair is compared by itself.
+                # If two values saturate, the larger one is not known, so each pair is compared separately.
                 pairs = [self.comparison("=", [given[0], item], span) for item in given[1:]]
                 return CompoundComparison("or", tuple(pairs), type=BOOL, span=span)
             operands = [self._saturated(operand, target.scale) for operand in given]
@@ -281,8 +281,8 @@ class Typing:
         return operation(operator, operands, BOOL, span)
 
     def _saturated(self, operand: Bound, scale: int) -> Bound:
-        """A number as a decimal of a finer scale, for comparisons only: what needs more than 18 digits there becomes
-        the first number that does, which stands on the right side of every decimal of that scale."""
+        """A number as a decimal of a finer scale, for comparisons only. A value that needs more than 18 digits at that
+        scale becomes the first number that does; it compares correctly with every decimal of that scale."""
         if operand.type.kind is Kind.NULL or _whole_digits(operand) + scale <= DECIMAL_DIGITS_MAX:
             return self.converted(operand, Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX, scale=scale))
         target = Type(Kind.DECIMAL, precision=DECIMAL_DIGITS_MAX + 1, scale=scale)
@@ -311,7 +311,7 @@ class Typing:
         if is_number and isinstance(operand, Constant) and isinstance(operand.value, int | float | Decimal):
             if operand.type == INT and operand.value == INT64_MIN:
                 raise self.source.mistake("the integer does not fit into 64 bits", span)
-            # Decimal's own minus would round long numbers.
+            # The minus of Decimal would round long numbers.
             value = operand.value.copy_negate() if isinstance(operand.value, Decimal) else -operand.value
             return replace(operand, value=value, span=span)
         if operand.type.kind not in NUMBERS and operand.type.kind not in (Kind.UNKNOWN, Kind.NULL):
@@ -382,7 +382,7 @@ class Typing:
             left, right = right, left
             kinds = kinds[::-1]
         if operator in ("+", "-") and kinds[0] in temporal and kinds[1] in (Kind.INT, Kind.UNKNOWN, Kind.NULL):
-            # Minus something unknown may be a difference of two moments as well as a moment.
+            # Subtracting an unknown type may give a difference of two times or a time.
             result = UNKNOWN if kinds[1] is Kind.UNKNOWN and operator == "-" else left.type
             return operation(operator, [left, self.converted(right, INT)], result, span)
         if operator == "-" and kinds[0] in (Kind.UNKNOWN, Kind.NULL):
@@ -419,7 +419,7 @@ class Typing:
 
 
 def _at_scale(value: Decimal, target: Type) -> Decimal | None:
-    """The value with exactly the target's digits after the point; None where it does not fit."""
+    """The value with exactly the target's digits after the point; None if it does not fit."""
     exact = decimal_type(value)
     fits = value == 0 or (exact is not None and exact.precision - exact.scale + target.scale <= DECIMAL_DIGITS_MAX)
     return value.quantize(Decimal((0, (1,), -target.scale)), context=_EXACT) if fits else None

@@ -8,11 +8,11 @@ INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
 
 
 def main() -> None:
-    """Run the command line; without its extra, say how to install it."""
-    # A polite kill leaves as little behind as Ctrl-C: what was half written is removed on the way out.
+    """Run the command line. If the extra `cli` is not installed, say how to install it."""
+    # SIGTERM cleans up like Ctrl-C: half-written files are removed.
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        # This takes a second or two, in which one may change one's mind.
+        # This takes a second or two, during which the user may press Ctrl-C.
         from ouzel.cli.app import application
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

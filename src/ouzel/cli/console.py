@@ -22,31 +22,31 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PipedConsole(Console):
-    """A console whose reader may go away."""
+    """A console whose output pipe may be closed."""
 
     def on_broken_pipe(self) -> None:
         _leave()
 
 
 def out(*, stderr: bool = False) -> Console:
-    """A console that sees the streams of this run. rich drops colours where NO_COLOR is set or nobody looks;
-    highlighting and wrapping would change what is printed."""
+    """A console on the streams of this run. rich drops colours if NO_COLOR is set or the output is no terminal.
+    Highlighting and wrapping are off, because they would change what is printed."""
     return PipedConsole(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def complain(error: OuzelError, name: str | None = None) -> None:
-    """An error of the user's, as one message."""
+    """Print an error of the user as one message."""
     where = f"  {name}\n" if name else "  "
     out(stderr=True).print(Text.assemble(("error", "bold red"), f"{where}{error.render(options=True)}"))
 
 
 def caution(text: str) -> None:
-    """Something that the user should know, and that stops nothing."""
+    """Print a warning that does not stop the command."""
     out(stderr=True).print(text, style="yellow")
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Print a warning of ours as a sentence, without the place in the code; drop those of other libraries."""
+    """Print a warning of ours as a sentence, without the line of code; drop the warnings of other libraries."""
     if category.__module__ == OuzelError.__module__:
         caution(str(message))
 
@@ -65,7 +65,7 @@ def exit_on_closed_pipe(command: Command) -> Command:
 
 
 def _leave() -> None:
-    # What is still in the buffers goes nowhere, or Python would complain once more while it shuts down.
+    # Discard what is still in the buffers, or Python would report the closed pipe again at shutdown.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
@@ -73,7 +73,7 @@ def _leave() -> None:
 
 
 def report_errors(command: Command) -> Command:
-    """End every error that a user can cause in one message and exit code 1, without a traceback."""
+    """End every error that a user can cause with one message and exit code 1, without a traceback."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:

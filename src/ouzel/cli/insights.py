@@ -1,4 +1,4 @@
-"""`ouzel why` and `ouzel plot`: for when an answer surprises."""
+"""`ouzel why` and `ouzel plot`: explain a surprising answer."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def why_command(
             "the event that got furthest.",
         ),
     ] = None,
-    search_limit: Annotated[int, typer.Option(min=1, help="How many partial matches to look at.")] = 2_000,
+    search_limit: Annotated[int, typer.Option(min=1, help="The number of partial matches to search.")] = 2_000,
     *,
     asked: OneQueryOptions,
     layout: ColumnOptions,
 ) -> None:
-    """Tell how far a match that begins with one event got, and what stopped it.
+    """Show how far a match that begins with one event got, and what stopped it.
 
     \b
     Examples:
@@ -46,15 +46,15 @@ def why_command(
       ouzel why theft.query -i readings.parquet
     """
     made = asked.one(query)
-    told = ouzel.why(
+    reason = ouzel.why(
         events_of(input), made, _start(start), search_limit=search_limit,
         **layout.as_arguments(),
     )  # fmt: skip
     console = out()
-    console.print(told.title, style="bold")
-    for step in told.steps:
+    console.print(reason.title, style="bold")
+    for step in reason.steps:
         console.print(f"  {step}")
-    console.print(Text(told.verdict, "bold green" if told.complete else "bold yellow"))
+    console.print(Text(reason.verdict, "bold green" if reason.complete else "bold yellow"))
 
 
 @report_errors
@@ -64,9 +64,9 @@ def plot_command(
     input: InputOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="The SVG file to draw.")] = Path("matches.svg"),
     label: Annotated[str | None, typer.Option(help="A column whose value is written beside each event.")] = None,
-    title: Annotated[str | None, typer.Option(help="Instead of the name of the query.")] = None,
-    width: Annotated[int, typer.Option(min=300, max=20_000, help="Of the picture.")] = 900,
-    matches: Annotated[int, typer.Option(min=1, help="How many matches to draw at most.")] = 200,
+    title: Annotated[str | None, typer.Option(help="The title; by default the name of the query.")] = None,
+    width: Annotated[int, typer.Option(min=300, max=20_000, help="The width of the picture in pixels.")] = 900,
+    matches: Annotated[int, typer.Option(min=1, help="The largest number of matches to draw.")] = 200,
     *,
     asked: OneQueryOptions,
     layout: ColumnOptions,
@@ -87,7 +87,7 @@ def plot_command(
 
 
 def events_of(given: list[str]) -> Any:
-    """All events of inputs, as a table or as one for each event type."""
+    """All events of the inputs, as one table or as one per event type."""
     tables: dict[str | None, list[pa.Table]] = {}
     for source in find_sources(given):
         tables.setdefault(source.event_type, []).extend(as_table(batch) for batch in source.batches())

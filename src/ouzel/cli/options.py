@@ -1,6 +1,6 @@
-"""Options and arguments that several commands take: the query, what belongs to it, and what the columns mean.
+"""Options and arguments that several commands share: the query, its parameters, and the meaning of columns.
 
-A command names a group of options by the type of a parameter, and `takes_groups` makes its fields the options.
+A command names a group of options by the type of a parameter; `takes_groups` turns the fields into options.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclasses.dataclass(frozen=True)
 class QueryOptions:
-    """What belongs to a query or a script of several."""
+    """The options of a query or of a script."""
 
     types: Annotated[
         Path | None,
@@ -57,12 +57,12 @@ class QueryOptions:
 
 @dataclasses.dataclass(frozen=True)
 class OneQueryOptions(QueryOptions):
-    """What belongs to a query, or to one of a script."""
+    """The options of one query, which may be part of a script."""
 
     name: Annotated[str | None, typer.Option("--query", help="Which query of a script.")] = None
 
     def one(self, given: str) -> ouzel.Query:
-        """The one query, or the one of a script that is named."""
+        """The only query, or the named one of a script."""
         found = self.queries(given)
         if self.name is None and len(found) == 1:
             return next(iter(found.values()))
@@ -77,18 +77,18 @@ class ColumnOptions:
     """What the columns of the events mean."""
 
     time: Annotated[str, typer.Option("--time", help="The column with the time.")] = "ts"
-    type: Annotated[str, typer.Option("--type", help="The column with the event type; none where all are of one.")] = (
-        "type"
-    )
+    type: Annotated[
+        str, typer.Option("--type", help="The column with the event type; none if all events have one type.")
+    ] = "type"
     order: Annotated[
         list[str] | None, typer.Option("--order", help="A column that orders simultaneous events. Repeatable.")
     ] = None
     time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="What one tick of an integer time is: us, ms, s, min, h …")
+        str | None, typer.Option("--time-unit", help="The length of a tick of an integer time: us, ms, s, min, h …")
     ] = None
 
     def as_arguments(self) -> dict[str, Any]:
-        """As `ouzel.match` and its like take them; `none` says that there is no such column."""
+        """As arguments of `ouzel.match`; `none` means that there is no such column."""
         type = None if self.type.lower() == "none" else self.type
         return {"time": self.time, "type": type, "order": tuple(self.order or ()), "time_unit": self.time_unit}
 
@@ -108,7 +108,7 @@ class RunOptions(ColumnOptions):
 
 
 def takes_groups(command: Command) -> Command:
-    """Let typer see the fields of a command's groups of options as options of the command."""
+    """Show the fields of a command's option groups to typer as options of the command."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     seen: list[inspect.Parameter] = []
@@ -136,7 +136,7 @@ def takes_groups(command: Command) -> Command:
 
 
 def named_value(text: str) -> tuple[str, Any]:
-    """`limit=3` is the number 3, `name=John` and `name="3"` are strings: a value is read as JSON where it is JSON."""
+    """`limit=3` is the number 3; `name=John` and `name="3"` are strings. A value that is valid JSON is read as JSON."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"this must be NAME=VALUE, got {text!r}")
@@ -162,19 +162,19 @@ def _declared(path: Path | None) -> dict[str, Any] | None:
 
 
 class FileError(OuzelError):
-    """A file cannot be read, or not be rewritten without loss."""
+    """A file cannot be read, or cannot be rewritten without loss."""
 
 
 @dataclasses.dataclass(frozen=True)
 class QueryFile:
-    """The text of a file, or of the standard input, under the name that messages use for it."""
+    """The text of a file or of the standard input, with the name that messages use for it."""
 
     name: str
     text: str
 
     @classmethod
     def read(cls, path: str) -> QueryFile:
-        """The file of that name, the standard input for -, or the text itself where it cannot be a name."""
+        """The file of that name, the standard input for -, or the text itself if it cannot be a name."""
         if path == STANDARD_INPUT:
             return cls("standard input", sys.stdin.read())
         if is_text(path):
@@ -191,10 +191,10 @@ class QueryFile:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put a text into a file, whole or not at all."""
+    """Write a text to a file, completely or not at all."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        # Line ends stay as they are written here on every system, so that a formatted file is the same everywhere.
+        # Keep line ends as they are on every system, so that a formatted file is the same everywhere.
         hidden.write_text(text, encoding="utf-8", newline="\n")
         os.replace(hidden, path)
     except OSError as error:
@@ -204,14 +204,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_picture(path: Path, picture: str) -> None:
-    """Put an SVG picture into a file; a name that promises another format is refused."""
+    """Write an SVG picture to a file; refuse a name with the suffix of another format."""
     if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp"):
         raise FileError(f"the picture must be SVG, got '{path}'; call it '{path.with_suffix('.svg')}'")
     write_text(path, picture + "\n")
 
 
 def is_text(given: str) -> bool:
-    """Whether this is a query rather than the name of a file: it has blanks and no file is called so.
+    """Whether this is a query rather than the name of a file: it has blanks, and there is no such file.
 
     >>> is_text("PATTERN SEQ(A a, B b)"), is_text("theft.query")
     (True, False)
@@ -219,4 +219,4 @@ def is_text(given: str) -> bool:
     try:
         return len(given.split()) > 1 and not Path(given).exists()
     except (OSError, ValueError):
-        return True  # Too long for a name, or with characters that no name has.
+        return True  # Too long for a file name, or with characters that a file name cannot have.

@@ -48,7 +48,7 @@ class Picture(StrEnum):
 
 @takes_groups
 def check_command(files: Files, asked: QueryOptions) -> None:
-    """Say whether queries are right, and where they are not.
+    """Check queries and show their mistakes.
 
     \b
     Examples:
@@ -74,9 +74,9 @@ def check_command(files: Files, asked: QueryOptions) -> None:
 
 def format_command(
     files: Files,
-    write: Annotated[bool, typer.Option("--write", "-w", help="Put the result back into the files.")] = False,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Write the result to the files.")] = False,
     check_only: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 1 and show what would change.")
+        bool, typer.Option("--check", help="Change nothing; show what would change and exit with 1.")
     ] = False,
 ) -> None:
     """Print queries in their standard form.
@@ -115,12 +115,12 @@ def format_command(
 @takes_groups
 def explain_command(
     query: QueryArgument,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan into this file.")] = None,
-    format: Annotated[Picture, typer.Option("--format", "-f", help="What to print.")] = Picture.TEXT,
+    svg: Annotated[Path | None, typer.Option("--svg", help="The SVG file to draw.")] = None,
+    format: Annotated[Picture, typer.Option("--format", "-f", help="The format of the output.")] = Picture.TEXT,
     *,
     asked: OneQueryOptions,
 ) -> None:
-    """Show how QUERY will be answered: its automaton, what is tested where, the rules, the kernel.
+    """Show the plan of QUERY: its automaton, where conditions are tested, the rules, the kernel.
 
     \b
     Examples:
@@ -138,18 +138,18 @@ def explain_command(
 @report_errors
 @takes_groups
 def expand_command(
-    table: Annotated[Path, typer.Argument(metavar="FILE", help="What a query with OUTPUT COMPRESSED answered.")],
+    table: Annotated[Path, typer.Argument(metavar="FILE", help="The answer of a query with OUTPUT COMPRESSED.")],
     query: QueryArgument,
     output: OutputOption = None,
     format: FormatOption = None,
-    first: Annotated[int | None, typer.Option(help="Only so many matches, the first ones.")] = None,
-    sample: Annotated[int | None, typer.Option(help="Only so many matches, chosen uniformly.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the sample.")] = None,
+    first: Annotated[int | None, typer.Option(help="List only the first N matches.")] = None,
+    sample: Annotated[int | None, typer.Option(help="List N matches, chosen uniformly.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the sample.")] = None,
     *,
     asked: OneQueryOptions,
     layout: ColumnOptions,
 ) -> None:
-    """List the matches that the rows of an OUTPUT COMPRESSED answer stand for.
+    """List the matches in the rows of an OUTPUT COMPRESSED answer.
 
     \b
     Examples:
@@ -177,7 +177,8 @@ def _show_changes(console: Console, file: QueryFile, formatted: str) -> None:
 
 
 def format_file(text: str) -> str:
-    """The text in its standard form. Comments between queries stay; one inside a query is refused, not lost."""
+    """The text in its standard form. Comments between queries are kept; a comment inside a query is an error, so that
+    none is lost."""
     script = lang.parse_script(text)
     named = script.queries[0].name is not None
     blocks: list[str] = []
@@ -210,7 +211,7 @@ def summary(query: syntax.Query) -> str:
 
 
 def comments_in(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Where comments stand in text[start:end], as offsets; nothing inside a string or a quoted name is one.
+    """The offsets of comments in text[start:end]; text in strings and quoted names is not a comment.
 
     >>> comments_in("a -- b\\n'--' /* c */", 0, 19)
     [(2, 6), (12, 19)]
@@ -236,7 +237,7 @@ def comments_in(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _comments_between(text: str, start: int, end: int) -> tuple[str, list[str]]:
-    """What is said behind the query before, on its last line, and then the comments of the query after it."""
+    """The comment after the previous query, on its last line, and then the comments of the next query."""
     behind, before = "", []
     for first, last in comments_in(text, start, end):
         comment = text[first:last].rstrip()
@@ -252,7 +253,7 @@ def _comments_between(text: str, start: int, end: int) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A stream that can be made from a number of events and a seed, and a query for it."""
+    """A stream that is generated from a number of events and a seed, and a query for it."""
 
     events: str
     make: Callable[[int, int], pa.Table]
@@ -294,12 +295,14 @@ def generate_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A Parquet, CSV, JSON Lines or Arrow file.")
     ] = None,
-    format: Annotated[Format | None, typer.Option("--format", "-f", help="By default what the ending says.")] = None,
+    format: Annotated[Format | None, typer.Option("--format", "-f", help="By default that of the file suffix.")] = None,
     events: EventsOption = 100_000,
     seed: SeedOption = 0,
-    query: Annotated[bool, typer.Option("--query", help="Print a query for these events, and make none.")] = False,
+    query: Annotated[
+        bool, typer.Option("--query", help="Print a query for these events instead of the events.")
+    ] = False,
 ) -> None:
-    """Make a seeded stream whose right answers are known. Without WORKLOAD, list them.
+    """Make a seeded stream with known answers. Without WORKLOAD, list the workloads.
 
     \b
     Examples:

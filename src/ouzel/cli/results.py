@@ -1,4 +1,5 @@
-"""Where matches go: a table for people, JSON Lines, CSV, Parquet or Arrow. A file appears whole or not at all."""
+"""Where matches go: a table for people, JSON Lines, CSV, Parquet or Arrow. A file is written completely or not at
+all."""
 
 from __future__ import annotations
 
@@ -52,10 +53,9 @@ _FORMAT_OF_SUFFIX = {
 
 
 class Results:
-    """The answers of one run, query by query, written as they come.
+    """The answers of one run, written query by query as they come.
 
-    Files are written beside their place under another name and put there when everything has been written; an error or
-    Ctrl-C removes them.
+    Files are written under a temporary name and renamed at the end; an error or Ctrl-C removes them.
     """
 
     def __init__(self, schemas: Mapping[str, pa.Schema], output: Path | None, chosen: Format | None) -> None:
@@ -63,7 +63,7 @@ class Results:
         self._files: list[tuple[Path, Path]] = []
         self.rows = dict.fromkeys(schemas, 0)
         self.format = _format(output, chosen)
-        # A folder takes one file for each query.
+        # A folder gets one file per query.
         self.folder = output is not None and (output.is_dir() or len(schemas) > 1 or not output.suffix)
         if output is None and self.format is Format.PARQUET:
             raise InputError("Parquet cannot be written to the standard output; name a file with --output")
@@ -106,7 +106,7 @@ class Results:
             self._drop()
 
     def _drop(self) -> None:
-        """Remove what has not found its place."""
+        """Remove the temporary files."""
         for hidden, _ in self._files:
             hidden.unlink(missing_ok=True)
 
@@ -164,11 +164,11 @@ class _Writer(ABC):
 
     @abstractmethod
     def close(self, *, complete: bool) -> None:
-        """Put the output in its place, or nothing at all where it is not complete."""
+        """Rename the output to its final name, or discard it if it is not complete."""
 
 
 class _TableWriter(_Writer):
-    """Rows for people, shown at the end when the widths are known; on a screen only the first of them."""
+    """Rows for people, printed at the end, when the widths are known; a terminal gets only the first rows."""
 
     def __init__(self, console: Console, title: str | None, limit: int | None, *opened: IO[Any]) -> None:
         self._console, self._title, self._limit, self._opened = console, title, limit, opened
@@ -215,7 +215,7 @@ class _JsonWriter(_Writer):
 
 
 class _ArrowWriter(_Writer):
-    """CSV, Parquet and Arrow by Arrow's own writers."""
+    """CSV, Parquet and Arrow, written by Arrow."""
 
     def __init__(self, chosen: Format, schema: pa.Schema, target: IO[bytes], own: bool) -> None:
         self._flat = chosen is Format.CSV
@@ -226,7 +226,7 @@ class _ArrowWriter(_Writer):
         elif chosen is Format.PARQUET:
             self._writer = pq.ParquetWriter(target, self._schema)
         else:
-            # A file can be mapped into memory; what goes through a pipe is a stream.
+            # A file can be memory-mapped; a pipe gets the stream format.
             self._writer = (pa.ipc.new_file if own else pa.ipc.new_stream)(target, self._schema)
 
     def write(self, table: pa.Table) -> None:
@@ -254,7 +254,7 @@ def _flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """CSV has no structs and lists; they become JSON."""
+    """Structs and lists as JSON, because CSV has neither."""
     columns = [
         pa.array([None if value is None else json_line(value) for value in column.to_pylist()], pa.string())
         if pa.types.is_nested(column.type)
@@ -285,7 +285,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None  # JSON has no word for them.
+        return None  # JSON cannot write them.
     return value
 
 

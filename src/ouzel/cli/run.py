@@ -1,4 +1,4 @@
-"""`ouzel run`: queries over inputs that end, with a progress bar, on this machine or on Spark."""
+"""`ouzel run`: queries over finite inputs, with a progress bar, on this machine or on Spark."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ InputOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="A file, whose ending says the format, or a folder for several queries."),
+    typer.Option("--output", "-o", help="A file (its suffix decides the format), or a folder for several queries."),
 ]
 FormatOption = Annotated[
     Format | None,
-    typer.Option("--format", "-f", help="By default a table on a screen, JSON Lines into a pipe."),
+    typer.Option("--format", "-f", help="By default a table on a terminal, JSON Lines into a pipe."),
 ]
 
 PATIENCE_SECONDS = 4.0
 READABLE_ON_SPARK = ("parquet", "csv", "json")
 SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
-    # Times without a zone stay without one, as they do here, and those with one are written in UTC.
+    # Times without a zone stay without one; times with one are written in UTC.
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.session.timeZone": "UTC",
 }
@@ -60,7 +60,7 @@ class Where(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """Queries, what they read, and where their answers go. `options` are those of `ouzel.match`."""
+    """Queries, their inputs, and where their answers go. `options` are those of `ouzel.match`."""
 
     queries: dict[str, ouzel.Query]
     sources: list[Source]
@@ -72,11 +72,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Ran:
-    """What there is to tell of a run."""
+    """The summary of a run."""
 
     events: int
     results: Results
-    # Events whose type is null: they play no component.
+    # Events with a null type, which never match.
     without_type: int = 0
 
 
@@ -87,7 +87,7 @@ def run_command(
     input: InputOption,
     output: OutputOption = None,
     format: FormatOption = None,
-    engine: Annotated[Where, typer.Option("--engine", help="This machine, or a Spark session.")] = Where.LOCAL,
+    engine: Annotated[Where, typer.Option("--engine", help="Run on this machine or on Spark.")] = Where.LOCAL,
     *,
     asked: QueryOptions,
     layout: RunOptions,
@@ -152,7 +152,7 @@ class _Rate(ProgressColumn):
 
 
 class _Running:
-    """A bar on the standard error stream where somebody looks at it, nothing elsewhere."""
+    """A progress bar on the standard error stream if it is a terminal."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         console = out(stderr=True)
@@ -178,7 +178,7 @@ def _progress(total: int, quiet: bool) -> _Running:
 
 @contextmanager
 def _patience(quiet: bool) -> Iterator[None]:
-    """Say that a single piece is being read: otherwise it looks as if nothing happens."""
+    """Say that a single piece is being read, so that the command does not seem stuck."""
     note = "still running: the first query of its kind compiles its kernels, once after an installation"
     timer = Timer(PATIENCE_SECONDS, lambda: out(stderr=True).print(note, style="dim"))
     timer.daemon = True
@@ -249,6 +249,6 @@ def _frame(spark: Any, sources: list[Source]) -> Any:
 
 
 def _in_order(answer: pa.Table) -> pa.Table:
-    """As matches complete. An aggregate's row has no start."""
+    """In order of completion. A row of an aggregate has no start."""
     keys = [name for name in ("end", "start") if name in answer.column_names]
     return answer.sort_by([(name, "ascending") for name in keys])

@@ -1,4 +1,4 @@
-"""Inputs that end: files, folders and globs, read piece by piece so that a large one is never held whole."""
+"""Finite inputs: files, folders and globs, read in pieces so that a large one is never held as a whole."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ouzel.runtime.layout import Layout, ticks_of, widen
 from ouzel.runtime.parse_errors import parse_error
 
 BATCH_ROWS = 1 << 16
-# Formats whose columns can be read one at a time, so that a first look at the times is cheap.
+# Formats whose columns can be read one at a time, so that scanning the times first is cheap.
 _COLUMNAR = ("parquet", "ipc", "feather")
 _NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
 
 
 @dataclass
 class Source:
-    """One file. `event_type` is the type of all its events where the input was given as TYPE=PATH."""
+    """One file. `event_type` is the type of all its events if the input was given as TYPE=PATH."""
 
     path: Path
     kind: str
@@ -40,7 +40,7 @@ class Source:
         return self._table().schema
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The file piece by piece."""
+        """The file in pieces."""
         if self.kind not in _COLUMNAR:
             table = self._table().select(columns) if columns else self._table()
             for first in range(0, table.num_rows, BATCH_ROWS):
@@ -53,7 +53,7 @@ class Source:
                 yield pa.Table.from_batches([batch])
 
     def _table(self) -> pa.Table:
-        """Text has to be read as a whole to know its types, and is kept so that it is read once."""
+        """Text must be read completely to know its types; it is kept, so that it is read once."""
         if self._held is None:
             self._held = self._reading(lambda: self._dataset().to_table())
         return self._held
@@ -91,7 +91,7 @@ def kind_of(path: Path) -> str:
 def _files(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
-        # Names that begin with a dot or an underscore are notes of those who wrote the folder: _SUCCESS, .crc.
+        # Names that begin with a dot or an underscore are not data: _SUCCESS, .crc.
         inside = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in SUFFIXES and not _is_note(p, path)]
         if not inside:
             raise InputError(f"the folder '{path}' has no files that end in {', '.join(sorted(SUFFIXES))}")
@@ -110,10 +110,10 @@ def _is_note(path: Path, folder: Path) -> bool:
 
 
 class Inputs:
-    """All sources of a run: their columns, how many events they have, and the events in pieces.
+    """All sources of a run: their columns, their number of events, and the events in pieces.
 
-    A first look reads the times alone. It orders the files by their first event and knows, at every place, the earliest
-    time that is still to come: up to there matches are final, whatever order the rows have.
+    A first pass reads only the times. It orders the files by their first event, and finds for each place the earliest
+    time that is still to come. Matches up to that time are final, in whatever order the rows are.
     """
 
     def __init__(self, sources: list[Source], time: str) -> None:
@@ -139,7 +139,7 @@ class Inputs:
         return {name: self._one_schema(schemas) for name, schemas in grouped.items()}
 
     def batches(self, layout: Layout) -> Iterator[tuple[pa.Table, int | None]]:
-        """Pieces of events as a session takes them, each with the earliest tick that may still come after it."""
+        """Events in pieces as a session takes them, each with the earliest tick that may still come after it."""
         schemas = self.schema()
         for number, source in enumerate(self._sources):
             row = 0
@@ -173,7 +173,7 @@ class Inputs:
         self._sources = [self._sources[number] for number in order]
         earliest: int | None = None
         for place, number in reversed(list(enumerate(order))):
-            # What comes after the last row of a file is what the next files hold.
+            # After the last row of a file come the rows of the next files.
             if earliest is not None:
                 self._earliest_later[place, len(minima[number])] = earliest
             for piece in reversed(range(len(minima[number]))):
@@ -203,6 +203,6 @@ class Inputs:
 
 
 def _readable(schema: pa.Schema, time: str, time_type: pa.DataType | None) -> pa.Schema:
-    """The columns of a file as its pieces have them once their times are read."""
+    """The columns of a file as its pieces have them, with readable times."""
     plain = with_readable_time(as_table(empty_table(schema)), time).schema
     return plain if time_type is None else plain.set(plain.get_field_index(time), pa.field(time, time_type))

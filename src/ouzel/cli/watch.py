@@ -53,25 +53,26 @@ def watch_command(
         str, typer.Option("--input", "-i", metavar="PATH", help="A growing file, a folder, or - for standard input.")
     ] = "-",
     format: Annotated[
-        Line | None, typer.Option("--format", "-f", help="By default a line on a screen, JSON Lines into a pipe.")
+        Line | None, typer.Option("--format", "-f", help="By default a line on a terminal, JSON Lines into a pipe.")
     ] = None,
     input_format: Annotated[
-        TextFormat | None, typer.Option("--input-format", help="Of lines; by default what the ending says, or jsonl.")
+        TextFormat | None,
+        typer.Option("--input-format", help="Format of the lines; by default that of the suffix, or jsonl."),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", help="NAME:TYPE,… where the first events do not show all columns and their types."),
+        typer.Option("--columns", help="NAME:TYPE,… if the first events do not have all columns."),
     ] = None,
-    max_delay: Annotated[
-        str, typer.Option("--max-delay", help="How much out of order events may come: ticks, or '5 s'.")
-    ] = "0",
-    settle: Annotated[
+    max_delay: Annotated[str, typer.Option("--max-delay", help="How late events may be: ticks, or '5 s'.")] = "0",
+    idle_timeout: Annotated[
         float,
-        typer.Option(help="After so many seconds without events, the matches at the newest timestamp are printed."),
+        typer.Option(
+            "--idle-timeout", help="Print the matches at the newest timestamp after so many seconds without events."
+        ),
     ] = 1.0,
     stop_after: Annotated[
         float | None,
-        typer.Option("--stop-after", help="End after so many seconds without events, as if the input ended."),
+        typer.Option("--stop-after", help="End after so many seconds without events, as at the end of the input."),
     ] = None,
     *,
     asked: QueryOptions,
@@ -85,8 +86,8 @@ def watch_command(
       tail -F app.log | ouzel watch brute-force.query --max-delay '2 s'
       ouzel watch theft.query --input incoming/ --format jsonl
 
-    A match completes when nothing earlier can come any more: with the next later event, or after --settle seconds of
-    silence. One that ends with a negative component completes when its window has passed.
+    A match completes when no earlier event can come: with the next later event, or after --idle-timeout seconds without
+    input. A match that ends with a negative component completes when its window has passed.
     """
     queries = asked.queries(query)
     engine = ouzel.Engine(
@@ -97,14 +98,22 @@ def watch_command(
     source = open_source(input, columns_of(columns), None if input_format is None else input_format.value)
     printer = Printer(format or (Line.LINE if sys.stdout.isatty() else Line.JSONL), what_comes_out(queries))
     try:
-        follow(source, engine, printer, settle=settle, stop_after=stop_after, clock=clock.monotonic, sleep=clock.sleep)
+        follow(
+            source,
+            engine,
+            printer,
+            idle_timeout=idle_timeout,
+            stop_after=stop_after,
+            clock=clock.monotonic,
+            sleep=clock.sleep,
+        )
     except KeyboardInterrupt:
         printer.note("stopped")
     printer.summary(engine.late)
 
 
 class Printer:
-    """What has been printed: a line for each match, or for each row that stands for many."""
+    """What has been printed: one line for each match, or for each row that represents many."""
 
     def __init__(self, chosen: Line, what: str = "match") -> None:
         self._chosen = chosen
@@ -145,26 +154,26 @@ def follow(
     engine: ouzel.Engine,
     printer: Printer,
     *,
-    settle: float,
+    idle_timeout: float,
     stop_after: float | None,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    """Push what comes and tell what it completes, until the source ends or has been silent for long enough."""
-    heard, settled = clock(), True
+    """Push new events and print the answers, until the source ends or has been idle for too long."""
+    heard, advanced = clock(), True
     while True:
         for table in source.take():
             if table.num_rows:
                 printer.answers(_pushed(engine, table, printer))
                 printer.events += table.num_rows
-                heard, settled = clock(), False
+                heard, advanced = clock(), False
         if source.ended:
             break
-        silent = clock() - heard
-        if not settled and silent >= settle:
-            printer.answers(_settled(engine))
-            settled = True
-        if stop_after is not None and silent >= stop_after:
+        idle = clock() - heard
+        if not advanced and idle >= idle_timeout:
+            printer.answers(_advanced(engine))
+            advanced = True
+        if stop_after is not None and idle >= stop_after:
             break
         sleep(POLL_SECONDS)
     if not printer.events:
@@ -181,8 +190,8 @@ def _pushed(engine: ouzel.Engine, table: pa.Table, printer: Printer) -> dict[str
         raise
 
 
-def _settled(engine: ouzel.Engine) -> dict[str, pa.Table]:
-    """Time moves on to the newest event, less the delay that is allowed: nothing at its very moment will come."""
+def _advanced(engine: ouzel.Engine) -> dict[str, pa.Table]:
+    """Advance time to the newest event, minus the allowed delay, as no other event of that timestamp is expected."""
     return {} if engine.watermark is None else engine.advance(engine.watermark + 1)
 
 
@@ -190,7 +199,7 @@ def _settled(engine: ouzel.Engine) -> dict[str, pa.Table]:
 
 
 class StreamSource(Protocol):
-    """What is there now, and whether more can come."""
+    """A source of events. `ended`: no more can come."""
 
     ended: bool
 
@@ -219,8 +228,8 @@ def _text_format(name: str) -> str:
 
 
 class Folder:
-    """Files of a folder, each once, in the order of their names; those that are still being written are named with a
-    dot or an underscore at first, as Spark and `ouzel run` do."""
+    """The files of a folder, each once, by name. Files that are still being written must have a name that begins with a
+    dot or an underscore, as Spark and `ouzel run` name them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -237,7 +246,7 @@ class Folder:
 
 
 class Lines:
-    """Events line by line, JSON or CSV. `read` gives the bytes that are there, None where nothing can come any more."""
+    """Events from lines of JSON or CSV. `read` returns the bytes that are available, or None if no more can come."""
 
     def __init__(self, read: Callable[[], bytes | None], kind: str, columns: pa.Schema | None, *, ends: bool) -> None:
         self._read = read
@@ -256,7 +265,7 @@ class Lines:
                 self.ended = self._ends
             if not read and not (self.ended and self._rest):
                 return
-            # A line that is not finished yet waits for its end, unless there is none.
+            # Keep an incomplete line for later, unless the input has ended.
             lines = (self._rest + (read or b"")).split(b"\n")
             self._rest = b"" if read is None else lines.pop()
             whole = [line for line in lines if line.strip()]
@@ -269,7 +278,7 @@ class Lines:
         table = self._from_json(lines) if self._kind == "json" else self._from_csv(lines)
         self._line += len(lines)
         if self._schema is None:
-            # The first events settle the columns; nulls settle nothing.
+            # The first events decide the columns; a column of nulls is left out.
             self._schema = pa.schema([one for one in table.schema if not pa.types.is_null(one.type)])
         return table.select([name for name in self._schema.names if name in table.column_names])
 
@@ -335,7 +344,7 @@ def _standard_input() -> Callable[[], bytes | None]:
     try:
         number = stream.fileno()
     except (OSError, ValueError, io.UnsupportedOperation):
-        # Not a real file: everything is there already.
+        # Not a regular file: all its data is already there.
         return lambda: stream.read(CHUNK_BYTES) or None
 
     def read() -> bytes | None:

@@ -1,4 +1,4 @@
-"""Seeded streams whose right answers are known.
+"""Seeded streams with known answers.
 
 Every generator takes a seed and returns pyarrow tables; a million events take about a second.
 """

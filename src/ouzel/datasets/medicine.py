@@ -1,4 +1,4 @@
-"""Patients who take medicines from tagged bottles, with the overdoses that really happened (SASE 2.3)."""
+"""Patients who take medicines from tagged bottles, and their true overdoses (SASE 2.3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_US = 60 * MINUTE_US
 MEDICINES = ("Antibiotics", "Ibuprofen", "Paracetamol", "Insulin", "Warfarin")
 NAMES = ("John", "Mary", "Ahmed", "Wei", "Olga", "Carlos", "Fatima", "Sven", "Aiko", "Priya")
 
-# Doses of a course are further apart than the four hours of the query; a second dose by mistake follows within two.
+# Doses of a course are more than the query's four hours apart; an accidental second dose follows within two hours.
 GAP_US = (330 * MINUTE_US, 600 * MINUTE_US)
 SOON_US = (2 * MINUTE_US, 75 * MINUTE_US)
 LIMIT_MG = 1_000
@@ -23,14 +23,14 @@ LIMIT_MG = 1_000
 
 @dataclass(frozen=True)
 class MedicineLog:
-    """Events MedicineTaken(name, medicine, amount) in the order of time, and the pairs of doses that were too much."""
+    """Events MedicineTaken(name, medicine, amount) in order of time, and the pairs of doses that are an overdose."""
 
     events: pa.Table
     overdoses: pa.Table
 
 
 def medicine(events: int = 100_000, *, patients: int = 1_000, seed: int = 0, date: str = "2024-05-01") -> MedicineLog:
-    """Doses taken by patients; now and then one is taken twice, which is an overdose where both exceed 1,000 together.
+    """Doses taken by patients. Some are taken twice, which is an overdose if both together exceed 1,000.
 
     The overdoses are exactly the pairs of doses of one patient and medicine, less than four hours apart, of more than
     1,000 mg together. The first patient is John.
@@ -50,14 +50,14 @@ def medicine(events: int = 100_000, *, patients: int = 1_000, seed: int = 0, dat
     planned = events - extra
     midnight_us = int(np.datetime64(date, "us").astype(np.int64))
 
-    # A course is one patient and one medicine; its doses follow each other through the days.
+    # A course is one patient and one medicine, with doses over several days.
     course = np.sort(rng.integers(patients * len(MEDICINES), size=planned))
     walked_us = np.cumsum(rng.integers(*GAP_US, size=planned))
     first_of_course = np.searchsorted(course, course, side="left")
     time_us = midnight_us + walked_us - walked_us[first_of_course] + (course * 7919) % (24 * 60) * MINUTE_US
     amount = rng.choice([250, 400, 500], size=planned)
 
-    # Half of the second doses are harmless: together with the first they reach the limit at most.
+    # Half of the second doses are harmless: together with the first they do not exceed the limit.
     doubled = np.sort(rng.permutation(planned)[:extra])
     second_us = time_us[doubled] + rng.integers(*SOON_US, size=len(doubled))
     harmless = rng.random(len(doubled)) < 0.5

@@ -1,8 +1,8 @@
-"""A day in a shop whose goods carry RFID tags, with the thefts and misplaced items that really happened.
+"""A day in a shop whose goods carry RFID tags, with its true thefts and misplaced items.
 
-The world is made so that the queries of SASE 2.2 and 2.3 find exactly the true cases, tag by tag: an item that was
-stolen is never read at a register, one that was misplaced stays where it was put for more than an hour, and everything
-else that looks alike at first (bought, carried about, read twice, a stranger's tag at the door) is no case.
+The queries of SASE 2.2 and 2.3 find exactly the true cases, tag by tag. A stolen item is never read at a register. A
+misplaced item stays at its place for more than an hour. Similar stories (bought, carried about, read twice, a tag of
+another shop at the door) are not cases.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
 
-# Goods are put on the shelves well before anybody enters, so that the reading of stocking is more than an hour older
-# than any move: the hour of the misplacement query then starts with the customer who took the item.
+# Goods are put on the shelves more than an hour before any customer moves one. So the hour of the misplacement query
+# starts with the customer who took the item, not with the reading of stocking.
 STOCKED_FROM_US, STOCKED_UNTIL_US = 5 * HOUR_US, 7 * HOUR_US
 OPEN_US, LAST_ENTRY_US, CLOSED_US = 9 * HOUR_US, 20 * HOUR_US, 21 * HOUR_US
 
 SHELF, REGISTER, EXIT, CART = range(4)
 TYPE_NAMES = ("Shelf", "Register", "Exit", "Cart")
-# What a reading of each type tells; its other columns are null.
+# The columns of a reading of each type; its other columns are null.
 ATTRIBUTES = {
     "Shelf": ("tag_id", "shelf_id", "price"),
     "Register": ("tag_id", "register_id", "price"),
@@ -35,11 +35,11 @@ ATTRIBUTES = {
     "Cart": ("tag_id", "aisle_id"),
 }
 
-# What happens to an item. Each share is of the items that a customer takes in hand.
+# What happens to an item. Each share is of the items that customers take.
 STOLEN_SHARE, MISPLACED_SHARE, CARRIED_SHARE, PUT_BACK_SHARE = 0.004, 0.008, 0.03, 0.10
 BOUGHT, STOLEN, MISPLACED, CARRIED, PUT_BACK = range(5)
 
-# Of all events: stories of items taken in hand, strangers' tags at the doors, carts. The rest are rounds of shelves.
+# Shares of all events: stories of taken items, tags of other shops at the doors, carts. The rest are shelf readings.
 STORY_SHARE, STRANGER_SHARE, CART_SHARE = 0.45, 0.01, 0.20
 REPEATED_SHARE = 0.05  # Readers report some tags twice within seconds.
 READINGS_PER_TAKEN_ITEM = 4.3  # Never exceeded on average, see the stories below.
@@ -49,7 +49,7 @@ REGISTERS, DOORS, CARTS, SHELVES_PER_AISLE = 12, 3, 300, 20
 
 @dataclass(frozen=True)
 class ShopDay:
-    """The readings of a day in the order of time, and what really happened.
+    """The readings of a day in order of time, and the true cases.
 
     `events` has the columns ts, type, tag_id, shelf_id, register_id, door_id, aisle_id and price; `types` says which
     type of reading has which of them. `thefts` and `misplaced` have one row for each item.
@@ -107,7 +107,7 @@ def shop_day(events: int = 1_000_000, *, seed: int = 0, date: str = "2024-05-01"
 
 @dataclass
 class _Items:
-    """One entry for each item; those taken in hand come first. Times are since midnight."""
+    """One entry per item; taken items come first. Times are since midnight."""
 
     taken: int
     story: np.ndarray
@@ -134,7 +134,7 @@ class _Items:
         entered_us = humps * HOUR_US
         outside = (entered_us < OPEN_US) | (entered_us > LAST_ENTRY_US)
         entered_us = np.where(outside, strays, entered_us)
-        # Less than an hour, so that whatever is carried about is paid within the hour of the misplacement query.
+        # Less than an hour, so that an item that is carried about is paid within the hour of the misplacement query.
         stay_us = rng.uniform(8 * MINUTE_US, 50 * MINUTE_US, customers)
 
         customer = rng.integers(customers, size=taken)
@@ -142,7 +142,7 @@ class _Items:
         taken_us = start + stay * rng.uniform(0.05, 0.55, taken)
         paid_us = start + stay * 0.85 + rng.uniform(0, 20 * SECOND_US, taken)
         left_us = start + stay * 0.85 + MINUTE_US + rng.uniform(0, 10 * SECOND_US, taken)
-        # An item is put elsewhere, and taken or brought back from there, between taking and paying.
+        # Between taking and paying, an item is put elsewhere, and then taken or brought back from there.
         moved_us = taken_us + (paid_us - taken_us) * rng.uniform(0.2, 0.4, taken)
         returned_us = taken_us + (paid_us - taken_us) * rng.uniform(0.6, 0.8, taken)
 
@@ -173,7 +173,7 @@ class _Items:
 
 
 class _Readings:
-    """Readings, not in order yet. `place` is a shelf, register, door or aisle; tags are numbers."""
+    """Readings, not ordered yet. `place` is a shelf, register, door or aisle; tags are numbers."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
@@ -195,7 +195,7 @@ def _stories(rng: np.random.Generator, items: _Items, readings: _Readings) -> No
     moved = items.of(MISPLACED, CARRIED)
     readings.add(SHELF, items.moved_us[moved], moved, items.other_shelf[moved])
     returned = items.of(CARRIED)
-    # Half of those carried about come to their own shelf once more on the way to the register.
+    # Half of the items that are carried about pass their own shelf again on the way to the register.
     returned = returned[rng.random(len(returned)) < 0.5]
     returned = np.union1d(returned, items.of(PUT_BACK))
     readings.add(SHELF, items.returned_us[returned], returned, items.shelf[returned])
@@ -206,7 +206,7 @@ def _stories(rng: np.random.Generator, items: _Items, readings: _Readings) -> No
 
 
 def _repeat_some(rng: np.random.Generator, readings: _Readings) -> None:
-    """Some readings again, a few seconds later: sooner than anything else that could happen to the item."""
+    """Some readings again, a few seconds later, before anything else can happen to the item."""
     kind, time_us, tag, place = readings.columns()
     again = np.flatnonzero(rng.random(len(kind)) < REPEATED_SHARE)
     later_us = time_us[again] + rng.integers(SECOND_US // 10, 3 * SECOND_US, size=len(again))
@@ -236,10 +236,10 @@ def _carts(rng: np.random.Generator, count: int, shelves: int, readings: _Readin
 
 
 def _rounds(rng: np.random.Generator, count: int, items: _Items, readings: _Readings) -> None:
-    """Shelf readers report what lies on the shelf, each item where it belongs, until somebody takes it.
+    """Shelf readers report the items on the shelf, each at its own place, until a customer takes it.
 
-    Of items that were moved about only the readings of their story are known: the reader's next round would tell the
-    query that they are back, or start another hour.
+    Moved items have only the readings of their story: the next shelf reading would make the query believe that they are
+    back, or start another hour.
     """
     free = np.concatenate([items.of(BOUGHT, STOLEN), np.arange(items.taken, len(items.shelf))])
     tag = free[rng.integers(len(free), size=count)]

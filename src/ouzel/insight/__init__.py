@@ -1,1 +1,1 @@
-"""What a user looks at when an answer surprises: why a match did not come about, and a picture of those that did."""
+"""Tools for a surprising answer: why a match did not happen, and pictures of the matches that did."""

@@ -1,7 +1,7 @@
-"""The events of an input in stream order, and the tests of a query on runs over them, told apart one by one.
+"""The events of an input in stream order, and the tests of a query on runs over them, one test at a time.
 
-Nothing here is fast or shared with the kernels: it is docs/semantics.md, "Event selection", event by event, so that a
-reason can be given.
+This code is slow on purpose and shares nothing with the kernels. It follows docs/semantics.md, "Event selection", event
+by event, so that it can give a reason.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import deciding_columns, stream_order
 from ouzel.runtime.values import Column, compare, one_array, to_engine
 
-# The places in stream order of the events bound to each positive component begun so far, in pattern order.
+# For each positive component bound so far, in pattern order: the places of its events in stream order.
 Run = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Events:
-    """An input in stream order. `rows[place]` is the row of the input that stands at a place."""
+    """An input in stream order. `rows[place]` is the input row of the event at a place."""
 
     query: BoundQuery
     layout: Layout
@@ -60,7 +60,7 @@ class Events:
         return len(self.end)
 
     def frame(self, places: np.ndarray) -> EventFrame:
-        """Some events, to be read as those of any component."""
+        """Some events, as a frame that any component can read."""
         return EventFrame(self.query, self.layout, self.table, self.end, lambda _: places, len(places))
 
     @cached_property
@@ -80,7 +80,8 @@ class Events:
         return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
 
     def partition(self, place: int) -> np.ndarray:
-        """Which events are in the partition of one: equal to it on every [attr], and neither null nor without it."""
+        """The events in the partition of one event: equal to it on every [attr], with no null and no missing
+        attribute."""
         inside = np.ones(self.count, bool)
         for test in self.query.equivalences:
             value = self._tested(test)
@@ -89,7 +90,7 @@ class Events:
         return inside
 
     def _tested(self, test: EquivalenceTest) -> Column:
-        """The attribute of an [attr] test for events of any type; null where the type lacks it."""
+        """The attribute of an [attr] test for events of any type; null if the type lacks it."""
         name, *inner = test.path
         owners: dict[str, list[str]] = {}
         for (event_type, attribute), wide in self.layout.physical.items():
@@ -168,7 +169,7 @@ def _order(events: Events) -> np.ndarray | None:
 
 
 def _plays(events: Events) -> np.ndarray:
-    """Which events pass the type and the single-event conjuncts of some component."""
+    """The events that pass the type and the single-event conjuncts of some component."""
     plays = np.zeros(events.count, bool)
     for component in events.query.components:
         own = np.flatnonzero(events.are_of(component)).astype(np.int32)
@@ -208,10 +209,10 @@ def _all_hold(frame: EventFrame, conjuncts: Sequence[Conjunct]) -> np.ndarray:
 
 
 class RunFrame:
-    """A run and, row by row, the events that may come next in it: where each reference finds its event.
+    """A run, and row by row its candidate next events: finds the event of each reference.
 
-    `bound` has the places of the events of each component, by its position; `component` is the one that the candidates
-    would be bound to, as its next event. `iteration` is i.
+    `bound` has the places of the events of each component, by position; the candidates would be the next event of
+    `component`. `iteration` is i.
     """
 
     def __init__(
@@ -251,14 +252,14 @@ class RunFrame:
         return self._frame(reference.component, reference.at).lacks(reference)
 
     def aggregate(self, expression: Length | Aggregation) -> Column:
-        """Over all events of a component, or over those chosen before this one."""
+        """Over all events of a component, or over those bound before this one."""
         chosen = self._bound[expression.component]
         if isinstance(expression, Aggregation) and expression.scope is Scope.BEFORE:
             assert self._iteration is not None
             chosen = chosen[: self._iteration - 1]
         query = self._events.query
         nothing = np.zeros(1, np.int64)
-        # Components that are not asked for may have no events, which a whole match never has.
+        # Components that are not named may have no events yet, unlike in a complete match.
         events = {component.position: () for component in query.positives} | {expression.component: chosen}
         places = [(np.array([0, len(rows)]), np.array(rows, np.int32)) for rows in events.values()]
         one = MatchesByPlace(self._events.table, self._events.end, places, nothing, nothing)
@@ -267,7 +268,7 @@ class RunFrame:
 
 
 def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int) -> Iterator[int | None]:
-    """The values of i for which a conjunct is to be tested, with one more event for `component`."""
+    """The values of i for which to test a conjunct, after one more event for `component`."""
     indexed = {
         part.component
         for comparison in conjunct.comparisons
@@ -281,7 +282,7 @@ def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], compone
     (variable,) = indexed
     chosen = len(bound.get(variable, ()))
     if variable == component:
-        # Those before were tested when they were taken.
+        # Earlier events were tested when they were taken.
         yield chosen + 1
     else:
         yield from range(2, chosen + 1)
@@ -290,7 +291,7 @@ def iterations(conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], compone
 def conjunct_holds(
     events: Events, conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int, candidates: np.ndarray
 ) -> np.ndarray:
-    """For which candidates a conjunct holds."""
+    """The candidates for which a conjunct holds."""
     result = np.ones(len(candidates), bool)
     for iteration in iterations(conjunct, bound, component):
         frame = RunFrame(events, bound, component, candidates, iteration)
@@ -305,7 +306,7 @@ def equivalence_holds(
     component: int,
     candidates: np.ndarray,
 ) -> np.ndarray:
-    """For which candidates [attr] holds with the events that are bound, each by itself and all together."""
+    """The candidates for which [attr] holds, each together with the bound events."""
     query = events.query
     if lacked_entirely(query, component, test):
         return np.ones(len(candidates), bool)
@@ -324,7 +325,7 @@ def equivalence_holds(
 
 
 def agreed_value(events: Events, test: EquivalenceTest, bound: Mapping[int, tuple[int, ...]]) -> Column | None:
-    """The value, in an array of one, that the bound events agree on; None where no type of theirs has the attribute."""
+    """The common value of the bound events, in an array of one; None if no type of theirs has the attribute."""
     for component, places in bound.items():
         if lacked_entirely(events.query, component, test):
             continue

@@ -1,6 +1,6 @@
 """All runs that begin with one event, until one is a match: how far they get, and what stops them.
 
-They move as in docs/semantics.md, "Event selection".
+Runs advance as in docs/semantics.md, "Event selection".
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ouzel.lang.syntax import Strategy
 
 
 class Bar(Enum):
-    """Why an event may not stand where it would."""
+    """Why an event cannot be bound."""
 
     TYPE = "type"
     ORDER = "order"
     WINDOW = "window"
 
 
-# What keeps a candidate out: one of the bars, an equivalence test or a conjunct.
+# The reason to refuse a candidate: one of the bars, an equivalence test or a conjunct.
 Hindrance = Bar | EquivalenceTest | Conjunct
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Events in stream order, and for each what keeps it from being bound to a component, first of all; None: nothing.
+    """Events in stream order, and for each the first reason that keeps it from a component; None: no reason.
 
-    `unready` are conjuncts on leaving the component before, which fail whatever comes next.
+    `unready` are conjuncts on leaving the previous component; they fail for every next event.
     """
 
     component: Component
     edge: Edge
     places: np.ndarray
     hindrances: tuple[Hindrance, ...]
-    # For each event the number of its hindrance, -1 where there is none.
+    # For each event the number of its reason, -1 if there is none.
     hindered: np.ndarray
     unready: tuple[Conjunct, ...] = ()
 
@@ -62,18 +62,18 @@ class Forbidden:
 class Found:
     """The outcome of a search."""
 
-    # What kept the event from beginning a match at all.
+    # What kept the event from beginning a match.
     start: Tried
     match: Run | None = None
     furthest: Run = ()
     forbidden: list[Forbidden] = field(default_factory=list)
     looked_at: int = 0
-    # Whether everything was looked at; if not, and there is no match, nothing is certain.
+    # Whether the search was complete; if not, a missing match proves nothing.
     exhausted: bool = True
 
 
 class Search:
-    """Runs over events from one start event on."""
+    """The runs from one start event on."""
 
     def __init__(self, events: Events, start: int) -> None:
         self.events = events
@@ -82,7 +82,7 @@ class Search:
         self._positives = events.query.positives
 
     def find(self, limit: int) -> Found:
-        """Look at runs, those that are nearest to a match first, until one is a match or `limit` have been seen."""
+        """Search the runs, those nearest to a match first, until one is a match or `limit` have been seen."""
         start = self.tried((), self._positives[0], Edge.BEGIN, np.array([self.start], np.int32))
         found = Found(start)
         waiting: list[Run] = [((self.start,),)] if start.passing[0] else []
@@ -125,7 +125,7 @@ class Search:
         return tuple(c for c in tests if not conjunct_holds(self.events, c, self.bound(run), -1, anything)[0])
 
     def tried(self, run: Run, component: Component, edge: Edge, places: np.ndarray, *, window: bool = True) -> Tried:
-        """What keeps each of some events from being the next one of a run; without the window if asked."""
+        """What keeps each event from being the next one of a run. The window can be ignored."""
         bound = self.bound(run)
         hindrances: list[Hindrance] = []
         hindered = np.full(len(places), -1, np.int32)
@@ -195,7 +195,7 @@ class Search:
         return np.asarray(counted - counted[self.start])
 
     def rest(self, run: Run) -> np.ndarray:
-        """The events after the last one of a run, as far as the window reaches."""
+        """The events after the last one of a run, up to the end of the window."""
         last = self.events.count
         if self.window_end is not None:
             last = int(np.searchsorted(self.events.end, self.window_end, side="left"))
@@ -204,7 +204,7 @@ class Search:
         return np.arange(run[-1][-1] + 1, max(last, run[-1][-1] + 1), dtype=np.int32)
 
     def too_late(self, run: Run, component: Component) -> int | None:
-        """The first event that would have been the next component, had the window not closed before it."""
+        """The first event that would have been the next component if the window had not closed before it."""
         if self.window_end is None:
             return None
         first = int(np.searchsorted(self.events.end, self.window_end, side="left"))
@@ -215,7 +215,7 @@ class Search:
     # ── Moves ──────────────────────────────────────────────────────────────────────────────────────
 
     def next_tried(self, run: Run, places: np.ndarray) -> tuple[Tried | None, Tried | None]:
-        """(take, begin): what the coming events may be to a run, as far as the pattern goes on."""
+        """(take, begin): how the next events fit a run, if its pattern has more components."""
         current = self._positives[len(run) - 1]
         take = self.tried(run, current, Edge.TAKE, places) if current.kleene else None
         begin = None
@@ -224,7 +224,7 @@ class Search:
         return take, begin
 
     def _moves(self, run: Run) -> Iterator[Run]:
-        """The runs that this one becomes, by the strategy; those that begin the next component first."""
+        """The runs that follow this one under the strategy; those that begin the next component come first."""
         places = self.rest(run)
         take, begin = self.next_tried(run, places)
         if take is None and begin is None:
@@ -238,7 +238,7 @@ class Search:
             yield (*run[:-1], (*run[-1], int(places[number])))
 
     def _last_read(self, places: np.ndarray, taken: np.ndarray, begun: np.ndarray, *, kleene: bool) -> int:
-        """How many of the coming events the run reads before it no longer stays as it is."""
+        """How many of the next events the run reads before it changes."""
         strategy = self._query.strategy
         if strategy is Strategy.SKIP_TILL_ANY_MATCH:
             return len(places)
@@ -251,7 +251,7 @@ class Search:
         return int(np.argmax(leaves)) + 1 if leaves.any() else len(places)
 
     def ended_by(self, run: Run) -> int | None:
-        """The event that a run could not pass over, by its strategy; None where it read all events of the window."""
+        """The event that a run could not skip under its strategy; None if it read all events of the window."""
         places = self.rest(run)
         take, begin = self.next_tried(run, places)
         nothing = np.zeros(len(places), bool)
@@ -284,7 +284,7 @@ class Search:
         return None
 
     def interval(self, run: Run, negative: Component) -> tuple[int, int]:
-        """The ticks strictly between which the component forbids."""
+        """The component forbids events strictly between these ticks."""
         end = self.events.end
         bound = self.bound(run)
         before = [places for position, places in bound.items() if position < negative.position]

@@ -1,4 +1,4 @@
-"""`ouzel.plot`: events as marks, a lane for each type, and matches as arcs between them, as an SVG picture."""
+"""`ouzel.plot`: an SVG timeline with a lane of marks for each event type, and arcs for matches."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def plot(
 ) -> str:
     """A timeline as the text of an SVG picture: a lane of marks for each event type, an arc for each step of a match.
 
-    For up to a few hundred matches; of more, the first `matches_max` are drawn and the picture says so, and of many
-    events those of the pattern's types in the time of these matches. `label` names a column whose value is written
-    beside each mark, where there is room. The other arguments are those of `match`.
+    It is meant for up to a few hundred matches. Of more, it draws the first `matches_max` and says so. Of many events,
+    it draws those of the pattern's types during these matches. `label` names a column whose value is written beside
+    each mark if there is space. The other arguments are those of `match`.
 
     >>> events = [{"type": "A", "ts": 1}, {"type": "B", "ts": 2}, {"type": "A", "ts": 3}]
     >>> picture = plot(events, "PATTERN SEQ(A a, B b) WITHIN 10")
@@ -67,7 +67,7 @@ def plot(
     (prepared,) = as_queries(query).values()
     if not isinstance(prepared, Query) or prepared.tree.aggregates:
         raise QueryError("only matches can be drawn, not aggregates over them", hint="leave AGG out to see the matches")
-    # The events of matches are needed, whatever RETURN would make of them.
+    # The events of the matches are needed, even if RETURN would drop them.
     output = prepared.tree.output
     if output is not None and output.form is OutputForm.COMPRESSED:
         output = None
@@ -90,7 +90,7 @@ def plot(
 
 
 def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
-    """For each match the places of its events, in the order of the pattern."""
+    """For each match the places of its events, in pattern order."""
     at_moment: dict[Any, list[int]] = {}
     for place, moment in enumerate(events.table.column(events.layout.time).to_pylist()):
         at_moment.setdefault(moment, []).append(place)
@@ -100,7 +100,7 @@ def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
             bound = row[component.variable]
             for one in bound if component.kleene else [bound]:
                 there = at_moment[one[events.layout.time]]
-                # Where two events are the same in everything, either may be drawn.
+                # If two events are equal in all columns, either may be drawn.
                 path.append(next(place for place in there if _is_it(events, component, place, one)))
         yield path
 
@@ -132,7 +132,7 @@ def _drawn_places(events: Events, paths: list[list[int]]) -> np.ndarray:
     rest = np.setdiff1d(np.flatnonzero(relevant), bound)
     room = max(EVENTS_MAX - len(bound), 0)
     if len(rest) > room:
-        # Spread over the whole time, rather than crowded at its start.
+        # Spread over the whole time, not crowded at its start.
         rest = rest[np.linspace(0, len(rest) - 1, room).astype(np.int64)] if room else rest[:0]
     return np.union1d(bound, rest)
 
@@ -203,7 +203,7 @@ class _Canvas:
     def _marks(self, bound: set[int]) -> list[str]:
         parts = []
         radius = 4.5 if len(self.places) <= 300 else 2.5
-        # Events of matches lie above the others.
+        # Draw the events of matches above the others.
         for place in sorted(self.places.tolist(), key=lambda place: (place in bound, place)):
             x, y = self.point(place)
             style = ' style="fill:#334e68"' if place in bound else ""
@@ -211,24 +211,25 @@ class _Canvas:
         return parts
 
     def _labels(self, bound: set[int]) -> list[str]:
-        """The values beside marks, those of matches first. One that would lie over another of its lane is left out."""
+        """The values beside marks, those of matches first. A label that would overlap another in its lane is left
+        out."""
         if self.label is None:
             return []
         column = self.events.table.column(self.label)
         parts = []
-        # Where labels lie, by lane: their left and right ends, in order, none over another.
+        # The left and right ends of labels by lane, in order and without overlaps.
         taken: dict[float, list[tuple[float, float]]] = {}
         for place in sorted(self.places.tolist(), key=lambda place: (place not in bound, place)):
             x, y = self.point(place)
             value = column[place].as_py()
-            told = "" if value is None else str(value)
-            half = len(told) * _SMALL_CHARACTER / 2 + 3
+            text = "" if value is None else str(value)
+            half = len(text) * _SMALL_CHARACTER / 2 + 3
             lane = taken.setdefault(y, [])
             after = bisect(lane, (x, x))
             free = (after == 0 or lane[after - 1][1] <= x - half) and (after == len(lane) or x + half <= lane[after][0])
-            if told and free:
+            if text and free:
                 lane.insert(after, (x - half, x + half))
-                parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{escape(told)}</text>')
+                parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{escape(text)}</text>')
         return parts
 
     def _matches(self, paths: list[list[int]]) -> list[str]:
@@ -239,7 +240,7 @@ class _Canvas:
             colour = _COLOURS[number % len(_COLOURS)]
             drawn = []
             for place, after in pairwise(path):
-                # Matches that share a step lie beside each other.
+                # Matches that share a step are drawn side by side.
                 lane = taken.get((place, after), 0)
                 taken[place, after] = lane + 1
                 drawn.append(_arc(self.point(place), self.point(after), lane))
@@ -269,7 +270,7 @@ def _lane_order(query: BoundQuery, kinds: set[str]) -> list[str]:
 
 
 def _axis_ticks(first: int, last: int, time: pa.DataType) -> list[int]:
-    """About six round moments."""
+    """About six round times."""
     second = 1_000_000_000 if getattr(time, "unit", None) == "ns" else 1_000_000
     steps = [10**power * digit for power in range(19) for digit in (1, 2, 5)]
     if pa.types.is_timestamp(time):

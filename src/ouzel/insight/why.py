@@ -1,4 +1,4 @@
-"""`ouzel.why`: for one event, how far a match that begins with it got, and what stopped it, step by step."""
+"""`ouzel.why`: how far a match that begins with one event got, and what stopped it, step by step."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.prepared import Query
 
 SEARCH_LIMIT = 2_000
-# Without a start, so many events are tried before the one that got furthest is told.
+# Without a start, try this many events and report the one that got furthest.
 STARTS_MAX = 200
 
 
 @dataclass(frozen=True)
 class Why:
-    """What became of one event as the start of a match. Print it.
+    """What happened to one event as the start of a match. Print it.
 
-    `complete` is True where a match begins with the event, False where none does, None where the search was cut off
-    before that was known. `reached` of `components` positive components were bound. `stopped_by` is "nothing", "start",
-    "no event", "condition", "window", "strategy", "negation" or "search limit".
+    `complete` is True if a match begins with the event, False if none does, None if the search was cut off. `reached`
+    of `components` positive components were bound. `stopped_by` is "nothing", "start", "no event", "condition",
+    "window", "strategy", "negation" or "search limit".
     """
 
     query: str
@@ -60,8 +60,8 @@ def why(
     """How far a match that begins with one event got, and which condition, window or negation stopped it.
 
     `start` is the row of the event in the input, counted from 0, or values of its columns, `{"tag": 8}`: the first
-    event that has them. Without it, the events that may begin a match are tried in turn and the one that got furthest
-    is told. The other arguments are those of `match`.
+    event that has them. Without it, the events that may begin a match are tried in turn, and the one that got furthest
+    is reported. The other arguments are those of `match`.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -72,7 +72,7 @@ def why(
     Shelf at 2 (tag=8) as the start of a match of 'query'
       a = Shelf at 2 (tag=8)
       c = Exit at 5 (tag=8)
-      !(Register b): Register at 3 (tag=8) lies between 2 and 5
+      !(Register b): Register at 3 (tag=8) is between 2 and 5
     no match: a negative component forbids it
     >>> print(why(events, theft, start=0))
     Shelf at 1 (tag=7) as the start of a match of 'query'
@@ -94,7 +94,7 @@ def why(
 
 
 def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
-    """The place of the start event in stream order, and what else there is to say of it."""
+    """The place of the start event in stream order, and notes about it."""
     if isinstance(start, bool) or not isinstance(start, int | Mapping):
         raise InputError(f"start= must be the row of an event or values of its columns, got {start!r}")
     if isinstance(start, int):
@@ -117,7 +117,7 @@ def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
     if not fitting.any():
         shown = ", ".join(f"{name}={value}" for name, value in start.items())
         raise InputError(f"there is no event with {shown}")
-    # An event that can begin a match is meant sooner than one that cannot.
+    # Prefer an event that can begin a match.
     beginning = fitting & events.are_of(events.query.positives[0])
     chosen = beginning if beginning.any() else fitting
     count = int(chosen.sum())
@@ -203,7 +203,7 @@ def _outcome(search: Search, found: Found, words: Words) -> tuple[list[str], str
 
 
 def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str, str, bool | None, int]:
-    """A run that got furthest and found no event to go on with."""
+    """A run that got furthest and found no next event."""
     run = found.furthest
     steps = words.bound(run)
     take, begin = search.next_tried(run, search.rest(run))
@@ -213,7 +213,7 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
             steps += words.tried(tried, run, only=ended)
     unready = search.unready(run)
     steps += [words.unready(conjunct, run) for conjunct in unready]
-    # Its own beginnings are no others.
+    # The run itself does not count.
     others = found.looked_at - sum(map(len, run))
     if others:
         steps.append(f"{others:,} other partial match{'' if others == 1 else 'es'} got no further")
@@ -237,7 +237,7 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
 
 
 def _left_out(search: Search) -> str:
-    """What may still keep a match out of the answer."""
+    """What else may keep a match out of the answer."""
     query = search.events.query
     if query.aggregates:
         return ", which the aggregate counts" + ("; HAVING may filter the row" if query.having is not None else "")

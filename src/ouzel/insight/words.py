@@ -1,4 +1,4 @@
-"""Events, bindings and hindrances in words."""
+"""Events, bindings and reasons as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENTS_SHOWN = 4
 
 
 class Words:
-    """What one search saw, in words."""
+    """What one search found, as text."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -43,7 +43,7 @@ class Words:
         self._shown = self._columns()
 
     def _columns(self) -> list[str]:
-        """The columns that conditions name; an event is known by them."""
+        """The columns that conditions name; they identify an event to a reader."""
         names: dict[str, None] = dict.fromkeys(test.path[0] for test in self._query.equivalences)
         for conjunct in self._query.conjuncts:
             for comparison in conjunct.comparisons:
@@ -54,7 +54,7 @@ class Words:
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def moment(self, tick: int) -> str:
-        """A tick as the input's times are written."""
+        """A tick in the format of the input's times."""
         time = self._events.layout.schema.field(self._events.layout.time).type
         try:
             return plain(ticks_to_time(np.array([tick], np.int64), time)[0].as_py())
@@ -64,19 +64,19 @@ class Words:
     def event(self, place: int) -> str:
         """`Shelf at 2 (tag=8)`."""
         values = [(name, self._events.table.column(name)[place].as_py()) for name in self._shown]
-        told = ", ".join(f"{name}={plain(value)}" for name, value in values if value is not None)
+        text = ", ".join(f"{name}={plain(value)}" for name, value in values if value is not None)
         kind = self._events.types[place].as_py() or "an event without a type"
-        return f"{kind} at {self.moment(int(self._events.end[place]))}" + (f" ({told})" if told else "")
+        return f"{kind} at {self.moment(int(self._events.end[place]))}" + (f" ({text})" if text else "")
 
     def bound(self, run: Run) -> list[str]:
         """One line for each component that is bound."""
         lines = []
         for component, places in zip(self._query.positives, run, strict=False):
-            told = [self.event(place) for place in places[:EVENTS_SHOWN]]
+            shown = [self.event(place) for place in places[:EVENTS_SHOWN]]
             if len(places) > EVENTS_SHOWN:
-                told.append(f"… {len(places):,} events in all")
+                shown.append(f"… {len(places):,} events in all")
             name = f"{component.variable}[]" if component.kleene else component.variable
-            lines.append(f"{name} = {'; '.join(told)}")
+            lines.append(f"{name} = {'; '.join(shown)}")
         return lines
 
     def variable(self, run: Run) -> str:
@@ -86,7 +86,7 @@ class Words:
 
     def forbidden(self, found: Forbidden) -> str:
         after, before = self._search.interval(found.run, found.negative)
-        between = f"lies between {self.moment(after)} and {self.moment(before)}"
+        between = f"is between {self.moment(after)} and {self.moment(before)}"
         return f"{_negative(found.negative)}: {self.event(found.place)} {between}"
 
     def not_forbidden(self, run: Run) -> list[str]:
@@ -100,7 +100,7 @@ class Words:
     # ── What stops events ──────────────────────────────────────────────────────────────────────────
 
     def tried(self, tried: Tried, run: Run, only: int | None = None) -> list[str]:
-        """What keeps events from a component: how many there were, and for the first few the reason."""
+        """What keeps events from a component: how many there were, and the reason for the first few."""
         name = f"{tried.component.variable}[i]" if tried.edge is Edge.TAKE else tried.component.variable
         if not run:
             return [f"{name}: {self._reason(tried, run, 0)}"]
@@ -119,13 +119,13 @@ class Words:
         what = f"event{'' if len(right) == 1 else 's'}" + (f" of type {types}" if types else "")
         lines = [f"{name}: {len(right) or 'no'} {what} {self._until()}"]
         hindered = [number for number in right if tried.hindered[number] >= 0]
-        told: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for number in hindered:
             kind = int(tried.hindered[number])
-            told[kind] = told.get(kind, 0) + 1
-            if told[kind] <= EXAMPLES_MAX:
+            counts[kind] = counts.get(kind, 0) + 1
+            if counts[kind] <= EXAMPLES_MAX:
                 lines.append(f"   {self.event(int(tried.places[number]))}: {self._reason(tried, run, number)}")
-        for kind, count in told.items():
+        for kind, count in counts.items():
             if count > EXAMPLES_MAX:
                 lines.append(f"   {count - EXAMPLES_MAX:,} more for the same reason: {self._short(tried, kind)}")
         return lines
@@ -181,7 +181,7 @@ class Words:
     def unready(self, conjunct: Conjunct, run: Run) -> str:
         """A conjunct that keeps a run from leaving its Kleene component."""
         place = run[-1][-1]
-        return f"{self.variable(run)}[] goes on: {self._untrue(conjunct, self._search.bound(run), -1, place)}"
+        return f"{self.variable(run)}[] continues: {self._untrue(conjunct, self._search.bound(run), -1, place)}"
 
     def _untrue(self, conjunct: Conjunct, bound: Mapping[int, tuple[int, ...]], component: int, place: int) -> str:
         """`c.price > a.price is not true: c.price is 3, a.price is 5`."""
@@ -195,14 +195,14 @@ class Words:
             for comparison in conjunct.comparisons:
                 for part in _values(comparison):
                     seen[render(self._query, part)] = _seen(evaluate(part, frame), part)
-            told = ", ".join(f"{name} is {value}" for name, value in seen.items())
+            values = ", ".join(f"{name} is {value}" for name, value in seen.items())
             which = f" for i = {iteration}" if iteration is not None else ""
-            return f"{render_conjunct(self._query, conjunct)} is not true{which}" + (f": {told}" if told else "")
+            return f"{render_conjunct(self._query, conjunct)} is not true{which}" + (f": {values}" if values else "")
         raise AssertionError("a conjunct that fails does so for some i")
 
 
 def _values(expression: Bound) -> list[Bound]:
-    """The parts of an expression whose values are worth telling; an aggregate is one."""
+    """The parts of an expression whose values are shown; an aggregate is one part."""
     if isinstance(expression, Attribute | Intrinsic | Length | Aggregation):
         return [expression]
     return [found for operand in getattr(expression, "operands", ()) for found in _values(operand)]
@@ -223,7 +223,7 @@ def _test_name(test: EquivalenceTest) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as people read it; a text stands in quotes.
+    """A value as people read it, with text in quotes.
 
     >>> plain("gin"), plain(None), plain(2.0)
     ("'gin'", 'null', '2.0')

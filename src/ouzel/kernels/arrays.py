@@ -1,4 +1,4 @@
-"""The bounds of int64, and arrays with more room."""
+"""The bounds of int64, and arrays that grow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def enlarged(array: NDArray, length: int, fill: int = -1, *, axis: int = 0) -> NDArray:  # type: ignore[type-arg]
-    """The array itself if it is long enough along an axis, else a longer copy whose new places hold `fill`.
+    """The array itself if it is long enough along an axis, otherwise a longer copy filled with `fill`.
 
     >>> enlarged(np.array([5, 6]), 4).tolist()
     [5, 6, -1, -1]

@@ -1,7 +1,7 @@
-"""Arrow arrays seen as plain numpy arrays, without a copy where the layout allows it.
+"""Arrow arrays as numpy arrays, without a copy if the layout allows it.
 
-All views are read-only, whatever they were made of: numba compiles a kernel once for each kind of argument, and a
-kernel never writes its input.
+All views are read-only, because numba compiles a kernel once for each kind of argument, and a kernel never writes its
+input.
 """
 
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ Bytes = NDArray[np.uint8]
 
 
 class Text(NamedTuple):
-    """Strings or byte strings: value r is data[offsets[r]:offsets[r+1]], null where bit validity_offset + r is 0."""
+    """Strings or byte strings. Value r is data[offsets[r]:offsets[r+1]]; it is null if bit validity_offset + r is 0."""
 
-    offsets: NDArray[Any]  # int32 or int64, one more than values
+    offsets: NDArray[Any]  # int32 or int64; one more than there are values
     data: Bytes
     validity: Bytes  # empty: nothing is null
     validity_offset: int
@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
 
 
 class Coded(NamedTuple):
-    """Dictionary-encoded values: indices into some dictionary."""
+    """Dictionary-encoded values: indices into a dictionary."""
 
     indices: NDArray[np.int32]
     validity: Bytes
@@ -41,7 +41,7 @@ class Coded(NamedTuple):
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """The same memory as a contiguous, aligned, read-only array."""
     flags = array.flags
-    # `np.require` costs more than most kernels do on a small batch.
+    # `np.require` costs more than most kernels on a small batch.
     view = array.view() if flags.c_contiguous and flags.aligned else np.require(array, requirements=("C", "A")).view()
     view.flags.writeable = False
     return view
@@ -86,7 +86,7 @@ def numbers_of(array: Any) -> Numbers:
         bits = np.unpackbits(_view(data, np.uint8), bitorder="little", count=window.stop)
         values = bits[window].astype(np.int64)
     elif layout.startswith("decimal128"):
-        # Two words a value, the low one first: with at most 18 digits it holds the whole number.
+        # Two words per value, the low one first; with at most 18 digits the low word holds the whole number.
         values = _view(data, np.int64)[::2][window]
     else:
         width = array.type.bit_width
@@ -106,7 +106,7 @@ def coded_of(array: Any) -> Coded:
 
 
 def column_of(array: Any) -> Text | Numbers:
-    """View any array that can be a key. Dictionaries are decoded and string views cast, which copies.
+    """View any array that can be a key. Dictionaries are decoded and string views are cast, which copies.
 
     >>> import pyarrow
     >>> type(column_of(pyarrow.array(["a"]).dictionary_encode())).__name__

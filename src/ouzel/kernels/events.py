@@ -1,4 +1,4 @@
-"""Arrays that several engines share: events by slot, lists by time, and how a call ends."""
+"""Arrays that several engines share: events by slot, lists by time, and the status of a call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from ouzel.kernels.arrays import INT64_MAX
 
-# Stands for “no window”.
+# No window.
 NO_WINDOW = INT64_MAX
-# Stands for “no limit”.
+# No limit.
 NO_LIMIT = 2**62
-# The key of negative instances that forbid in every partition. No other instance has it where there are partitions.
+# The key of negative instances that forbid in every partition. If there are partitions, no other instance has it.
 EVERY_KEY = 0
 
 
@@ -22,10 +22,10 @@ class Status(IntEnum):
     """How a call ended."""
 
     DONE = 0
-    OUTPUT_FULL = 1  # room for more matches is needed, then go on at `position`
-    WAITING_FULL = 2  # room for more waiting matches is needed, then go on at `position`
-    MATCH_LIMIT = 3  # the instance at `position` would pass max_matches_per_timestamp
-    WAITING_LIMIT = 4  # the instance at `position` would pass max_waiting
+    OUTPUT_FULL = 1  # more room for matches is needed; then continue at `position`
+    WAITING_FULL = 2  # more room for waiting matches is needed; then continue at `position`
+    MATCH_LIMIT = 3  # the instance at `position` would exceed max_matches_per_timestamp
+    WAITING_LIMIT = 4  # the instance at `position` would exceed max_waiting
 
 
 class Instances(NamedTuple):
@@ -33,8 +33,8 @@ class Instances(NamedTuple):
 
     start: NDArray[np.int64]  # may be the same array as `end`
     end: NDArray[np.int64]
-    key: NDArray[np.int32]  # dense code of the partition; 0 where there are none
-    second_key: NDArray[np.int32]  # of Multi-PAIS; else of length 0
+    key: NDArray[np.int32]  # dense code of the partition; 0 without partitions
+    second_key: NDArray[np.int32]  # of Multi-PAIS; otherwise empty
     component: NDArray[np.uint8]  # which component of SEQ it may fill, negatives counted
     int_lanes: NDArray[np.int64]  # [lane, slot]
     float_lanes: NDArray[np.float64]  # [lane, slot]
@@ -64,8 +64,8 @@ class Link(IntEnum):
     """Rows of `StackState.links`: slots, -1 is none."""
 
     BELOW = 0  # the next older instance of the same stack
-    # Of positives: the newest one of the same stack with a smaller end, so that simultaneous ones are passed in a step.
-    # Of negatives: a jump pointer (Myers' skew-binary lists), so that a time is found in logarithmically many steps.
+    # Of positives: the newest one of the same stack with a smaller end, to skip simultaneous ones in one step. Of
+    # negatives: a jump pointer (Myers' skew-binary lists), to find a time in logarithmically many steps.
     SKIP = 1
     PREVIOUS_TOP = 2  # RIP in SASE 4.1
     SECOND_BELOW = 3  # the next older instance of the same stack in the second PAIS
@@ -76,4 +76,4 @@ class Mark(IntEnum):
     """Rows of `StackState.marks`, which exist only for queries that need them."""
 
     GUARD = 0  # newest start of negatives: before a positive that has any, at or below a negative
-    SPAN = 1  # of negatives: how many instances their jump passes
+    SPAN = 1  # of negatives: how many instances the jump passes

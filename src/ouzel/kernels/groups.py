@@ -1,4 +1,5 @@
-"""Values that belong together lie side by side: the events of one Kleene variable, match by match."""
+"""Functions over segments: the values of each match are next to each other, such as the events of one Kleene
+variable."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ouzel.kernels.jit import kernel
 
 @kernel(allocates=True)
 def of_place(values, lengths, place):
-    """The values of one place, match by match, where those of all places lie side by side.
+    """The values of one place, match by match, from an array with the values of all places.
 
     >>> of_place(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]]), 0).tolist()
     [1, 2, 4]
@@ -19,7 +20,7 @@ def of_place(values, lengths, place):
     for match in range(lengths.shape[0]):
         total += lengths[match, place]
     found = np.empty(total, values.dtype)
-    # Unsigned, since numba asks of signed numbers at every access whether they count from the end.
+    # Unsigned, because numba checks every signed index for counting from the end.
     source = np.uint64(0)
     target = np.uint64(0)
     for match in range(lengths.shape[0]):
@@ -35,7 +36,7 @@ def of_place(values, lengths, place):
 
 @kernel(allocates=True)
 def first_of_each(values, lengths):
-    """The first value of each match, where those of all its places lie side by side.
+    """The first value of each match, from an array with the values of all places.
 
     >>> first_of_each(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]])).tolist()
     [1, 4]
@@ -51,7 +52,7 @@ def first_of_each(values, lengths):
 
 @kernel(allocates=True)
 def count_valid(offsets, valid):
-    """How many values of each segment are not null."""
+    """The number of values in each segment that are not null."""
     counts = np.zeros(offsets.size - 1, np.int64)
     for segment in range(counts.size):
         for place in range(offsets[segment], offsets[segment + 1]):
@@ -61,7 +62,7 @@ def count_valid(offsets, valid):
 
 @kernel(allocates=True)
 def sum_integers(offsets, values, valid):
-    """(sums, which exist): left to right; none where a segment has no value or a sum overflows on the way."""
+    """(sums, which exist): summed left to right. No sum exists if a segment is empty or overflows on the way."""
     sums = np.zeros(offsets.size - 1, np.int64)
     exists = np.zeros(offsets.size - 1, np.bool_)
     for segment in range(sums.size):
@@ -83,7 +84,7 @@ def sum_integers(offsets, values, valid):
 
 @kernel(allocates=True)
 def sum_floats(offsets, values, valid):
-    """(sums, which exist): left to right, so that every runtime gives the same bits."""
+    """(sums, which exist): summed left to right, so that every runtime gives the same bits."""
     sums = np.zeros(offsets.size - 1, np.float64)
     exists = np.zeros(offsets.size - 1, np.bool_)
     for segment in range(sums.size):
@@ -96,9 +97,9 @@ def sum_floats(offsets, values, valid):
 
 @kernel(allocates=True)
 def pick(offsets, ranks, valid, newest):
-    """The place of the value with the smallest rank in each segment, -1 where it has none.
+    """The place of the value with the smallest rank in each segment; -1 for an empty one.
 
-    Of equal ones the first, or with `newest` the last.
+    Among equal ones the first, or with `newest` the last.
     """
     picked = np.full(offsets.size - 1, -1, np.int64)
     for segment in range(picked.size):

@@ -87,7 +87,7 @@ helper = functools.partial(kernel, is_called_from_python=False)
 
 @functools.cache
 def digest(source: Path) -> str:
-    """The name of what a file compiles to: its text, the texts of all files it imports, and the compiler's version."""
+    """The cache key of a file: its text, the texts of all files it imports, and the compiler's version."""
     found: dict[Path, bytes] = {}
     open_files = [source]
     while open_files:
@@ -105,7 +105,7 @@ def digest(source: Path) -> str:
 
 
 def _files(name: str) -> list[Path]:
-    """The source files of a module of ours; of a package all that it holds, since any of them may be meant."""
+    """The source files of a module of ours; for a package all its files, since any of them may be imported."""
     place = PACKAGE.joinpath(*name.split(".")[1:])
     if place == PACKAGE:
         return []
@@ -113,7 +113,7 @@ def _files(name: str) -> list[Path]:
 
 
 def _text(file: Path) -> bytes:
-    # The package may be imported from an archive, where only its loader can read.
+    # The package may be in an archive, which only its loader can read.
     loader: Any = sys.modules[__name__].__loader__
     text: bytes = loader.get_data(str(file))
     return text
@@ -168,7 +168,7 @@ class _Cache(NullCache):  # type: ignore[misc]
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Where machine code is kept: numba's folder if it was given, the user's cache, a temporary folder, or nowhere."""
+    """Where machine code is stored: numba's folder if it is set, the user's cache, a temporary folder, or nowhere."""
     if numba.config.CACHE_DIR:
         candidates = [Path(numba.config.CACHE_DIR) / "ouzel"]
     else:
@@ -181,7 +181,7 @@ def cache_folder() -> Path | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether we can write there and nobody else can: machine code is loaded from it."""
+    """Whether only we can write there: machine code is loaded from it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = folder.stat()
@@ -193,7 +193,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove the code of versions whose folder nobody has written to for a month."""
+    """Remove the code of versions whose folder has not changed for a month."""
     oldest = time.time() - _UNUSED_SECONDS_MAX
     for version in folder.iterdir():
         if version.stat().st_mtime < oldest:

@@ -1,4 +1,4 @@
-"""Partition keys to dense codes 0, 1, 2, …, in order of first appearance, that stay the same from batch to batch."""
+"""Partition keys to dense codes 0, 1, 2, …, in order of first appearance. Codes stay the same from batch to batch."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,16 +26,16 @@ from ouzel.kernels.words import (
 NO_KEY = -1
 # A directory of this many integers fits the second-level cache and is never wasteful.
 DIRECTORY_MIN = 1 << 16
-# So many rows are looked at before a directory is made or widened.
+# Rows to inspect before a directory is made or widened.
 RANGE_ROWS = 4096
-# A few hundred keys hardly ever collide in so many slots, and each collision is a branch guessed wrong.
+# A few hundred keys rarely collide in this many slots; each collision is a mispredicted branch.
 SLOT_BITS_MIN = 10
 SLOT_WORDS = 4
 
 # How a 64-bit number is read as a key.
 AS_INTEGER = 0
 AS_FLOAT = 1
-AS_PAIR = 2  # two codes; negative where one of them is missing
+AS_PAIR = 2  # two codes; negative if one of them is missing
 
 FLOAT_MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
 FLOAT_INFINITY = np.int64(0x7FF0000000000000)
@@ -50,8 +50,8 @@ class NumberKeys(NamedTuple):
     """Distinct 64-bit numbers. Only the first `counts[COUNT]` values are in use."""
 
     values: NDArray[np.int64]  # by code
-    directory: Codes  # the code of lowest + i, or -1; empty where the values are too far apart
-    slots: NDArray[np.int64]  # value, code + 1 (0: empty); empty where there is a directory
+    directory: Codes  # the code of lowest + i, or -1; empty if the values are too far apart
+    slots: NDArray[np.int64]  # value, code + 1 (0: empty); empty if there is a directory
     counts: NDArray[np.int64]  # count, lowest of the directory, slot bits, then the range of the next rows
 
 
@@ -93,7 +93,7 @@ def numbers_from(values: NDArray[np.int64]) -> NumberKeys:
 def encode_numbers(
     table: NumberKeys, column: Numbers, rows: Codes, reading: int, count: int | None = None
 ) -> tuple[NumberKeys, Codes]:
-    """Encode the given rows, or if `count` is given the first so many values."""
+    """Encode the given rows, or with `count` the first `count` values."""
     codes = np.empty(rows.size if count is None else count, dtype=np.int32)
     all_rows = count is not None
     done = 0
@@ -123,7 +123,7 @@ def _widened(table: NumberKeys, rows_left: int) -> NumberKeys:
     counts = np.zeros(5, dtype=np.int64)
     span = highest - lowest + 1
     if not table.slots.size and span <= max(DIRECTORY_MIN, 4 * (count + rows_left)):
-        # With room on both sides: then widening costs little over a whole stream.
+        # With room on both sides, so that widening is rare over a whole stream.
         counts[LOWEST] = lowest = max(lowest - span // 2, -(2**63))
         size = min(highest + span, 2**63 - 1) - lowest + 1
         directory, slots = np.full(size, NO_KEY, dtype=np.int32), np.empty(0, dtype=np.int64)
@@ -162,9 +162,9 @@ def _codes_by_directory(
     begin: Any,
     codes: Any,
 ) -> Any:
-    """(how far it came, how many keys there are): the common case of integers close together, none of them null.
+    """(end, number of keys): the common case of integers close together without nulls.
 
-    Unsigned indices are not tested for counting from the end.
+    Unsigned indices are not checked for counting from the end.
     """
     highest = lowest + (directory.size - 1)
     for done in range(begin, codes.size):
@@ -195,7 +195,8 @@ def _number_codes(
     begin: Any,
     codes: Any,
 ) -> Any:
-    """Encode from `begin` on, and stop where there is no room; the range of the next rows tells a directory's size."""
+    """Encode from `begin` on, and stop if there is no room; the range of the next rows decides the size of a
+    directory."""
     values, directory, slots, counts = table
     count = counts[COUNT]
     lowest = counts[LOWEST]
@@ -258,7 +259,7 @@ def _number_codes(
 
 
 def new_text(count: int = 0, byte_count: int = 0) -> TextKeys:
-    """An empty table with room for `count` keys of `byte_count` bytes in all."""
+    """An empty table with room for `count` keys of `byte_count` bytes in total."""
     slot_bits = max(SLOT_BITS_MIN, (2 * count).bit_length())
     starts = np.zeros((1 << (slot_bits - 1)) + 1, dtype=np.int64)
     counts = np.zeros(5, dtype=np.int64)
@@ -291,7 +292,7 @@ def encode_text(table: TextKeys, text: Text, rows: Codes) -> tuple[TextKeys, Cod
 
 
 def _enlarged(table: TextKeys, length: int) -> TextKeys:
-    """A table with the same codes and room for more keys, the next of which has the given length."""
+    """A table with the same codes and room for more keys; the next key has the given length."""
     count = int(table.counts[COUNT])
     used = int(table.starts[count])
     if used + length > table.arena.size:
@@ -311,7 +312,7 @@ def _enlarged(table: TextKeys, length: int) -> TextKeys:
 def _text_codes(
     table: Any, offsets: Any, data: Any, validity: Any, validity_offset: Any, rows: Any, begin: Any, codes: Any
 ) -> Any:
-    """Encode from `begin` on, and stop where the table has no room."""
+    """Encode from `begin` on, and stop if the table has no room."""
     starts, arena, slots, counts = table
     count = counts[COUNT]
     slot_shift = np.uint64(64 - counts[SLOT_BITS])
@@ -379,9 +380,10 @@ __all__ = [
 
 
 class KeyTable(NamedTuple):
-    """The keys of one partitioning: a table for each column, and from the second on one for pairs of codes.
+    """The keys of one partitioning: a table for each column, and from the second column on a table for pairs of codes.
 
-    The first pairs are of the first two columns; the next pair the codes of those with the third column's, and so on.
+    The first pairs are of the first two columns. Each next pair has the code of the pair before and that of the next
+    column.
     """
 
     columns: tuple[NumberKeys | TextKeys, ...]
@@ -390,7 +392,8 @@ class KeyTable(NamedTuple):
 
 
 def new_keys(is_text: Sequence[bool], first_code: int = 0) -> KeyTable:
-    """An empty table for keys of so many columns, each text or numbers. Codes below `first_code` stay the caller's."""
+    """An empty table for keys of this many columns, each text or numbers. The caller owns the codes below
+    `first_code`."""
     assert is_text, "a key has at least one column"
     tables = tuple(new_text() if text else new_numbers() for text in is_text)
     return KeyTable(tables, tuple(new_numbers() for _ in is_text[1:]), first_code)
@@ -402,7 +405,7 @@ def key_count(keys: KeyTable) -> int:
 
 
 def encode(keys: KeyTable, columns: Sequence[Text | Numbers], rows: Codes) -> tuple[KeyTable, Codes]:
-    """The table that knows the given rows' keys, and their codes, NO_KEY where a column is null.
+    """The table with the keys of the given rows, and their codes; NO_KEY if a column is null.
 
     The old table shares memory with the new one and must not be used again.
 
@@ -438,9 +441,9 @@ def encode(keys: KeyTable, columns: Sequence[Text | Numbers], rows: Codes) -> tu
 
 
 def compact(keys: KeyTable, live_codes: NDArray[Any]) -> tuple[KeyTable, Codes]:
-    """A fresh table of the live keys only, and the new code of every old one, NO_KEY for the dead.
+    """A new table of the live keys only, and the new code of every old one; NO_KEY for dead ones.
 
-    `live_codes` may repeat and stand in any order; the live keys keep theirs.
+    `live_codes` may have any order and repetitions; the live keys keep their order.
 
     >>> import pyarrow
     >>> from ouzel.kernels.columns import column_of
@@ -457,7 +460,7 @@ def compact(keys: KeyTable, live_codes: NDArray[Any]) -> tuple[KeyTable, Codes]:
     columns = list(keys.columns)
     pairs = list(keys.pairs)
     for index in reversed(range(len(pairs))):
-        # The live pairs tell which codes of the column, and which pairs before it, are still needed.
+        # The live pairs show which codes of the column, and which earlier pairs, are still needed.
         kept = pairs[index].values[: live.size][live]
         left, right = kept >> 32, kept & 0xFFFFFFFF
         left_count = int((pairs[index - 1] if index else columns[0]).counts[COUNT])
@@ -476,7 +479,7 @@ def compact(keys: KeyTable, live_codes: NDArray[Any]) -> tuple[KeyTable, Codes]:
 
 
 def snapshot(keys: KeyTable) -> list[NDArray[Any]]:
-    """All that must be stored of a table, as arrays in a fixed order."""
+    """The arrays of a table to store, in a fixed order."""
     arrays: list[NDArray[Any]] = []
     for table in (*keys.columns, *keys.pairs):
         count = int(table.counts[COUNT])

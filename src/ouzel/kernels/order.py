@@ -1,4 +1,4 @@
-"""Putting events in order: is it sorted, stable sort, merge, runs of equal times, and one instance for each role.
+"""Orders events: sortedness test, stable sort, merge, runs of equal times, and one instance for each role.
 
 Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 events.
 """
@@ -31,7 +31,7 @@ def first_disorder(times: NDArray[np.int64]) -> int:
 
 
 def stable_order(times: NDArray[np.int64]) -> Positions:
-    """The positions in order of time, equal times in the order in which they stand.
+    """The positions in order of time; equal times keep their order.
 
     >>> stable_order(np.array([5, 1, 5, 0])).tolist()
     [3, 1, 0, 2]
@@ -40,12 +40,12 @@ def stable_order(times: NDArray[np.int64]) -> Positions:
     times = frozen(times)
     if times.size >= RADIX_ROWS_MIN and _looks_shuffled(times):
         return _radix_order(times)
-    # numpy merges the runs that it finds, which nothing beat on late rows, jitter and concatenated files.
+    # numpy merges the sorted runs that it finds, which was fastest on late rows, jitter and concatenated files.
     return np.argsort(times, kind="stable").astype(np.int32)
 
 
 def merge_order(left: NDArray[np.int64], right: NDArray[np.int64]) -> Positions:
-    """The order of two sorted columns put behind one another; where times are equal, left comes first.
+    """The order of two sorted columns, concatenated; at equal times left comes first.
 
     >>> merge_order(np.array([1, 4]), np.array([0, 1, 9])).tolist()
     [2, 0, 3, 1, 4]
@@ -57,17 +57,17 @@ def merge_order(left: NDArray[np.int64], right: NDArray[np.int64]) -> Positions:
 
 
 class Ties(NamedTuple):
-    """The positions that share their time with a neighbour, ascending, and the number of the run that each is in."""
+    """The positions that share their time with a neighbour, ascending, and the number of the run of each."""
 
     positions: Positions
     groups: Positions
 
 
 def ties(times: NDArray[np.int64]) -> Ties:
-    """Find the runs of equal times in a sorted column, so that only those need be ordered by further columns.
+    """Find the runs of equal times in a sorted column, so that further columns need to order only those.
 
-    With columns `a`, then `b`, taken in the order so far: `inner = np.lexsort((b[positions], a[positions], groups))`,
-    and then `order[positions] = order[positions[inner]]`.
+    With columns `a`, then `b`, in the order so far: `inner = np.lexsort((b[positions], a[positions], groups))`, then
+    `order[positions] = order[positions[inner]]`.
 
     >>> found = ties(np.array([1, 2, 2, 3, 4, 4, 4]))
     >>> found.positions.tolist(), found.groups.tolist()
@@ -83,7 +83,8 @@ def ties(times: NDArray[np.int64]) -> Ties:
 
 
 def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
-    """One instance for each role of each event: the event's position and the component, by position, then component.
+    """One instance for each role of each event: the event's position and the component, ordered by position, then
+    component.
 
     >>> events, components = expand(np.array([0b101, 0, 0b010], dtype=np.uint64))
     >>> events.tolist(), components.tolist()
@@ -97,7 +98,7 @@ def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
         components = np.zeros(roles.size, dtype=np.int8)
         _single_components(roles, component_count, components)
         return events, components
-    # One more, since the loop writes before it knows whether the role is there.
+    # One more, because the loop writes before it knows whether the role exists.
     events = np.empty(instance_count + 1, dtype=np.int32)
     components = np.empty(instance_count + 1, dtype=np.int8)
     _expand(roles, component_count, events, components)
@@ -122,7 +123,7 @@ def _first_disorder(times: Any) -> Any:
         end = min(start + BLOCK_ROWS, times.size - 1)
         before = times[start:end]
         after = times[start + 1 : end + 1]
-        # Without an early exit the compiler compares several times at once.
+        # Without an early exit the compiler can compare several values at once.
         descents = 0
         for index in range(end - start):
             descents += after[index] < before[index]
@@ -134,7 +135,7 @@ def _first_disorder(times: Any) -> Any:
 
 
 def _looks_shuffled(times: NDArray[np.int64]) -> bool:
-    """Whether a sample has many rows behind a later one, both next to each other and far apart."""
+    """Whether a sample has many rows before an earlier time, both next to each other and far apart."""
     stride = times.size // SAMPLED_ROWS
     far = times.size // 8
     sample = times[:-far:stride]
@@ -147,7 +148,7 @@ def _radix_order(times: NDArray[np.int64]) -> Positions:
     lowest, highest = int(times.min()), int(times.max())
     bits = (highest - lowest).bit_length()
     passes = -(-bits // DIGIT_BITS_MAX)
-    # Distances from the smallest time: they wrap around in 64 bits to just the right unsigned number.
+    # Distances from the smallest time; in 64 bits they wrap to the right unsigned number.
     keys = times.view(np.uint64) - np.array([lowest], dtype=np.int64).view(np.uint64)
     order = np.arange(times.size, dtype=np.int32)
     if passes == 0:
@@ -184,7 +185,7 @@ def _merge(left: Any, right: Any, order: Any) -> None:
     right_count = right.size
     left_next = 0
     right_next = 0
-    # What stands behind all of the left is not compared: the usual case of a batch that follows its past.
+    # Rows after all of the left are not compared: usually a batch follows all earlier events.
     while left_next < left_count and right_next < right_count:
         take_right = right[right_next] < left[left_next]
         order[left_next + right_next] = left_count + right_next if take_right else left_next
@@ -207,7 +208,7 @@ def _count_ties(times: Any) -> Any:
         count += after[index] == before[index]
     if count == 0:
         return 0
-    # A run of n has n - 1 equal neighbours: count its first position too, where the two before differ.
+    # A run of n has n - 1 equal neighbours: also count its first position, whose predecessor differs.
     count += after[0] == before[0]
     earlier = before[:-1]
     for index in range(earlier.size):
@@ -234,14 +235,14 @@ def _write_ties(times: Any, positions: Any, groups: Any) -> None:
 
 @kernel(allocates=True)
 def _count_roles(roles: Any) -> Any:
-    """How many roles there are in all, how many components they speak of, and whether every event has just one."""
+    """The number of roles, the number of components among them, and whether every event has exactly one."""
     together = np.uint64(0)
     counted = np.uint64(0)
     other_counts = 0
     for position in range(roles.size):
         bits = roles[position]
         together |= bits
-        # Sums of neighbouring bits, then of pairs, of fours and so on.
+        # Add neighbouring bits, then pairs, then groups of four and so on.
         bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
         bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
         bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)

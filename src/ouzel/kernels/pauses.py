@@ -1,7 +1,7 @@
 """Where work may be interrupted: between two calls of a kernel, each of which reads a piece of the events.
 
-Kernels do not see Ctrl-C. Pieces are cut by the time that the last one took, so that `pause` is called many times a
-second, however much work one event is.
+Kernels do not see Ctrl-C. The time of the last piece decides the size of the next, so that `pause` is called many times
+a second, however expensive an event is.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _thread = _Thread()
 
 
 def call_on_pause(on_pause: Callable[[], None] | None) -> None:
-    """What `pause` does in this thread."""
+    """Set what `pause` does in this thread."""
     _thread.on_pause = on_pause
 
 
 def pause() -> None:
-    """Work may be interrupted here: all state is as the next call of a kernel needs it."""
+    """Work may be interrupted here: the state is ready for the next call of a kernel."""
     on_pause = _thread.on_pause
     if on_pause is not None:
         on_pause()
 
 
 class Pieces:
-    """Cuts the events before a slot into pieces, each of which a kernel reads in a few hundredths of a second.
+    """Cuts the events before a slot into pieces that a kernel reads in a few hundredths of a second each.
 
-    `times`: of events in order of time, for kernels that must read simultaneous events at once.
+    `times`: the times of the events in order, for kernels that must read simultaneous events in one call.
 
     >>> pieces = Pieces(5000)
     >>> pieces.end(0), pieces.end(4500)
@@ -63,7 +63,7 @@ class Pieces:
         now = perf_counter()
         seconds, self._began = now - self._began, now
         if seconds < _SHORT_SECONDS:
-            # Each call of a kernel costs as much as a thousand events do.
+            # Calling a kernel costs as much as about a thousand events.
             self._size *= 8 if 16 * seconds < _SHORT_SECONDS else 2
         elif seconds > _LONG_SECONDS:
             self._size = max(1, self._size // 2)

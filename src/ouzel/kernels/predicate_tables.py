@@ -1,12 +1,12 @@
-"""Predicates between events as arrays: what the planner writes and `predicates.py` runs.
+"""Predicates between events as arrays: the planner writes them, `predicates.py` runs them.
 
 A *conjunct* is a disjunction of *alternatives*; it holds if one of them is true (unknown is not true). An alternative
-is one comparison, the unit of the absent-attribute rule: if it reads a lane that its event's type does not have, it is
-true. Most comparisons are an `Atom` (a lane against a lane or a constant); all others are a `Program`, a postfix
-sequence of instructions over int64 and float64 values that may be null. Nothing here needs numba.
+is one comparison, the unit of the rule about absent attributes: it is true if it reads a lane that its event's type
+does not have. Most comparisons are an `Atom` (a lane against a lane or a constant). All others are a `Program`, a
+postfix sequence of instructions over int64 and float64 values that may be null. Nothing here needs numba.
 
-Lanes are the columns that instances carry: int64 and float64 ones are counted apart. Anything that concerns one event
-only should be computed as a lane before it gets here; event times that a predicate names travel as int64 lanes too.
+Lanes are the columns of instances; int64 and float64 lanes are numbered separately. A value of one event only should be
+computed as a lane first. Event times that a predicate names are int64 lanes too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 
 class LaneFlag(IntEnum):
-    """What stands in a lane at a slot."""
+    """What a lane holds at a slot."""
 
     VALUE = 0
     NULL = 1
@@ -39,7 +39,7 @@ class Comparison(IntEnum):
 
 
 class Kind(IntEnum):
-    """What an alternative is; the first four are atoms."""
+    """The kind of an alternative; the first four are atoms."""
 
     INT_LANES = 0
     INT_CONSTANT = 1
@@ -51,8 +51,8 @@ class Kind(IntEnum):
 class Opcode(IntEnum):
     """Instructions of a program. Each takes its operands from the top of the stack, the last operand topmost.
 
-    Values are typed by the planner: nothing is converted unless TO_FLOAT or TO_INT says so. Conditions are int64 0 and
-    1. Except where it says otherwise a null operand gives null, and so do integer overflow and division by zero.
+    The planner types all values: only TO_FLOAT and TO_INT convert. Conditions are int64 0 and 1. Unless noted, a null
+    operand, integer overflow and division by zero give null.
     """
 
     # fmt: off
@@ -62,7 +62,7 @@ class Opcode(IntEnum):
     FLOAT = 3           # a constant
     NULL = 4            # null, of either type
     TO_FLOAT = 5        # int64 to float64
-    TO_INT = 6          # float64 to int64, towards zero; null where it does not fit
+    TO_INT = 6  # float64 to int64, towards zero; null if it does not fit
     ADD_INT = 10
     SUBTRACT_INT = 11
     MULTIPLY_INT = 12
@@ -91,11 +91,11 @@ class Opcode(IntEnum):
     NOT = 52
     IS_NULL = 53        # never null itself
     COALESCE = 54       # the first of two that is not null
-    CASE = 55           # condition, result, otherwise: the result where the condition is true
+    CASE = 55  # condition, result, otherwise: the result if the condition is true
     # fmt: on
 
 
-# How many operands an instruction takes; each leaves one value.
+# The number of operands of an instruction; each leaves one value.
 OPERANDS: dict[Opcode, int] = {
     **dict.fromkeys(Opcode, 2),
     **dict.fromkeys((Opcode.LOAD_INT, Opcode.LOAD_FLOAT, Opcode.INT, Opcode.FLOAT, Opcode.NULL), 0),
@@ -107,7 +107,7 @@ OPERANDS: dict[Opcode, int] = {
 
 
 class Lane(NamedTuple):
-    """A lane of the event bound to a component; `lane` counts int64 and float64 lanes apart."""
+    """A lane of the event bound to a component; int64 and float64 lanes are numbered separately."""
 
     component: int
     lane: int
@@ -133,7 +133,7 @@ class Atom(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One step of a program; which field it uses follows from the opcode."""
+    """One step of a program; the opcode decides which fields it uses."""
 
     opcode: Opcode
     lane: Lane | None = None
@@ -142,7 +142,7 @@ class Instruction(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A condition in postfix.
+    """A condition in postfix form.
 
     >>> a, b = Lane(0, 0), Lane(1, 0)
     >>> over_ten = Program((
@@ -162,7 +162,7 @@ class Program(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """The most values that stand on the stack at once. Asserts that the program leaves exactly one."""
+        """The largest number of values on the stack. Asserts that the program leaves exactly one."""
         height = highest = 0
         for step in self.instructions:
             height -= OPERANDS[step.opcode]
@@ -177,16 +177,16 @@ Alternative = Atom | Program
 
 
 class Predicates(NamedTuple):
-    """Conjuncts as arrays, numbered in the order they were given."""
+    """Conjuncts as arrays, numbered in the given order."""
 
     first_alternative: NDArray[np.int32]  # of each conjunct; one more entry than conjuncts
-    # Rows: Kind, Comparison, component, lane, other component, other lane, constant, 0; or, of a program: Kind, its
-    # first instruction, the one after its last, and zeros.
+    # Rows: Kind, Comparison, component, lane, other component, other lane, constant, 0. Of a program: Kind, its first
+    # instruction, the one after its last, and zeros.
     alternatives: NDArray[np.int32]
     int_constants: NDArray[np.int64]
     float_constants: NDArray[np.float64]
     instructions: NDArray[np.int32]  # rows: Opcode, component or constant or Comparison, lane
-    depth: int  # how high the stack of values must be
+    depth: int  # the height of the value stack
 
 
 class Values(NamedTuple):
@@ -203,7 +203,7 @@ def new_values(predicates: Predicates) -> Values:
 
 
 class _Constants:
-    """Collects constants by type; adding one gives its number."""
+    """Collects constants by type; adding one returns its number."""
 
     def __init__(self) -> None:
         self.ints: list[int] = []

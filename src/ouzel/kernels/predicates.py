@@ -1,7 +1,7 @@
 """Runs the predicates of `predicate_tables.py` on bound events.
 
-`bound[component]` is the slot of the event bound to a component. A lane's flags are read only where `flagged` says
-that some live slot of that lane has one, so that lanes without nulls cost one load a side.
+`bound[component]` is the slot of the event bound to a component. The flags of a lane are read only if `flagged` says
+that a live slot of that lane has one, so a lane without nulls costs one load.
 
 `_nrt=False` here and in the stack kernels: nothing is allocated, and counting references to every array of a named
 tuple at every call would cost many times the comparison.
@@ -18,7 +18,7 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode
 
 _TWO_TO_63 = 2.0**63
-# Products below this in floating point are far from overflow, whatever the rounding.
+# Products below this in floating point are far from overflow, after any rounding.
 _SAFE_PRODUCT = 2.0**62
 
 
@@ -46,7 +46,7 @@ def order_of_floats(left, right):
         return 1
     if left == right:
         return 0
-    # One of them is NaN: equal to itself, greater than every number.
+    # One of them is NaN, which equals itself and is greater than every number.
     return int(left != left) - int(right != right)
 
 
@@ -91,7 +91,7 @@ def holds(predicates, instances, bound, values, conjunct):
                 value = int_lanes[lane, slot]
                 order = int(value > other) - int(value < other)
             else:
-                # The flags of float64 lanes stand behind those of int64 lanes.
+                # The flags of float64 lanes come after those of int64 lanes.
                 flag_row = int_lanes.shape[0] + lane
                 if flagged[flag_row]:
                     flag = lane_flags[flag_row, slot]
@@ -112,7 +112,7 @@ def holds(predicates, instances, bound, values, conjunct):
 
 @helper
 def _run(predicates, instances, bound, values, first, last):
-    """Whether a program gives true; true at once if it reads an absent attribute."""
+    """Whether a program gives true; it is true at once if it reads an absent attribute."""
     code = predicates.instructions
     int_lanes = instances.int_lanes
     lane_flags = instances.lane_flags
@@ -120,7 +120,7 @@ def _run(predicates, instances, bound, values, first, last):
     ints = values.ints
     floats = values.floats
     nulls = values.nulls
-    # A comparison on an absent attribute is true wherever in it the attribute stands, so this comes first.
+    # A comparison is true if it reads an absent attribute anywhere, so this comes first.
     for step in range(first, last):
         if code[step, 0] <= Opcode.LOAD_FLOAT:
             row = code[step, 2] + (int_lanes.shape[0] if code[step, 0] == Opcode.LOAD_FLOAT else 0)
@@ -155,7 +155,7 @@ def _run(predicates, instances, bound, values, first, last):
 
 @helper
 def apply(ints, floats, nulls, top, opcode, comparison):
-    """One step of a program that loads nothing; gives the new top of the stack. `comparison` is that of a COMPARE."""
+    """One step of a program, other than a load; returns the new top of the stack. `comparison` is that of a COMPARE."""
     if opcode < Opcode.COMPARE_INT:
         return _calculate(ints, floats, nulls, top, opcode)
     if opcode > Opcode.COMPARE_FLOAT:
@@ -172,7 +172,7 @@ def apply(ints, floats, nulls, top, opcode, comparison):
 
 @helper
 def _decide(ints, floats, nulls, top, opcode):
-    """The operators that look at null themselves."""
+    """The operators that treat null themselves."""
     if opcode == Opcode.NOT:
         ints[top] = ints[top] == 0
     elif opcode == Opcode.IS_NULL:
@@ -192,7 +192,7 @@ def _decide(ints, floats, nulls, top, opcode):
                 floats[top] = floats[top + 1]
                 nulls[top] = nulls[top + 1]
         else:
-            # AND is decided by one false, OR by one true; else one null leaves it open.
+            # One false decides AND, one true decides OR; otherwise a null gives null.
             decisive = opcode == Opcode.OR
             left = nulls[top] == 0 and (ints[top] != 0) == decisive
             right = nulls[top + 1] == 0 and (ints[top + 1] != 0) == decisive
@@ -203,7 +203,7 @@ def _decide(ints, floats, nulls, top, opcode):
 
 @helper(error_model="numpy")
 def _calculate(ints, floats, nulls, top, opcode):
-    """Arithmetic. A null operand gives null, save for LEAST and GREATEST."""
+    """Arithmetic. A null operand gives null, except for LEAST and GREATEST."""
     if opcode == Opcode.TO_FLOAT:
         floats[top] = float(ints[top])
         return top
@@ -231,7 +231,7 @@ def _calculate(ints, floats, nulls, top, opcode):
         if opcode == Opcode.SQRT:
             floats[top] = math.sqrt(real) if real >= 0.0 else math.nan
         elif math.isfinite(real):
-            # As a float, since the result need not fit an int64; -0.0 and 0.0 are equal anyway.
+            # As a float, because the result may not fit an int64; -0.0 and 0.0 are equal.
             floats[top] = np.floor(real) if opcode == Opcode.FLOOR else np.ceil(real)
         return top
     top -= 1
@@ -278,7 +278,7 @@ def _calculate(ints, floats, nulls, top, opcode):
 
 @helper(error_model="numpy")
 def _integer(left, right, opcode):
-    """(value, whether it exists). Overflow is found before it happens."""
+    """(value, whether it exists). Overflow is detected before it happens."""
     zero = left - left
     if opcode == Opcode.ADD_INT:
         if (right > 0 and left > INT64_MAX - right) or (right < 0 and left < INT64_MIN - right):
@@ -322,7 +322,7 @@ def _product_fits(left, right):
     if (left > 0) == (right > 0):
         # left * right <= MAX
         return left <= INT64_MAX // right if right > 0 else left >= INT64_MAX // right + (INT64_MAX % right != 0)
-    # left * right >= MIN, by the positive one, rounding towards zero.
+    # left * right >= MIN, by the positive factor, rounding towards zero.
     positive = max(left, right)
     negative = min(left, right)
     return negative >= INT64_MIN // positive + (INT64_MIN % positive != 0)

@@ -1,8 +1,8 @@
-"""Strings to small numbers: which of a few constants each value equals, and which rows matter at all.
+"""Strings to small numbers: the constant that each value equals, and the rows that matter.
 
-A value is looked at as its first eight bytes, its last eight bytes and its length, for a block of rows at a time, so
-that the compiler can use vector gathers and compares. A handful of constants is compared one after another; more go
-through an open-addressing table.
+A value is represented by its first eight bytes, its last eight bytes and its length. A block of rows is processed at a
+time, so that the compiler can use vector gathers and compares. A few constants are compared one after another; more use
+an open-addressing table.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,22 @@ from ouzel.kernels.words import (
     word_mask,
 )
 
-# In the loops below no field of a tuple is read: numba counts a reference each time, which costs more than the work.
-# A block's scratch arrays stay in the first-level cache.
+# The loops below read no field of a tuple: numba counts a reference each time, which costs more than the work. The
+# scratch arrays of a block stay in the first-level cache.
 BLOCK_ROWS = 512
-# Measured: one compare costs 0.3 ns a row, a table look-up 2 ns whatever the number of constants.
+# Measured: one compare costs 0.3 ns per row; a table look-up costs 2 ns for any number of constants.
 COMPARED_CONSTANTS_MAX = 6
 SLOT_WORDS = 4
-# Beyond this number of constants a table without collisions is not worth its memory.
+# With more constants a table without collisions is not worth its memory.
 PLACED_EXACTLY_MAX = 128
 SEEDS_TRIED = 32
-# The length that no string has marks an empty slot.
+# No string has this length; it marks an empty slot.
 NO_LENGTH = ALL_BITS
 
 
 class Constants(NamedTuple):
-    """Distinct strings, made by `constants_of`. A constant's code is its index; anything else has their number."""
+    """Distinct strings, made by `constants_of`. The code of a constant is its index; the code of any other string is
+    their number."""
 
     first_words: NDArray[np.uint64]
     last_words: NDArray[np.uint64]
@@ -52,7 +53,7 @@ class Constants(NamedTuple):
     slots: NDArray[np.uint64]  # first word, last word, length, code; no slots: compare one by one
     slot_shift: int
     seed: np.uint64
-    probes_max: int  # how far a constant may stand from its own slot
+    probes_max: int  # how far a constant may be from its own slot
     longest: int
 
 
@@ -92,7 +93,7 @@ class _SlotTable(NamedTuple):
 
 
 def _place(fingerprints: list[tuple[int, int, int]]) -> _SlotTable:
-    """Put constants into a sparse table, if possible each into its own slot: then a look-up needs no branch."""
+    """Put constants into a sparse table, each into its own slot if possible: then a look-up needs no branch."""
     count = len(fingerprints)
     slot_bits = max(4, min(count * count, max(1 << 14, 8 * count)).bit_length())
     best = _SlotTable(np.zeros(0, dtype=np.uint64), seed=0, probes_max=count)
@@ -122,12 +123,12 @@ def _fingerprint(value: bytes) -> tuple[int, int, int]:
 
 
 def code_type(constants: Constants) -> type[np.uint8] | type[np.int32]:
-    """The type of codes: one byte wherever the codes fit."""
+    """The type of codes: one byte if the codes fit."""
     return np.uint8 if constants.lengths.size < 256 else np.int32
 
 
 def classify(text: Text, constants: Constants) -> NDArray[Any]:
-    """The code of every value: the index of the equal constant, or the number of constants. A null equals nothing.
+    """The code of every value: the index of the equal constant, or the number of constants. A null equals no constant.
 
     >>> import pyarrow
     >>> from ouzel.kernels.columns import text_of
@@ -142,7 +143,7 @@ def classify(text: Text, constants: Constants) -> NDArray[Any]:
 def select(
     text: Text, constants: Constants, roles_by_code: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Rows whose code has a role, in order, and their codes. `roles_by_code` has one entry for each code.
+    """The rows whose code has a role, in order, and their codes. `roles_by_code` has one entry for each code.
 
     >>> import pyarrow
     >>> from ouzel.kernels.columns import text_of
@@ -158,7 +159,7 @@ def select(
 
 
 def classify_coded(coded: Coded, dictionary_codes: NDArray[Any], none: int) -> NDArray[Any]:
-    """As `classify`, for dictionary-encoded values.
+    """Like `classify`, for dictionary-encoded values.
 
     `dictionary_codes` is `classify` of the dictionary, `none` the code of nulls.
 
@@ -176,7 +177,7 @@ def classify_coded(coded: Coded, dictionary_codes: NDArray[Any], none: int) -> N
 def select_coded(
     coded: Coded, dictionary_codes: NDArray[Any], roles_by_code: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """As `select`, for dictionary-encoded values: `dictionary_codes` is `classify` of the dictionary."""
+    """Like `select`, for dictionary-encoded values: `dictionary_codes` is `classify` of the dictionary."""
     rows, codes = _room(coded.indices.size, dictionary_codes.dtype)
     table = frozen(_with_none(dictionary_codes, roles_by_code.size - 1))
     is_relevant = frozen((roles_by_code[table] != 0).astype(np.uint8))
@@ -194,10 +195,10 @@ def _room(count: int, dtype: Any) -> tuple[NDArray[np.int32], NDArray[Any]]:
 
 
 class _Block(NamedTuple):
-    """What is known of the strings of one block of rows."""
+    """The strings of one block of rows."""
 
     first_words: NDArray[np.uint64]
-    last_words: NDArray[np.uint64]  # the first words where no constant is longer than a word
+    last_words: NDArray[np.uint64]  # equal to the first words if no constant is longer than a word
     lengths: NDArray[np.uint64]
     differences: NDArray[np.uint64]
 
@@ -215,7 +216,7 @@ def _read_first_words(text: Any, start: Any, count: Any, block: Any) -> None:
     lengths = block.lengths
     offsets = text.offsets[start : start + count + 1]
     data = text.data
-    # Offsets ascend: if eight bytes may be read at the last string, then at all.
+    # Offsets ascend: if eight bytes can be read at the last string, they can be read at every string.
     is_inside = np.int64(offsets[count - 1]) + 8 <= data.size
     if is_inside:
         for index in range(count):
@@ -243,7 +244,7 @@ def _read_last_words(text: Any, start: Any, count: Any, block: Any) -> None:
         return
     for index in range(count):
         is_long = lengths[index] > EIGHT
-        # Short strings load from a harmless place, so that the load needs no branch.
+        # Short strings load from a safe place, so that the load needs no branch.
         word = load_word(data, np.uint64(offsets[index + 1]) - EIGHT if is_long else np.uint64(0))
         last_words[index] = word if is_long else first_words[index]
 
@@ -305,7 +306,7 @@ def _look_up_block(text: Any, constants: Any, start: Any, count: Any, block: Any
         difference = (slots[place] ^ first_word) | (slots[place + ONE] ^ last_word) | (slots[place + TWO] ^ length)
         differences[index] = difference
     for index in range(count):
-        # A pass of its own: above, the compiler would make a branch of it, and branches guess wrong here.
+        # A separate pass: above, the compiler would make it a branch, which is often mispredicted here.
         codes[index] = codes[index] if differences[index] == 0 else none
     if constants.probes_max > 0 or constants.longest > EXACT_LENGTH_MAX:
         _probe_block(text, constants, start, count, block, codes)
@@ -313,7 +314,7 @@ def _look_up_block(text: Any, constants: Any, start: Any, count: Any, block: Any
 
 @helper(allocates=True)
 def _probe_block(text: Any, constants: Any, start: Any, count: Any, block: Any, codes: Any) -> None:
-    """Go on where the first slot held another constant, or one with the same ends and another middle."""
+    """Continue if the first slot held another constant, or one with equal ends and a different middle."""
     offsets, data = text.offsets, text.data
     constant_offsets, constant_data = constants.offsets, constants.data
     probes_max = constants.probes_max
@@ -378,7 +379,7 @@ def _select(text: Any, constants: Any, roles_by_code: Any, rows: Any, codes: Any
         count = min(BLOCK_ROWS, rows.size - start)
         _code_block(text, constants, start, count, block, block_codes)
         for index in range(count):
-            # Written always and kept only if relevant: no branch that depends on the data.
+            # Always write, and keep only if relevant: no branch depends on the data.
             code = block_codes[index]
             rows[found] = start + index
             codes[found] = code
@@ -399,7 +400,7 @@ def _select_coded(coded: Any, dictionary_codes: Any, is_relevant: Any, rows: Any
     indices = coded.indices
     validity = coded.validity
     validity_offset = coded.validity_offset
-    # An unsigned index is not tested for counting from the end.
+    # An unsigned index is not checked for counting from the end.
     none = np.uint64(dictionary_codes.size - 1)
     found = np.uint64(0)
     if validity.size == 0:

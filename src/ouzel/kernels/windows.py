@@ -1,4 +1,4 @@
-"""Windows in ticks, and lists in order of time that are searched in logarithmic time (Myers' skew-binary lists)."""
+"""Windows in ticks, and lists by time with logarithmic search (Myers' skew-binary lists)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ouzel.kernels.jit import helper, kernel
 
 _NO_WINDOW = np.int64(NO_WINDOW)
 LATEST = np.int64(INT64_MAX)
-# Earlier than every time: the guard where there is no negative instance.
+# Earlier than every time: the guard if there is no negative instance.
 NEVER = np.int64(INT64_MIN)
 _EARLIEST = np.int64(INT64_MIN + 1)
 
@@ -33,7 +33,7 @@ def deadline(start, window):
 
 @helper(inline=True)
 def add_jump(jump, span, under, slot):
-    """Give a new slot on top of `under` its jump: two jumps of the same length in a row become one over both."""
+    """Set the jump of a new slot on top of `under`: two jumps of equal length in a row become one over both."""
     jump[slot] = under
     span[slot] = 1
     if under >= 0:
@@ -45,7 +45,8 @@ def add_jump(jump, span, under, slot):
 
 @helper(inline=True)
 def newest_slot_before(end, jump, below, node, oldest, time):
-    """The newest slot of a list, from `node` down, that ends before a time; below `oldest` if there is none."""
+    """The newest slot of a list, from `node` down, that ends before a time; the result is below `oldest` if there is
+    none."""
     while node >= oldest and end[node] >= time:
         over = jump[node]
         node = over if over >= oldest and end[over] >= time else below[node]
@@ -54,7 +55,7 @@ def newest_slot_before(end, jump, below, node, oldest, time):
 
 @helper(inline=True)
 def push_negative(start, head, links, marks, stack, slot):
-    """Put a negative instance on its stack."""
+    """Push a negative instance on its stack."""
     under = head[stack]
     head[stack] = slot
     links[Link.BELOW, slot] = under

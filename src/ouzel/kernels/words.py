@@ -1,6 +1,6 @@
-"""Bytes read eight at a time: the loads, hashes and comparisons that the string kernels share.
+"""Bytes read eight at a time: loads, hashes and comparisons that the string kernels share.
 
-The plain Python twins stand in when numba's compiler is switched off (NUMBA_DISABLE_JIT=1): numpy's scalars warn where
+Plain Python versions replace them if numba's compiler is switched off (NUMBA_DISABLE_JIT=1): numpy scalars warn when
 64-bit arithmetic wraps, and an intrinsic exists only in compiled code.
 """
 
@@ -21,11 +21,12 @@ EIGHT = np.uint64(8)
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 HALF = np.uint64(32)
 
-# Odd numbers without structure (the golden ratio's fraction, and multipliers known to avalanche well).
+# Odd numbers without structure (the fraction of the golden ratio, and multipliers with good avalanche).
 MULTIPLIER_FIRST = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIER_SECOND = np.uint64(0xD6E8FEB86659FD93)
 
-# Up to this length a string is its first word, its last word and its length; longer ones are compared by bytes as well.
+# Up to this length, the first word, the last word and the length identify a string; longer ones are also compared by
+# bytes.
 EXACT_LENGTH_MAX = 16
 
 
@@ -38,7 +39,7 @@ def _compiled_load_word(typing_context: Any, data: Any, position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        # Strings begin anywhere, so the load must not be taken for an aligned one.
+        # Strings begin anywhere, so the load must be unaligned.
         word = builder.load(address, align=1)
         return builder.bswap(word) if sys.byteorder == "big" else word
 
@@ -96,13 +97,13 @@ fold: Any = _compiled_fold if _IS_COMPILED else _python_fold
 
 @helper(allocates=True)
 def word_mask(length: Any) -> Any:
-    """The bits of the first `length` bytes of a word; all of them from eight bytes on."""
+    """The bits of the first `length` bytes of a word; all bits for eight bytes or more."""
     return ALL_BITS if length >= EIGHT else (ONE << (length << THREE)) - ONE
 
 
 @helper(allocates=True)
 def load_first_word(data: Any, begin: Any, length: Any) -> Any:
-    """The first eight bytes of a string, zeros behind a shorter one; never reads past the buffer."""
+    """The first eight bytes of a string, padded with zeros; never reads past the buffer."""
     if begin + EIGHT <= np.uint64(data.size):
         return load_word(data, begin) & word_mask(length)
     word = np.uint64(0)
@@ -125,7 +126,7 @@ def fold_middle(data: Any, begin: Any, end: Any, first_word: Any) -> Any:
 
 @helper(allocates=True)
 def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length: Any) -> Any:
-    """Whether two strings of the same length, eight bytes or more, are equal."""
+    """Whether two strings of the same length, at least eight bytes, are equal."""
     last = length - EIGHT
     position = np.uint64(0)
     while position < last:
@@ -137,5 +138,5 @@ def equal_bytes(left: Any, left_begin: Any, right: Any, right_begin: Any, length
 
 @helper(allocates=True)
 def is_valid(validity: Any, bit: Any) -> Any:
-    """Arrow's validity bitmap; an empty one means that nothing is null."""
+    """Reads Arrow's validity bitmap; an empty one means that nothing is null."""
     return validity.size == 0 or (validity[bit >> 3] >> (bit & 7)) & 1 != 0

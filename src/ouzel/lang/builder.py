@@ -1,7 +1,8 @@
-"""From the grammar's rules to the syntax tree. One method a rule; each gets the rule's children, every token included.
+"""From the grammar's rules to the syntax tree. Each rule has one method, which gets the rule's children and all its
+tokens.
 
-What the grammar lets through so that it can be refused in plain words is refused here. Errors carry positions but not
-the text, which the parser adds.
+The grammar accepts some wrong texts, so that the builder can refuse them with a clear message. Errors have positions
+but no text; the parser adds the text.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ INDEX_HINT = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..
 
 
 class Conjuncts(tuple[Expr, ...]):
-    """What `a = b = c` and `[a, b]` stand for, before it is known whether an AND around them takes them in."""
+    """Conjuncts of `a = b = c` or `[a, b]`. An AND around them takes them as its own operands."""
 
 
 class Clause(NamedTuple):
-    """The fields that a clause gives to the query."""
+    """The fields of the query that a clause sets."""
 
     keyword: str
     keyword_span: Span
@@ -149,7 +150,7 @@ class Builder(Transformer[Token, Any]):
         span = _span(children)
         function = _function(children[0])
         argument = next(_nodes(children, Expr), None)
-        # A word that is no aggregate at all is told as such when the query is bound.
+        # The binder reports a function that is not an aggregate.
         if argument is None and function in AGGREGATE_WORDS - {"count"}:
             raise _refusal(f"{function.upper()} needs an attribute", span, f"write {function.upper()}(v.attribute)")
         names = [child for child in children[1:] if isinstance(child, Token) and child.type == "NAME"]
@@ -390,7 +391,7 @@ def _values(children: Sequence[Any], kind: str) -> Iterator[str]:
 
 
 def _function(name: Token) -> str:
-    # Only where lower case can be undone: some letters of other alphabets change into several.
+    # Only if lower case can be undone: some letters of other alphabets become several letters.
     written: str = name.value
     return written.lower() if written.isascii() else written
 
@@ -410,7 +411,7 @@ def _type_names(tokens: list[Token]) -> tuple[syntax.TypeName, ...]:
 
 
 def _as_variable(component: Component) -> Component:
-    """After SEQUENCE a lone name is a variable of any type."""
+    """After SEQUENCE a name without a type is a variable of any type."""
     if component.variable is not None or component.any_of:
         return component
     if component.kleene:
@@ -428,7 +429,7 @@ def _extent(token: Token) -> Expr:
 
 
 def _selection(called: Expr) -> syntax.Selection:
-    """What stands before `{`: a strategy's name, with or without its variables."""
+    """The text before `{`: the name of a strategy, with or without its variables."""
     if isinstance(called, syntax.Call):
         name, arguments = called.function, called.arguments
     elif isinstance(called, Reference) and len(called.names) == 1 and called.index is None:

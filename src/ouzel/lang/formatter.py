@@ -1,6 +1,6 @@
-"""Syntax tree to canonical text: one clause a line, no parenthesis that is not needed.
+"""Syntax tree to canonical text: one clause per line, and only the parentheses that are needed.
 
-For every tree that a text can give, `parse(format_query(tree)) == tree`.
+`parse(format_query(tree)) == tree` for every tree that the parser can return.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ouzel.lang.vocabulary import AGGREGATE_WORDS, NAME, QUOTED_WORDS, TYPE_NAME
 LINE_LENGTH = 100
 _INDENT = " " * 8
 
-# How tightly a node binds; a child that binds less than its place asks for is put in parentheses.
+# How tightly a node binds. A child gets parentheses if it binds less tightly than its place requires.
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _UNARY, _PRIMARY = range(8)
 
 
@@ -61,7 +61,7 @@ def format_query(query: Query) -> str:
 
 
 def format_script(script: Script) -> str:
-    """The script as text, its queries apart by an empty line.
+    """The script as text, with an empty line between queries.
 
     >>> from ouzel.lang import parse_script
     >>> print(format_script(parse_script("up: PATTERN Rise r; down: PATTERN Fall f")))
@@ -93,7 +93,7 @@ def _quoted(name: str) -> str:
 
 
 def _any_word(name: str) -> str:
-    """Where every word is a name, keywords too: after a dot, after AS, in `[attr]`, before a colon."""
+    """A name where every word is a name, even a keyword: after a dot, after AS, in `[attr]`, before a colon."""
     return name if NAME.fullmatch(name) else _quoted(name)
 
 
@@ -152,7 +152,7 @@ def _strategy(query: Query, selection: syntax.Selection) -> str:
 
 
 def _condition(condition: Expr, used: int = 0) -> str:
-    """On one line where it fits, else a line for each operand of the outermost AND."""
+    """On one line if it fits; otherwise one line for each operand of the outermost AND."""
     text = _text(condition)
     too_long = len(_INDENT) + used + len(text) > LINE_LENGTH
     if too_long and isinstance(condition, syntax.Logical) and condition.operator == "AND":
@@ -171,7 +171,7 @@ def _aggregate(aggregate: syntax.Aggregate) -> str:
     if aggregate.as_decimal:
         text += " AS DECIMAL"
     if aggregate.alias is not None:
-        # Unquoted, it would be the type of the count.
+        # Without quotes it would be read as the type of the count.
         decimal = aggregate.alias.upper() == "DECIMAL"
         text += f" AS {_quoted(aggregate.alias) if decimal else _any_word(aggregate.alias)}"
     return text
@@ -184,7 +184,7 @@ def _returns(returns: syntax.Return) -> str:
         return f"{name}({items})"
     match returns.items:
         case (syntax.Item(expression=syntax.Call(), alias=None),):
-            return f"({items})"  # Else the function would be read as the name of the event.
+            return f"({items})"  # Otherwise the function would be read as the name of the event.
     return items
 
 
@@ -248,7 +248,7 @@ def _operation(expression: Expr) -> str:
             return f"-{_text(operand, _PRIMARY)}"  # Never `--`, which begins a comment.
         case syntax.Binary(operator=operator, left=left, right=right):
             place = _binding(expression)
-            # `5 % -x` would be a percentage minus x.
+            # `5 % -x` would be read as a percentage minus x.
             right_place = _PRIMARY if operator == "%" else place + 1
             return f"{_text(left, max(place, _SUM))} {operator} {_text(right, right_place)}"
         case syntax.In(operand=operand, items=items, negated=negated):

@@ -1,8 +1,8 @@
-"""What people write who come from SQL or regular expressions, and what it is here."""
+"""Hints for syntax of SQL and of regular expressions: what to write instead."""
 
 from __future__ import annotations
 
-# After WITHIN and a number stands a unit, so that a clause of SQL's is taken for one.
+# A unit follows WITHIN and a number, so a clause of SQL after them is read as a unit.
 CLAUSES = {
     "ORDER": "there is no ORDER BY: matches come in the order in which they complete",
     "LIMIT": "there is no LIMIT: cut the answer instead",
@@ -19,7 +19,7 @@ _QUANTIFIERS = {
 
 
 def hint_for(before: str, written: str, accepted: set[str]) -> str | None:
-    """The hint for something unexpected, by the text before it and what the grammar would have accepted.
+    """The hint for an unexpected token, from the text before it and the tokens that the grammar accepts.
 
     >>> hint_for("PATTERN SEQ(A", "*", {"PLUS", "NAME", "COMMA", "RPAR"})
     'there is no form for none or more events; T+ v[] means one or more'

@@ -1,9 +1,9 @@
-"""Text to tokens. Everything that depends on context is decided here, so that the grammar stays LALR(1):
+"""Text to tokens. The lexer decides everything that depends on context, so that the grammar stays LALR(1):
 
-- keywords stand in any case, but after a dot, after AS and in `[attr]` every word is a name;
-- hyphens belong to a name only where a type or a stream is expected;
-- `[` opens an index, an AYAC default, an equivalence test or, read over, a clause; `<…>` around a clause is read over;
-- a number joins the unit after it (`10s`, `12 hours`) or a percent sign (`80%*x`, while `x %500` is a remainder).
+- keywords are case-insensitive; after a dot, after AS and in `[attr]` every word is a name;
+- a hyphen is part of a name only in the name of a type or a stream;
+- `[` opens an index, an AYAC default or an equivalence test; `[…]` and `<…>` around a clause are skipped;
+- a number and the unit or percent sign after it are one token (`10s`, `12 hours`, `80%*x`); `x %500` is a remainder.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _names_a_column(held: Sequence[Token]) -> bool:
 
 
 def _possible_event(tokens: Iterator[Token]) -> Iterator[Token]:
-    """A name, what stands in parentheses after it, and the token after that; less where it turns out otherwise."""
+    """A name, the tokens in parentheses after it, and the token after those. Shorter if no parentheses follow."""
     depth = 0
     for position, token in enumerate(tokens):
         yield token
@@ -147,7 +147,7 @@ class _Lexer:
     # ── One token ──────────────────────────────────────────────────────────────────────────────────
 
     def _next(self) -> Token | None:
-        """The token at this position, or None where something was read over."""
+        """The token at this position, or None if the text here is skipped."""
         character = self.text[self.position]
         if character == "'":
             value, end = self._quoted(self.position, "string")
@@ -197,8 +197,8 @@ class _Lexer:
         return Token(keyword, word, start, end)
 
     def _keyword(self, word: str, end: int) -> str | None:
-        """The terminal that the word stands for here, or None for a name. `end` is where the word ends."""
-        if not word.isascii():  # So that no other alphabet's letter turns into a keyword when upper-cased.
+        """The terminal of a keyword at this place, or None for a name. `end` is where the word ends."""
+        if not word.isascii():  # No letter of another alphabet may become a keyword in upper case.
             return None
         upper = word.upper()
         if upper in CLAUSE_KEYWORDS:
@@ -232,7 +232,7 @@ class _Lexer:
         if match is None:
             raise self._unknown_character(start)
         symbol, end = match[0], match.end()
-        # Before `<>`, `>=` and the like: the brackets of A-Seq stand alone.
+        # Before `<>`, `>=` and the like: the angle brackets of A-Seq are single characters.
         if symbol[0] == "<" and self.previous in _CLAUSE_TYPES and not self._inside("ANGLE"):
             self._push("ANGLE", start)
             self.position = start + 1
@@ -256,7 +256,7 @@ class _Lexer:
         return Token(kind, OPERATOR_OF_SYMBOL.get(symbol, symbol), start, end)
 
     def _bracket(self, after: int) -> str:
-        """What a `[` opens."""
+        """The kind of bracket that a `[` opens."""
         word = self._after_blank(after)
         if self._clause_at(word):
             match = NAME.match(self.text, word)
@@ -275,7 +275,7 @@ class _Lexer:
             )
         return Token("PARAMETER", match[0], self.position, match.end())
 
-    # ── Numbers, times and what stands in quotes ───────────────────────────────────────────────────
+    # ── Numbers, times and quoted text ────────────────────────────────────────────────────────────
 
     def _number(self) -> Token:
         start = self.position
@@ -292,7 +292,7 @@ class _Lexer:
         return Token("DURATION", Duration(value, unit, span=Span(start, word.end())), start, word.end())
 
     def _operand_at(self, position: int) -> bool:
-        """Whether an operand follows, so that the % before it is a remainder. A sign counts as an operator."""
+        """Whether an operand follows; then the % before it is a remainder. A sign counts as an operator."""
         position = self._after_blank(position)
         word = NAME.match(self.text, position)
         if word is not None:
@@ -323,7 +323,7 @@ class _Lexer:
                 return Token("DURATION", Duration(value, unit, span=Span(start, end)), start, end)
         else:
             number = _NUMBER.match(self.text, position)
-            if number is None:  # A digit that is not one of ours.
+            if number is None:  # A digit of another script.
                 raise self._unknown_character(position)
             value, end = number_value(number[0], position), number.end()
         word = NAME.match(self.text, self._after_blank(end))
@@ -341,7 +341,7 @@ class _Lexer:
         return Token("TEMPORAL", Temporal(kind, written, span=Span(start, end)), start, end)
 
     def _quoted(self, start: int, what: str) -> tuple[str, int]:
-        """What stands between quotes, doubled quotes being one, and where it ends."""
+        """The text between quotes, with doubled quotes as one, and where it ends."""
         quote = self.text[start]
         end = start + 1
         while True:
@@ -431,7 +431,7 @@ class _Lexer:
 
 
 def number_value(written: str, start: int) -> int | Decimal:
-    """An int where there is no point and no exponent, else a Decimal.
+    """An int if there is no point and no exponent, otherwise a Decimal.
 
     >>> number_value("42", 0), number_value("1.50", 0)
     (42, Decimal('1.50'))

@@ -8,20 +8,20 @@ from dataclasses import fields
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Node
 
-# A query or an expression may have this many characters, a whole script this many.
+# Characters that a query or an expression may have, and a whole script.
 QUERY_CHARACTERS_MAX = 200_000
 SCRIPT_CHARACTERS_MAX = 10_000_000
-# Brackets within brackets, and nodes within nodes of the tree. Small enough that comparing, hashing, pickling and
-# printing a tree, all of which recurse, stay far below Python's own limit. Chains of AND and OR are one node each and
-# may be as long as the text; a chain of + or * is a node a term.
+# Levels of nested brackets, and of nodes in the tree. Comparing, hashing, pickling and printing a tree all recurse;
+# this keeps them far below Python's own limit. A chain of AND or OR is one node, so it may be as long as the text. A
+# chain of + or * has one node per term.
 DEPTH_MAX = 100
-# More digits than any number type holds; also keeps int() away from its own limit.
+# More digits than any number type holds. It also stays below the limit of int().
 NUMBER_DIGITS_MAX = 100
 NUMBER_EXPONENT_MAX = 400
 
 
 def check_depth(tree: Node) -> None:
-    """Refuse a tree that is deeper than DEPTH_MAX. Level by level, since recursion is what must not happen yet."""
+    """Refuse a tree that is deeper than DEPTH_MAX. It goes level by level, because recursion is not safe yet."""
     level = [tree]
     for _ in range(DEPTH_MAX):
         level = [child for node in level for child in _children(node)]

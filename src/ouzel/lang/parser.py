@@ -1,4 +1,4 @@
-"""Text to syntax tree: lexer, LALR parser and builder, and what is said when the text is wrong."""
+"""Text to syntax tree: lexer, LALR parser, builder, and the errors about wrong texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 
 
 def parse(text: str) -> Query:
-    """One query. Raises QueryError, with position and hint, for any text that is not one.
+    """One query. Raises QueryError, with position and hint, if the text is not a query.
 
     >>> query = parse("PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 12 hours")
     >>> [component.variable for component in query.pattern.components], query.within.extent.unit
@@ -92,7 +92,7 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
         raise QueryError(f"the text is too long: {len(text):,} characters, at most {characters_max:,}")
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
-        # Shown as what every terminal can print.
+        # Shown in characters that every terminal can print.
         text = _FORBIDDEN.sub("\ufffd", text)
         position = forbidden.start()
         raise QueryError(f"unexpected character U+{ord(forbidden[0]):04X}", text=text, start=position, end=position + 1)
@@ -151,7 +151,7 @@ _OPERANDS = frozenset(
     | {"LPAR", "MINUS", "NOT", "EQUIVALENCE"}
 )
 _CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
-# Keywords that somebody may well have meant as the name of an attribute or a type.
+# Keywords that users may have meant as the name of an attribute or a type.
 _NAMELIKE = _CLAUSES | {"IN", "IS", "LIKE", "BETWEEN", "AS"}
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
@@ -159,7 +159,7 @@ _WORDS = {
     "COMMA": ",", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
     "GROUP_BY": "GROUP BY", "EMIT_ON_CHANGE": "EMIT ON CHANGE", END_OF_TEXT: "the end",
 }  # fmt: skip
-# Always possible after an operand; naming them would bury what matters.
+# These can always follow an operand; naming them would hide the others.
 _OPERATORS = frozenset(
     {"AND", "OR", "NOT", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS"}
     | {"DOT", "LPAR"}
@@ -167,7 +167,8 @@ _OPERATORS = frozenset(
 
 
 def _accepted(fed: list[Token], start: str) -> set[str]:
-    """What could have followed. Asked of a second parser, since the first has already reduced for the wrong token."""
+    """The tokens that could have followed. A second parser answers this, because the first has already reduced for the
+    wrong token."""
     parser = _grammar().parse_interactive("", start=start)
     for token in fed:
         parser.feed_token(token)  # type: ignore[arg-type]
@@ -189,7 +190,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
     written = text[token.start : token.end]
     hint = None
     forgotten = bool(opened and accepted & _CLOSERS) and token.type in _CLAUSES | {END_OF_TEXT}
-    if forgotten:  # Of all that could follow, the bracket is what is missing.
+    if forgotten:  # Of all tokens that could follow, the bracket is missing.
         accepted = accepted & (_CLOSERS | {"COMMA", "NAME"})
     if token.type == END_OF_TEXT:
         message = "the text ends too early"
@@ -223,7 +224,7 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
 def _expected(accepted: set[str]) -> str:
     words: list[str] = []
     accepted = accepted - {"INDEX", "DEFAULT"}  # An index is never what is missing.
-    if "QUERY_NAME" in accepted:  # at the start of a query, where clauses could stand in any order but one must
+    if "QUERY_NAME" in accepted:  # at the start of a query, where clauses may come in any order but one is required
         return "PATTERN"
     if accepted >= {"STRING", "CASE", "NAME"}:
         words.append("an expression")

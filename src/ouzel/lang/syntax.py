@@ -1,7 +1,7 @@
 """The syntax tree of a query: what was written, before any name is looked up.
 
-Every node keeps its `span`, the place in the text it came from. Spans do not take part in comparison, so
-`parse(format(q)) == q` holds although the formatter moves things about.
+Every node keeps its `span`, its place in the text. Spans are not compared, so `parse(format(q)) == q` holds although
+the formatter moves text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Duration(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Expr):
-    """`:name`, whose value is given beside the text."""
+    """`:name`. The user gives its value together with the text."""
 
     name: str
 
@@ -87,11 +87,11 @@ class IndexKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Index(Node):
-    """What stands in brackets after a Kleene variable. `offset` is the number, or what is added to i."""
+    """The index in brackets after a Kleene variable. `offset` is the number, or the number added to i."""
 
     kind: IndexKind
     offset: int = 0
-    # In v[w.LEN], w; it must be v itself, which the binder checks. None in v[LEN].
+    # The w of v[w.LEN]; None in v[LEN]. The binder checks that it is v itself.
     of: str | None = None
 
 
@@ -99,8 +99,8 @@ class Index(Node):
 class Reference(Expr):
     """`price`, `a.price`, `a.address.city`, `v[i].price`, `v[]`, `v.LEN`, `x.id[z.id]`.
 
-    `names` is the dotted path as written. With an index the first name is certainly a variable; without one the
-    binder decides whether it is a variable or a bare attribute. `default` is AYAC's value for a missing event.
+    `names` is the dotted path as written. With an index, the first name is a variable. Without one, the binder decides
+    whether it is a variable or an attribute. `default` is AYAC's value for a missing event.
     """
 
     names: tuple[str, ...]
@@ -203,9 +203,9 @@ class TypeName(Node):
 
 @dataclass(frozen=True, slots=True)
 class Component(Node):
-    """`T v`, `ANY(T1, T2) v`, `T+ v[]`, `!(T v)`. No types: a variable of any type (after SEQUENCE).
+    """`T v`, `ANY(T1, T2) v`, `T+ v[]`, `!(T v)`. Without types it is a variable of any type (after SEQUENCE).
 
-    `any_of` says that ANY was written, also around a single type. `variable` is None where only a type stands.
+    `any_of`: ANY was written, even around a single type. `variable` is None if only a type was written.
     """
 
     types: tuple[TypeName, ...]
@@ -223,7 +223,8 @@ class Notation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """The components in order. `bare`: a single component without SEQ, which may use bare attribute names."""
+    """The components in order. `bare`: a single component without SEQ; its query may use attribute names without a
+    variable."""
 
     notation: Notation
     components: tuple[Component, ...]

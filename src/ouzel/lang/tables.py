@@ -1,8 +1,7 @@
-"""The parser's tables, stored beside the grammar: computing them takes longer than everything else that a small query
-does.
+"""The parser's tables, stored beside the grammar. Computing them takes longer than parsing and planning a small query.
 
-`python -m ouzel.lang.tables` writes them anew. Where they are damaged, or do not fit the grammar or the installed Lark,
-they are computed, so a stale file costs time and nothing else.
+`python -m ouzel.lang.tables` writes them. The parser computes the tables if the file is damaged or was written for
+another grammar or version of Lark, so a stale file only costs time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STORED = "grammar.tables"
 
 
 class NoLexer(Lexer):
-    """Tokens are fed by hand, since statements are parsed one by one."""
+    """A lexer that does nothing: the caller feeds the tokens, because statements are parsed one by one."""
 
     def __init__(self, lexer_conf: object) -> None:
         pass
@@ -62,7 +61,7 @@ def build_parser() -> lark.Lark:
 
 
 def stored_form() -> bytes:
-    """What the file should hold: a line that says for which grammar and which Lark, then the tables; sealed."""
+    """The content of the file: a line with the grammar and the version of Lark, then the tables; with a checksum."""
     body = io.BytesIO()
     build_parser().save(body)
     return seal(TABLES, _title(_grammar()), b"\n", zlib.compress(body.getvalue(), 9))
@@ -77,7 +76,7 @@ def _title(grammar: str) -> bytes:
 
 
 if __name__ == "__main__":
-    # By the module's real name, since that is where the stored classes are looked for.
+    # Use the module's real name, where unpickling looks for the stored classes.
     from ouzel.lang import tables
 
     Path(__file__).with_name(STORED).write_bytes(tables.stored_form())

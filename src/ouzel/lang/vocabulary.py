@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Each begins a clause. GROUP and EMIT count only before BY and ON CHANGE.
+# Each begins a clause. GROUP and EMIT are keywords only before BY and ON CHANGE.
 CLAUSE_KEYWORDS = {
     "PATTERN": "PATTERN",
     "EVENT": "PATTERN",
@@ -27,10 +27,10 @@ OPERATOR_KEYWORDS = frozenset(
 # Keywords only between CASE and END, and in a pattern.
 CASE_KEYWORDS = frozenset({"WHEN", "THEN", "ELSE", "END"})
 PATTERN_KEYWORDS = frozenset({"SEQ", "ANY"})
-# Names that the formatter quotes, unless a dot, an AS or a `[` before them makes every word a name.
+# Names that the formatter quotes, unless a dot, AS or `[` comes before them; there every word is a name.
 QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
 
-# A name that RETURN and parentheses follow is that of an event, but for these: they are what they are everywhere else.
+# A name after RETURN and before parentheses names the event. These words are exceptions: they keep their usual meaning.
 AGGREGATE_WORDS = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
 
 UNIT_OF_WORD = {
@@ -56,7 +56,7 @@ SYMBOLS = {
     ",": "COMMA", "..": "DOTDOT", ".": "DOT", "+": "PLUS", "-": "MINUS", "−": "MINUS",
     "*": "STAR", "×": "STAR", "/": "SLASH", "%": "MOD", ";": "SEMICOLON",
 }  # fmt: skip
-# What a symbol means where its look differs from what the tree holds.
+# Symbols whose spelling differs from the tree.
 OPERATOR_OF_SYMBOL = {"==": "=", "≠": "!=", "<>": "!=", "≤": "<=", "≥": ">=", "−": "-", "×": "*"}
 
 NAME = re.compile(r"[^\W\d]\w*")

@@ -1,4 +1,5 @@
-"""Incomplete streams: what readers lose, how long gaps are, and how likely an explanation with missing events is."""
+"""Incomplete streams: loss rates of readers, lengths of gaps, and the probability of an explanation with missing
+events."""
 
 from ouzel.loss.gaps import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
 from ouzel.loss.model import LossModel

@@ -1,8 +1,8 @@
-"""Lookup tables: a function of a whole number of ticks, as short polynomials on pieces that are fine enough.
+"""Lookup tables: a function of an integer number of ticks, as short polynomials on small pieces.
 
-A table's error is at most ERROR_RELATIVE (of the value) or ERROR_ABSOLUTE, whichever is larger: pieces are halved until
-the polynomial agrees with the function between its nodes to a quarter of that. Where a function jumps this goes down to
-single ticks, whose values are exact. Values that are exactly 0, and functions that are constant, are kept exactly.
+A table's error is at most ERROR_RELATIVE (of the value) or ERROR_ABSOLUTE, whichever is larger. Pieces are halved until
+the polynomial agrees with the function between its nodes to a quarter of that. Near a jump, pieces shrink to single
+ticks, whose values are exact. Values that are exactly 0 and constant functions are stored exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 ERROR_RELATIVE = 1e-9
 ERROR_ABSOLUTE = 1e-15
 COEFFICIENTS = 8
-# The error between the points at which it is checked was seen up to 1.5 times that at them.
+# Between the checked points the error was up to 1.5 times the error at them.
 _CHECKED_SHARE = 0.25
 
 _NODES = np.cos(np.pi * (2 * np.arange(COEFFICIENTS) + 1) / (2 * COEFFICIENTS))
@@ -43,8 +43,8 @@ class Trend(IntEnum):
 class Curve:
     """A function on the whole numbers 1 … window.
 
-    `middle` and `half` map a piece to [-1, 1], on which its coefficients are of powers; half = 0 marks a piece whose
-    coefficients are its values at its first ticks. `ceiling` bounds the function from 1 to the end of a piece.
+    `middle` and `half` map a piece to [-1, 1], where its coefficients apply to powers. half = 0 marks a piece whose
+    coefficients are the values at its first ticks. `ceiling` bounds the function from 1 to the end of a piece.
     """
 
     low: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Curve:
 
     @property
     def constant(self) -> float | None:
-        """The value of a function that has only one."""
+        """The value of a constant function, otherwise None."""
         if len(self.low) == 1 and not self.coefficients[0, 1:].any() and self.half[0] > 0:
             return float(self.coefficients[0, 0])
         return None
@@ -102,7 +102,7 @@ def build_curve(function: Callable[[Array], Array], window: int, trend: Trend = 
 def _listed(
     function: Callable[[Array], Array], pieces: NDArray[np.int64]
 ) -> list[tuple[int, float, float, Array, float]]:
-    """Pieces so short that their values are simply listed."""
+    """Pieces so short that their values are listed."""
     if not len(pieces):
         return []
     ticks = pieces[:, :1] + np.arange(COEFFICIENTS)
@@ -114,7 +114,7 @@ def _listed(
 def _fitted(
     function: Callable[[Array], Array], pieces: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], list[tuple[int, float, float, Array, float]]]:
-    """Which pieces a polynomial fits, and those."""
+    """The pieces that a polynomial fits, and those polynomials."""
     middle, half = (pieces[:, 0] + pieces[:, 1]) / 2, (pieces[:, 1] - pieces[:, 0]) / 2
     places = np.concatenate([_NODES, _BETWEEN])
     values = function((middle[:, None] + half[:, None] * places).ravel()).reshape(len(pieces), -1)
@@ -123,14 +123,14 @@ def _fitted(
     error = np.abs(coefficients @ chebyshev.chebvander(_BETWEEN, COEFFICIENTS - 1).T - between)
     allowed = _CHECKED_SHARE * np.maximum(ERROR_RELATIVE * np.abs(between), ERROR_ABSOLUTE)
     fits = (error <= allowed).all(axis=1)
-    # A value that is exactly 0 decides whether a path is reported, so it is never smoothed over.
+    # A value that is exactly 0 decides whether a path is reported, so it is never smoothed.
     zero = values == 0
     fits &= ~zero.any(axis=1) | zero.all(axis=1)
     constant = values.max(axis=1) == values.min(axis=1)
     made = []
     for place in np.flatnonzero(fits):
         powers = _TO_POWERS @ coefficients[place]
-        # Chebyshev polynomials stay within [-1, 1], so this bounds the piece between its nodes too.
+        # Chebyshev polynomials stay within [-1, 1], so this also bounds the piece between its nodes.
         highest = coefficients[place, 0] + np.abs(coefficients[place, 1:]).sum()
         if constant[place]:
             powers = np.array([values[place, 0]] + [0.0] * (COEFFICIENTS - 1))

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Fitted = tuple[dict[str, Gap], dict[str, Gap], dict[str, float]]
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-# Below this many gaps a histogram would show chance; above, its bins hold a few dozen each.
+# With fewer gaps a histogram would show noise; with more, its bins hold a few dozen each.
 _BINS_MAX = 40
 
 
@@ -33,7 +33,7 @@ def fitted(matches: Any, components: Sequence[str] | None, time: str, family: st
     columns = [_times(table, name, time) for name in names]
     exact = columns[0][2] is not None
     happened = np.stack([known for _, known, _ in columns])
-    # Differences of whole numbers are exact; as doubles, moments of today would lose their last digits.
+    # Differences of integers are exact; current timestamps as doubles would lose their last digits.
     base = min((int(ticks[known].min()) for ticks, known, _ in columns if known.any()), default=0)
     times = np.stack([(ticks - base).astype(np.float64) * (scale or 1) for ticks, _, scale in columns])
     gaps: dict[str, Gap] = {}
@@ -46,12 +46,12 @@ def fitted(matches: Any, components: Sequence[str] | None, time: str, family: st
             gaps[names[place]] = _fit(between, _family(family, names[place]), names[place], exact)
     for place, name in enumerate(names):
         if happened[place].all():
-            # Complete matches only: they say nothing of how often the component does not happen.
+            # Complete matches only: they do not show how often the component fails to happen.
             continue
         priors[name] = float(happened[place].mean())
         skipped = np.zeros(0)
         if 0 < place < len(names) - 1:
-            # From the last that happened before it to the next component, where that happened.
+            # From the last component that happened before it to the next component, if that happened.
             chosen = ~happened[place] & happened[place + 1] & happened[:place].any(axis=0)
             before = np.where(happened[:place], times[:place], -np.inf).max(axis=0)
             skipped = (times[place + 1] - before)[chosen]
@@ -111,13 +111,13 @@ def _fit(gaps: Array, family: str, what: str, exact: bool) -> Gap:
 
 
 def _schwarz(gap: Gap, gaps: Array) -> float:
-    """The Bayesian information criterion: the smaller, the better. A parameter more must be well worth it."""
+    """The Bayesian information criterion; smaller is better. An extra parameter must improve the fit clearly."""
     likelihood = float(np.log(np.maximum(gap.density(gaps), 1e-300)).sum())
     return (1 if isinstance(gap, Exponential) else 2) * math.log(len(gaps)) - 2 * likelihood
 
 
 def _with_units(gap: Gap) -> Gap:
-    """Fitted to nanoseconds, so that the model holds whatever the ticks of an input are."""
+    """Fitted in nanoseconds, so that the model holds for every tick of an input."""
     stored = gap.to_dict()
     changed: dict[str, Any] = {}
     for name, value in stored.items():
@@ -133,7 +133,7 @@ def _exponential(gaps: Array) -> Gap:
 
 
 def _gamma(gaps: Array) -> Gap:
-    """Greatest likelihood: log(shape) - digamma(shape) = log(mean) - mean(log), solved by Newton's method."""
+    """Maximum likelihood: log(shape) - digamma(shape) = log(mean) - mean(log), solved by Newton's method."""
     spread = math.log(gaps.mean()) - float(np.log(gaps).mean())
     if spread <= 1e-8:
         return Gamma(10_000.0, float(gaps.mean()) / 10_000)
@@ -173,14 +173,14 @@ def _lognormal(gaps: Array) -> Gap:
 
 
 def _uniform(gaps: Array) -> Gap:
-    """The ends stand a little beyond what was seen, as the next gap may."""
+    """The ends are slightly beyond the observed gaps, since the next gap may be."""
     low, high = float(gaps.min()), float(gaps.max())
     beyond = max((high - low) / max(len(gaps) - 1, 1), 1e-6 * high)
     return Uniform(max(low - beyond, 0.0), high + beyond)
 
 
 def _histogram(gaps: Array) -> Gap:
-    """Bins of equal counts, so that the density is fine where gaps are many."""
+    """Bins of equal counts, so that the density is fine where there are many gaps."""
     bins = int(min(max(round(math.sqrt(len(gaps))), 1), _BINS_MAX))
     edges = np.unique(np.quantile(gaps, np.linspace(0, 1, bins + 1)))
     edges = np.concatenate([[max(edges[0] * 0.999, 0.0)], edges[1:-1], [edges[-1] * 1.001 + 1e-9]])

@@ -1,7 +1,7 @@
-"""How long after one component the next one comes: the five families of gap distributions.
+"""The time from one component to the next: five families of gap distributions.
 
-Lengths of time are ticks where they are plain numbers, and exact durations where they are text ("10 min") or a
-timedelta; `in_ticks` makes all of them ticks once the tick is known.
+A plain number is a length in ticks. Text ("10 min") and a timedelta are exact durations; `in_ticks` converts them once
+the tick is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ouzel.loss.special import complementary_error, incomplete_gamma
 
 Array = NDArray[np.float64]
 
-# Quantiles between which every family is smooth enough for a polynomial of moderate degree.
+# Between these quantiles every family is smooth enough for a polynomial of moderate degree.
 _LANDMARKS = (1e-12, 1e-8, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6)
 _LOGARITHMS = np.linspace(-300.0, 300.0, 4801)
 _NANOSECONDS = {
@@ -33,7 +33,7 @@ _NANOSECONDS = {
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A length of time in nanoseconds, whatever the ticks of an input are."""
+    """A length of time in nanoseconds, independent of the ticks of an input."""
 
     nanoseconds: float
 
@@ -43,7 +43,7 @@ GivenLength = float | str | timedelta | Duration
 
 
 def length_of(given: GivenLength, what: str) -> Length:
-    """A length of time as users write it: a number of ticks, text like "10 min", or a timedelta.
+    """A length of time from a user: a number of ticks, text like "10 min", or a timedelta.
 
     >>> length_of("1 min", "mean")
     Duration(nanoseconds=60000000000.0)
@@ -67,7 +67,7 @@ def length_of(given: GivenLength, what: str) -> Length:
 
 
 def number_of(given: Any, what: str) -> float:
-    """A finite number, or a clear word."""
+    """The value as a finite number, or a clear error."""
     if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
         raise InputError(f"{what} must be a number, got {given!r}")
     if not math.isfinite(given):
@@ -89,10 +89,10 @@ def _ticks(length: Length, tick_ns: int | None, what: str) -> float:
 
 @dataclass(frozen=True)
 class Gap(ABC):
-    """The distribution of a gap. Density, cdf and survival are asked only once every length is in ticks."""
+    """The distribution of a gap. Density, cdf and survival require every length in ticks."""
 
     family: ClassVar[str]
-    # Fields that are lengths of time, or sequences of them.
+    # Fields that hold a length of time, or several.
     lengths: ClassVar[tuple[str, ...]]
 
     def in_ticks(self, tick_ns: int | None) -> Gap:
@@ -124,8 +124,8 @@ class Gap(ABC):
         return ()
 
     def landmarks(self) -> list[float]:
-        """Points between which the density is smooth, whatever its scale."""
-        # On a logarithmic scale: landmarks need no more than a digit or two.
+        """Points between which the density is smooth, at every scale."""
+        # On a logarithmic scale: landmarks need only one or two digits.
         t = np.exp(_LOGARITHMS)
         low = t[np.minimum(np.searchsorted(self.cdf(t), _LANDMARKS), len(t) - 1)]
         high = t[np.minimum(np.searchsorted(-self.survival(t), -np.array(_LANDMARKS)), len(t) - 1)]
@@ -221,7 +221,7 @@ class Gamma(Gap):
         return incomplete_gamma(self.shape, np.maximum(t, 0.0) / _known(self.scale))[1]
 
     def landmarks(self) -> list[float]:
-        """Below shape 1 the density is infinite at 0: steps of a fixed ratio lead there."""
+        """Below shape 1 the density is infinite at 0: approach 0 in steps of a fixed ratio."""
         found = super().landmarks()
         steep = [found[0] * 8.0**k for k in range(int(math.log(found[-1] / found[0], 8)))] if self.shape < 1 else []
         return sorted({*found, *steep})
@@ -327,7 +327,7 @@ class Uniform(_Stepwise):
 
 @dataclass(frozen=True)
 class Histogram(_Stepwise):
-    """What was seen: so many gaps between each two neighbouring edges.
+    """Observed gaps: counts between neighbouring edges.
 
     >>> Histogram(edges=(0, 10, 20), counts=(3, 1)).cdf(np.array([10.0])).tolist()
     [0.75]

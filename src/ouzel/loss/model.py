@@ -1,4 +1,4 @@
-"""What a stream loses and how its gaps are distributed: `LossModel`, given by hand or fitted from a history."""
+"""What a stream loses and how its gaps are distributed: `LossModel`, given by hand or fitted to a history."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _VERSION = 1
 class LossModel:
     """Loss rates, gap distributions and priors for queries over incomplete streams (THRESHOLD).
 
-    `loss` is the share of events that readers lose. `component_loss` says it for a component by its variable,
-    `reader_loss` for a reader: the value that a component's own condition gives to the attribute named in `reader`
-    (`x.reader = 'shelf'`), or the component's event type with `reader="type"`. A component's own rate goes before its
-    reader's, and that before `loss`.
+    `loss` is the share of events that readers lose. `component_loss` gives it for a component, by its variable.
+    `reader_loss` gives it for a reader: the value that a component's own condition gives to the attribute named in
+    `reader` (`x.reader = 'shelf'`), or the component's event type with `reader="type"`. The rate of a component takes
+    precedence over that of its reader, and the rate of a reader over `loss`.
 
-    `gaps` are by variable: how long after the positive component before it a component comes. Of negative components
-    they must be given; of the first one none is needed. `priors` say how likely each component happens at all, and
-    `skip_gaps` how long it then takes to the next one where it does not; `probability` needs priors, `score` does not.
+    `gaps` maps a variable to the time between the positive component before it and itself. Negative components need
+    one; the first component needs none. `priors` give the probability that each component happens at all, and
+    `skip_gaps` the time to the next component if it does not. `probability` needs priors, `score` does not.
 
     >>> from ouzel.loss import Exponential
     >>> model = LossModel(0.05, gaps={"c": Exponential("20 min")}, priors={"a": 0.9})
@@ -58,9 +58,9 @@ class LossModel:
             raise InputError(f"reader must be the name of an attribute, got {self.reader!r}")
 
     def loss_of(self, component: str, readers: Sequence[str] | None) -> float:
-        """The loss rate of a component whose events these readers read; None: it is not known which.
+        """The loss rate of a component that these readers read; None if the readers are not known.
 
-        Of several readers the one that loses most counts; where there is none, nothing can be lost.
+        With several readers, the highest rate counts. With none, nothing can be lost.
         """
         if component in self.component_loss:
             return self.component_loss[component]
@@ -78,12 +78,12 @@ class LossModel:
         family: str | Mapping[str, str] = "auto",
         **given: Any,
     ) -> LossModel:
-        """Learn gaps, and priors where they show, from a history in which nothing was lost.
+        """Learn gaps, and priors where the history shows them, from a history without loss.
 
-        `matches` is a table as `ouzel.match` gives it: a struct for each component, with the event's time in the
-        field named by `time`. Where the struct is null the component did not happen: from such rows come its prior
-        and the gap that skips it. `family` is auto, which chooses by Schwarz's criterion, or one of exponential,
-        gamma, lognormal, uniform and histogram. Everything else that a model has can be given beside.
+        `matches` is a table as `ouzel.match` returns it: a struct for each component, with the event's time in the
+        field named by `time`. A null struct means that the component did not happen; such rows give its prior and the
+        gap that skips it. `family` is auto, which chooses by Schwarz's criterion, or one of exponential, gamma,
+        lognormal, uniform and histogram. All other fields of the model can be given as arguments.
 
         >>> history = [{"a": {"ts": 0}, "b": {"ts": gap}} for gap in (5, 9, 10, 11, 15)]
         >>> LossModel.fit(history, loss=0.1, family="exponential").gaps
@@ -101,7 +101,7 @@ class LossModel:
         )
 
     def to_json(self) -> str:
-        """The model as text, from which `from_json` makes it again."""
+        """The model as text; `from_json` reads it."""
         return json.dumps(
             {
                 "version": _VERSION,

@@ -1,7 +1,7 @@
 """Functions on (0, W] as polynomials on panels, and the integrals of AYAC's section 3 over them.
 
-A *panel* lies between two neighbouring breaks. On each a function is held by its values at Gauss points, or by their
-logarithms where those are smoother, so that tails keep their relative precision.
+A *panel* is the interval between two neighbouring breaks. A function is stored by its values at the Gauss points of
+each panel, or by their logarithms if those are smoother, so that tails keep their relative precision.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _INTEGRATION = (
     )
     @ _TO_COEFFICIENTS
 )  # fmt: skip
-# Neighbouring breaks are apart by this factor at least, unless the density jumps there.
+# Neighbouring breaks differ by at least this factor, unless the density jumps there.
 _RATIO_MIN = 1.25
 _KINKS_MAX = 300
-# At most so many values at once, so that convolutions do not fill the memory.
+# The number of values computed at once, so that convolutions do not fill the memory.
 _CHUNK_VALUES = 4_000_000
 
 
 def breaks_for(landmarks: Iterable[float], kinks: Sequence[float], width: float) -> Array:
-    """Panels of (0, width] that resolve every landmark, and the kinks also where up to three gaps add up."""
+    """Panels of (0, width] that resolve every landmark, and also the kinks of a sum of up to three gaps."""
     sums = {0.0}
     for _ in range(3):
         sums |= {a + kink for a in sums for kink in kinks}
@@ -48,7 +48,7 @@ def breaks_for(landmarks: Iterable[float], kinks: Sequence[float], width: float)
     loose = sorted({*landmarks, *(width * 2.0**-k for k in range(1, 9)), *(width * k / 4 for k in range(1, 4))})
     kept = list(exact)
     for point in loose:
-        # Landmarks of several gaps that all but coincide make one panel.
+        # Landmarks of several gaps that nearly coincide make one panel.
         near = bisect.bisect(kept, point)
         clear_below = near == 0 or point > kept[near - 1] * _RATIO_MIN
         clear_above = point * _RATIO_MIN < (kept[near] if near < len(kept) else width)
@@ -58,7 +58,7 @@ def breaks_for(landmarks: Iterable[float], kinks: Sequence[float], width: float)
 
 
 class Panels:
-    """A function on (0, W], evaluated anywhere in it.
+    """A function on (0, W] that can be evaluated anywhere in it.
 
     >>> line = Panels.of(lambda t: 3 * t, np.array([0.0, 1.0, 2.0]))
     >>> line(np.array([0.5, 2.0])).round(12).tolist()
@@ -71,7 +71,7 @@ class Panels:
         lowest = values.min(axis=1)
         plain = values @ _TO_COEFFICIENTS.T
         logarithms = np.log(np.where(values > 0, values, 1.0)) @ _TO_COEFFICIENTS.T
-        # What the last coefficients leave out, relative to the value: the better of the two ways is taken.
+        # The relative truncation error of each representation: take the better one.
         left_out = np.abs(plain[:, -3:]).max(axis=1)
         self._logarithmic = (lowest > 0) & (np.abs(logarithms[:, -3:]).max(axis=1) * lowest < left_out)
         self._coefficients = np.where(self._logarithmic[:, None], logarithms, plain)
@@ -108,7 +108,7 @@ class Panels:
 def convolution(first: Function, second: Function, breaks: Array, at: Array) -> Array:
     """∫ over (0, T) of first(t) second(T - t) dt for each T, with panels that suit both.
 
-    Each half is measured from its own end, so that a density that is infinite at 0 is met at exact small arguments.
+    Each half is measured from its own end, so that a density that is infinite at 0 gets exact small arguments.
     """
     return _half(first, second, breaks, at) + _half(second, first, breaks, at)
 

@@ -1,4 +1,4 @@
-"""A picture of a loss model. Only here is matplotlib used, which Ouzel does not depend on."""
+"""A picture of a loss model. Only this file uses matplotlib, which Ouzel does not depend on."""
 
 from __future__ import annotations
 

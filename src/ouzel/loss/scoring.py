@@ -1,9 +1,9 @@
-"""Scores and probabilities of the edges of a path, as functions of the time between.
+"""Scores and probabilities of the edges of a path, as functions of the time between their ends.
 
 AYAC section 3; docs/semantics.md, "Scores" and "Probabilities".
 
-An *edge* leads from one bound component to the next, or from the beginning of the window to the first bound one; on it
-lie missing positives and unobserved negatives. A path's score and its probability are products over its edges.
+An *edge* leads from one bound component to the next, or from the start of the window to the first bound one. It covers
+missing positives and unobserved negatives. A path's score and its probability are products over its edges.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ouzel.loss.panels import Function, Panels, breaks_for, convolution
 
 Array = NDArray[np.float64]
 
-# The source of an edge that enters from the beginning of the window (V_0 in AYAC).
+# The source of an edge from the start of the window (V_0 in AYAC).
 ENTRY = -1
 
 
 @dataclass(frozen=True)
 class LossyComponent:
-    """What the model says of one component, lengths in ticks."""
+    """What the model says about one component, with lengths in ticks."""
 
     name: str
     negated: bool
     loss: float  # ε in AYAC
-    gap: Gap | None = None  # f; of the first positive None stands for F = 1
+    gap: Gap | None = None  # f; None for the first positive means F = 1
     prior: float | None = None  # π in docs/semantics.md, "Probabilities"
     skip_gap: Gap | None = None  # g there; None: the next component's gap
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From a positive, by its place among positives, or ENTRY, to another."""
+    """From one positive (by its place among the positives, or ENTRY) to another."""
 
     source: int
     target: int
@@ -47,7 +47,7 @@ class Edge:
 
 
 class Scoring:
-    """The edges of a pattern and their functions of the time between, for times in (0, window]."""
+    """The edges of a pattern, and their functions of the time between, for times in (0, window]."""
 
     def __init__(self, components: Sequence[LossyComponent], window: float) -> None:
         self._components = tuple(components)
@@ -66,7 +66,7 @@ class Scoring:
     # ── Score ──────────────────────────────────────────────────────────────────────────────────────
 
     def best_losses(self, edge: Edge) -> float:
-        """Π ε of the missing ones: no score on the edge is above it."""
+        """Π ε of the missing ones: an upper bound of the scores on the edge."""
         return float(np.prod([self.positives[i].loss for i in edge.missing])) if edge.missing else 1.0
 
     def score(self, edge: Edge, t: Array) -> Array:
@@ -78,7 +78,7 @@ class Scoring:
         return found * losses
 
     def unobserved(self, edge: Edge, t: Array) -> Array:
-        """Π S^N over the negatives of an edge: each did not happen, given that it was not observed (AYAC 3.2)."""
+        """Π S^N over the negatives of an edge: each did not happen, given that none was observed (AYAC 3.2)."""
         found = np.ones(len(t))
         for negative in edge.negatives:
             if negative.loss > 0:
@@ -122,7 +122,7 @@ class Scoring:
         return found
 
     def _led(self, edge: Edge, t: Array) -> Array:
-        """Leading missing components: each happened and was lost, and the first of them lies in the window."""
+        """Leading missing components: each happened and was lost, and the first of them is in the window."""
         share = 1.0
         for place in edge.missing:
             lost = self.positives[place].loss * self._prior(place)
@@ -130,7 +130,8 @@ class Scoring:
             share *= lost / below if below > 0 else 0.0
         if share == 0:
             return np.zeros(len(t))
-        # From the first missing one to the first bound one lie the gaps of all but the first missing, and of the bound.
+        # Between the first missing and the first bound component: the gaps of the other missing ones and of the bound
+        # one.
         gaps = [self._density(place) for place in range(1, edge.target + 1)]
         if len(gaps) == 1:
             return share * self._cdf(edge.target, t)
@@ -141,7 +142,7 @@ class Scoring:
         return share * convolution(density, lambda rest: self._cdf(edge.target, rest), self._breaks, t)
 
     def _between(self, edge: Edge, t: Array) -> Array:
-        """A missing stretch between two bound components: weight(all happened) / sum over all subsets."""
+        """Missing components between two bound ones: weight(all happened) / sum over all subsets."""
         if edge.source not in self._stretches:
             self._stretches[edge.source] = _Stretches(self, edge.source)
         whole, every = self._stretches[edge.source].weights(edge.target, t)
@@ -173,22 +174,22 @@ class Scoring:
 
 
 class _Stretches:
-    """The weights of missing stretches that begin after one bound component, by forward recursion.
+    """The weights of missing components after one bound component, by forward recursion.
 
     Summing over subsets one by one would double with every component. Instead, `every[e]` is the weighted density that
-    e happened at t, summed over what happened before it; a gap depends only on whether the component right before it
-    happened.
+    e happened at t, summed over all that may have happened before it. A gap depends only on whether the component right
+    before it happened.
     """
 
     def __init__(self, scoring: Scoring, source: int) -> None:
         self._scoring = scoring
         self._source = source
-        # Of each missing component so far: all before it happened; anything before it happened.
+        # For each missing component so far: all before it happened; any subset before it happened.
         self._whole: dict[int, Function] = {}
         self._every: dict[int, Function] = {}
 
     def weights(self, target: int, t: Array) -> tuple[Array, Array]:
-        """At the bound component after the stretch: the weight of all happened, and of every subset."""
+        """At the bound component that ends them: the weight of all happened, and of every subset."""
         return self._whole_at(target, t), self._every_at(target, t)
 
     def _whole_at(self, place: int, t: Array) -> Array:
@@ -222,7 +223,7 @@ class _Stretches:
         return found
 
     def _share(self, place: int) -> float:
-        """It happened and was lost."""
+        """Its factor if it happened and was lost."""
         return self._scoring.positives[place].loss * self._scoring._prior(place)
 
     def _function(self, made: dict[int, Function], at: object, place: int) -> Function:

@@ -1,4 +1,5 @@
-"""The two special functions that gap distributions need, over arrays. Only numpy: scipy is no dependency of Ouzel."""
+"""The two special functions that gap distributions need, over arrays. Uses numpy only, because Ouzel does not depend on
+scipy."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ def complementary_error(x: Array) -> Array:
 
 
 def incomplete_gamma(shape: float, x: Array) -> tuple[Array, Array]:
-    """The regularised incomplete gamma functions, lower and upper, each with a small relative error of its own.
+    """The regularised incomplete gamma functions, lower and upper, each with a small relative error.
 
-    The series serves below the mean and the continued fraction above it, so that neither is a difference of numbers
-    that nearly cancel (Numerical Recipes 6.2).
+    The series is used below the mean and the continued fraction above it, so that neither subtracts nearly equal
+    numbers (Numerical Recipes 6.2).
 
     >>> lower, upper = incomplete_gamma(1.0, np.array([2.0]))
     >>> bool(np.isclose(upper[0], np.exp(-2.0), rtol=1e-14, atol=0.0))

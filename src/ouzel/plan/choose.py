@@ -1,4 +1,4 @@
-"""The planner: which engine answers a query, and the plan that it makes. `plan = make_plan(bound, statistics)`."""
+"""The planner: chooses the engine for a query and makes its plan. `plan = make_plan(bound, statistics)`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine_of(plan: Plan) -> Engine:
 
 
 def by_engine(plans: Mapping[str, Plan]) -> list[tuple[Engine, dict[str, Plan]]]:
-    """The plans of each engine."""
+    """The plans grouped by engine."""
     found: dict[str, dict[str, Plan]] = {}
     for name, plan in plans.items():
         found.setdefault(plan.engine, {})[name] = plan

@@ -1,7 +1,7 @@
 """The automaton of a query as a small graph, for pictures: states, edges and the predicates on them.
 
 The edges are those of NFA^b (SASE+ 3.1): begin binds an event, take adds one to a Kleene component, proceed leaves it,
-ignore lets an event pass. Negative components hang between the states whose events bound their interval.
+ignore skips an event. Negative components are drawn between the states whose events bound their interval.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def label_of(component: Component) -> str:
 
 
 def window_of(query: BoundQuery) -> str | None:
-    """The window in words."""
+    """The window as text."""
     if isinstance(query.window, EventWindow):
         return f"{query.window.count} events"
     if isinstance(query.window, TimeWindow):
@@ -110,13 +110,13 @@ def _ignore(plan: Plan, state: int) -> Arrow:
 
 
 def _within(plan: Plan) -> tuple[str, ...]:
-    """A run that an event finds outside its window ends, whatever the event is to it (SASE+ 3.2, step 5)."""
+    """A run ends with the first event outside its window, whatever the event (SASE+ 3.2, step 5)."""
     window = window_of(plan.query)
     return (f"within {window}",) if plan.has_runs and window is not None else ()
 
 
 def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
-    """The predicates on one edge: the roles' own, the key's, and those between events."""
+    """The predicates on one edge: those of the role, of the key, and between events."""
     texts: list[str] = []
     conjuncts: list[Conjunct] = []
     first = plan.positives[0].position
@@ -136,13 +136,13 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
 
 
 def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
-    """A run leaves a Kleene component only together with an event that begins the next one (SASE+ 3.2, step 6)."""
+    """A run leaves a Kleene component only with an event that begins the next one (SASE+ 3.2, step 6)."""
     following = [c for c in plan.positives if c.position > component.position]
     return (f"the event begins {following[0].variable}",) if plan.has_runs and following else ()
 
 
 def _is_key_null_check(plan: Plan, text: str) -> bool:
-    """`x.id IS NOT NULL` goes without saying where [id] is a key."""
+    """`x.id IS NOT NULL` is not shown if [id] is a key, which implies it."""
     return any(text.endswith(f".{part.label} IS NOT NULL") for part in plan.key)
 
 

@@ -1,4 +1,4 @@
-"""EXPLAIN: what will be done for a query and why, as text, JSON or a picture."""
+"""EXPLAIN: the plan of a query and the reasons for it, as text, JSON or a picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ouzel.plan.render import render, render_conjunct, said_of
 
 
 def assumptions(plan: Plan) -> str:
-    """What the choice of keys and counters takes for granted, in one line; nothing where types decide nothing."""
+    """What the choice of keys and counters assumes, in one line; empty if declared types would change nothing."""
     query = plan.query
     between = [
         conjunct
@@ -29,7 +29,7 @@ def assumptions(plan: Plan) -> str:
     ]
     equalities = [conjunct for conjunct in between if _is_equality(conjunct)]
     found: dict[str, None] = {}
-    # Only equalities that cover all positive components could make a key.
+    # Only equalities that cover all positive components could be a key.
     if {c.position for c in query.positives} <= {c for conjunct in equalities for c in conjunct.components}:
         shown = " AND ".join(render_conjunct(query, conjunct) for conjunct in equalities)
         found[f"{shown} makes no key"] = None
@@ -46,8 +46,8 @@ def assumptions(plan: Plan) -> str:
 
 
 def attributes_read(query: BoundQuery) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """The attributes that conditions read of each event type, where they read the same ones of another type, too. Who
-    tests for null knows of nulls, so IS NULL and functions for nulls do not count."""
+    """The attributes that conditions read of each event type, if they read the same ones of another type too. IS NULL
+    and null functions do not count: a query that uses them expects nulls."""
     found: dict[str, dict[tuple[str, ...], None]] = {}
     for conjunct in query.conjuncts:
         for comparison in conjunct.comparisons:
@@ -78,7 +78,7 @@ _OF_NULLS = ("is_null", "coalesce", "nullif", "if", "case")
 
 
 def attributes_taken(query: BoundQuery) -> str:
-    """Which types are taken to have which attributes, in one line; nothing where no two types share a condition."""
+    """Which types are assumed to have which attributes, in one line; empty if no two types share a condition."""
     read = attributes_read(query)
     if not read:
         return ""
@@ -117,7 +117,7 @@ PICTURE_CHARACTERS = 90
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """One operator of the plan and what it does, for people."""
+    """One operator of the plan and a description of it."""
 
     operator: str
     does: tuple[str, ...]
@@ -135,14 +135,14 @@ class Explanation:
     notes: tuple[tuple[str, str], ...]
     kernel: str
     because: str
-    # What was taken for granted, since no types were given; empty where they would change nothing.
+    # The assumptions made because no types were declared; empty if declared types would change nothing.
     assumed: str = ""
-    # Which types are taken to have which attributes.
+    # Which types are assumed to have which attributes.
     attributes: str = ""
 
     @property
     def reasons(self) -> tuple[OperatorLine, ...]:
-        """Which kernel was chosen and why, and what each rule did, in lines that fit a picture."""
+        """The chosen kernel with the reason, and the effect of each rule, in lines that fit a picture."""
         because = [line for text in (self.because, self.assumed) for line in wrap(text, PICTURE_CHARACTERS)]
         kernel = OperatorLine(f"kernel {self.kernel}", tuple(because))
         did = [line for rule, text in self.notes for line in wrap(f"{rule}: {text}", PICTURE_CHARACTERS)]
@@ -155,7 +155,7 @@ def explanation(plan: Plan) -> Explanation:
 
 
 def explained(plan: Plan, kernel: str, because: str, operators: Sequence[OperatorLine]) -> Explanation:
-    """An explanation of a plan, with what an engine says of its kernel and its operators, in the order of events."""
+    """An explanation of a plan, with the engine's texts about its kernel and its operators, in the order of events."""
     return Explanation(
         name=plan.query.name,
         engine=plan.engine,
@@ -178,7 +178,7 @@ def explain_together(
 
 
 def role_lines(plan: Plan) -> list[str]:
-    """What makes an event play each component."""
+    """For each component, what an event must satisfy to fill it."""
     lines = []
     for component in plan.query.components:
         first, later = plan.roles_of(component)
@@ -198,14 +198,14 @@ def _conditions(plan: Plan, conjuncts: Sequence[Conjunct], at: At) -> str:
 
 
 def key_labels(plan: Plan) -> str:
-    """The names of what partitions the events."""
+    """The names of the partition keys."""
     if plan.key_strategy is KeyStrategy.DYNAMIC:
         return plan.key[0].label
     return ", ".join(part.label for part in plan.key)
 
 
 def negation_lines(plan: Plan) -> list[str]:
-    """Which events are forbidden where."""
+    """Which events are forbidden, and where."""
     lines = []
     positives = plan.positives
     for negative in plan.negatives:

@@ -1,4 +1,4 @@
-"""Small questions about bound expressions, and the equality conjuncts that equivalence tests stand for."""
+"""Predicates and helpers for bound expressions, and the equality conjuncts that equivalence tests mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ouzel.bind.model import (
 )
 from ouzel.lang.syntax import Span
 
-# An operator that no query can write: its operand, or null where an event's type lacks an attribute in it.
+# An internal operator: its operand, or null if the event's type lacks an attribute in it.
 IF_PRESENT = "if_present"
 
 
@@ -37,12 +37,12 @@ def walk(expression: Bound) -> Iterator[Bound]:
 
 
 def ranges_over_events(expression: Bound) -> bool:
-    """Whether the expression has a value for each event of a component with +, and not one for the match."""
+    """Whether the expression has one value per event of a component with +, instead of one per match."""
     return any(isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY for part in parts(expression))
 
 
 def names_an_index(expression: Bound) -> bool:
-    """Whether the expression says which event of a component with + it means."""
+    """Whether the expression selects an event of a component with +."""
     return any(isinstance(part, Attribute | Intrinsic) and part.at is not At.SINGLE for part in walk(expression))
 
 
@@ -62,18 +62,18 @@ def attribute_of(query: BoundQuery, component: int, test: EquivalenceTest) -> At
 
 
 def lacked_entirely(query: BoundQuery, component: int, test: EquivalenceTest) -> bool:
-    """No type of the component has the attribute, so the test says nothing about its events."""
+    """No type of the component has the attribute, so the test does not apply to its events."""
     types = query.components[component].types
     return types is not None and frozenset(types) <= test.lacked_by.get(component, frozenset())
 
 
 def pairwise_equalities(query: BoundQuery, test: EquivalenceTest) -> list[Conjunct]:
-    """`[attr]` spelt out: one equality for each two components whose types have it.
+    """`[attr]` as equalities: one for each two components whose types have the attribute.
 
-    Neighbours would be enough if every type had the attribute; an event that lacks it breaks the chain.
+    Equalities of neighbours would do if every type had the attribute; an event that lacks it breaks the chain.
     """
     having = [c.position for c in query.components if not lacked_entirely(query, c.position, test)]
-    # Negative components are each checked alone.
+    # Each negative component is checked alone.
     pairs = [pair for pair in combinations(having, 2) if not all(query.components[p].negated for p in pair)]
     return [equal_values(query, {p: attribute_of(query, p, test) for p in pair}, test.span) for pair in pairs]
 
@@ -89,7 +89,7 @@ def equal_values(query: BoundQuery, values: Mapping[int, Bound], span: Span) -> 
 
 
 def not_null(query: BoundQuery, component: int, test: EquivalenceTest) -> Conjunct:
-    """A null satisfies no [attr], even alone: what every event that plays the component must satisfy."""
+    """A null satisfies no [attr], even alone: the condition on every event that fills the component."""
     attribute = attribute_of(query, component, test)
     is_null = Operation("is_null", (attribute,), type=BOOL, span=test.span)
     return Conjunct(

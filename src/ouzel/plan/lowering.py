@@ -1,8 +1,8 @@
-"""Lowering: the predicates of a plan as kernel tables, and the lanes that events must carry for them.
+"""Lowering: the predicates of a plan as kernel tables, and the lanes that events need for them.
 
-Whatever concerns one event only becomes a *lane*, a column computed for each event before the kernel runs. What is left
-is arithmetic and comparisons between lanes: atoms and small programs. A predicate that kernels cannot express (text
-functions over two events) is *residual*: it is tested on finished matches, column by column.
+A value that depends on one event only becomes a *lane*: a column that is computed for each event before the kernel
+runs. The rest is arithmetic and comparisons between lanes: atoms and small programs. A predicate that kernels cannot
+express (text functions over two events) is *residual*: it is tested on complete matches, column by column.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from ouzel.plan.model import KeyStrategy, Plan
 
 
 class Domain(Enum):
-    """How a lane's values are made into numbers."""
+    """How the values of a lane become numbers."""
 
     INT = "int"  # integers, booleans, dates, ticks, decimals as their unscaled digits
     FLOAT = "float"
-    CODE = "code"  # text and bytes, equal where the codes are equal
-    RANK = "rank"  # text and bytes, ordered as the ranks are
-    TRUTH = "truth"  # 1 where a condition holds, else 0: never null, never absent
+    CODE = "code"  # text and bytes; equal codes mean equal values
+    RANK = "rank"  # text and bytes; ranks have the order of the values
+    TRUTH = "truth"  # 1 if a condition holds, otherwise 0: never null, never absent
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
-    """A value of one event, and the form in which kernels see it."""
+    """A value of one event, and its form in the kernels."""
 
     expression: Bound
     domain: Domain
-    # Of an event whose type lacks an attribute: null, where something else says that it is absent.
+    # For an event whose type lacks an attribute: null, if another lane says that it is absent.
     absent_is_null: bool = False
 
 
 class SupportsLane(Protocol):
-    """Where lowering asks for lanes."""
+    """Lowering gets its lanes from this."""
 
     def lane(self, component: int, spec: LaneSpec) -> Lane: ...
 
 
 @dataclass(slots=True)
 class Lanes:
-    """The lanes of each component; int64 and float64 ones are counted apart, as kernels do."""
+    """The lanes of each component. Lanes of int64 and of float64 are numbered separately, as in the kernels."""
 
     ints: dict[int, list[LaneSpec]] = field(default_factory=dict)
     floats: dict[int, list[LaneSpec]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class LoweredConjunct:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What the kernel tests and where, and what is left for finished matches."""
+    """What the kernel tests and where, and what is tested on complete matches."""
 
     lanes: Lanes
     construction: tuple[LoweredConjunct, ...]
@@ -136,7 +136,7 @@ def lower(plan: Plan) -> Lowered:
 
 
 def _dynamic_equalities(plan: Plan) -> list[Conjunct]:
-    """The key parts after the first as equalities between neighbours (SASE 4.2.2, dynamic filtering)."""
+    """The key parts after the first, as equalities between neighbours (SASE 4.2.2, dynamic filtering)."""
     conjuncts = []
     for part in plan.key[1:]:
         positives = [c.position for c in plan.positives]
@@ -164,14 +164,14 @@ def _lower_all(
 
 def _alternative(comparison: Bound, conjunct: Conjunct, lanes: SupportsLane) -> Alternative:
     if conjunct.components and not components_of(comparison):
-        # It looks at no event at all (`:mode = 'all' OR n.x > 3`), so any event of the conjunct may carry it.
+        # It reads no event (`:mode = 'all' OR n.x > 3`), so any event of the conjunct may carry it.
         lane = lanes.lane(min(conjunct.components), LaneSpec(comparison, Domain.TRUTH))
         return Atom(lane, Comparison.EQUAL, 1)
     return alternative_of(comparison, lanes)
 
 
 def alternative_of(comparison: Bound, lanes: SupportsLane) -> Alternative:
-    """One comparison, or ANDs and ORs of comparisons, as a kernel tests it; Inexpressible where it cannot."""
+    """One comparison, or ANDs and ORs of comparisons, as a kernel tests it; raises Inexpressible if it cannot."""
     if _of_one_event(comparison):
         return Atom(_lane(comparison, lanes, Domain.TRUTH), Comparison.EQUAL, 1)
     if is_junction(comparison):
@@ -185,8 +185,8 @@ def alternative_of(comparison: Bound, lanes: SupportsLane) -> Alternative:
 
 
 def _junction(condition: Operation, lanes: SupportsLane) -> list[Instruction]:
-    """ANDs and ORs of comparisons of several events. A kernel takes a program that reads an absent attribute for true,
-    so no lane here is absent: each comparison is joined by OR to what says that an attribute of it is."""
+    """ANDs and ORs of comparisons of several events. In a kernel, a program that reads an absent attribute is true as a
+    whole. So no lane here is absent: each comparison is joined by OR to a test that one of its attributes is absent."""
     anchor = next((part for part in walk(condition) if isinstance(part, Attribute | Intrinsic)), None)
     codes = []
     for operand in condition.operands:
@@ -207,7 +207,7 @@ def _junction(condition: Operation, lanes: SupportsLane) -> list[Instruction]:
 
 
 class _AbsentIsNull:
-    """Lanes whose events have null for an attribute that their type lacks."""
+    """Lanes with null for an attribute that the event's type lacks."""
 
     def __init__(self, lanes: SupportsLane) -> None:
         self._lanes = lanes
@@ -217,7 +217,7 @@ class _AbsentIsNull:
 
 
 def _absence(attribute: Attribute) -> Bound | None:
-    """Whether the type of the event lacks the attribute; None where no type does."""
+    """Whether the type of the event lacks the attribute; None if no type does."""
     if attribute.present_in is None:
         return None
     own_type = Intrinsic(attribute.component, EventField.TYPE, attribute.at, type=STRING)
@@ -226,12 +226,12 @@ def _absence(attribute: Attribute) -> Bound | None:
 
 
 def _of_one_event(expression: Bound) -> bool:
-    """It can be a lane: it looks at one event only, or is by itself a number that a run keeps."""
+    """Whether it can be a lane: it reads one event only, or is itself a number that a run keeps."""
     if isinstance(expression, Length | Aggregation):
         return True
     running = any(isinstance(part, Length | Aggregation) for part in walk(expression))
     owners = components_of(expression)
-    # Below -1 are no events but registers and parameters of the algebra: of those nothing is computed beforehand.
+    # Components below -1 are registers and parameters of the algebra, not events; nothing of them can be precomputed.
     return len(owners) == 1 and not running and (min(owners) >= -1 or isinstance(expression, Attribute))
 
 
@@ -265,7 +265,7 @@ def _lane(expression: Bound, lanes: SupportsLane, domain: Domain) -> Lane:
 
 
 def program_of(expression: Bound, lanes: SupportsLane) -> Program:
-    """The program that computes an expression; Inexpressible where kernels cannot."""
+    """The program that computes an expression; raises Inexpressible if kernels cannot."""
     return Program(tuple(_instructions(expression, lanes)))
 
 
@@ -351,7 +351,7 @@ _PLAIN: dict[tuple[str, bool], Opcode] = {
 
 def _compare(operator: str, left: Bound, right: Bound, lanes: SupportsLane) -> list[Instruction]:
     if left.type.kind in (Kind.STRING, Kind.BINARY):
-        # Text is compared as codes or ranks, so each side must be the value of one event.
+        # Text is compared as codes or ranks, so each side must be a value of one event.
         domain = comparison_domain(operator, left.type)
         sides = []
         for side in (left, right):
@@ -381,7 +381,7 @@ def _case(codes: list[list[Instruction]]) -> list[Instruction]:
 
 
 def _as_float(operand: Bound, lanes: SupportsLane) -> list[Instruction]:
-    """A double; the lane of a decimal is made one before the kernel, where every digit counts."""
+    """A double. A decimal lane is converted before the kernel, where every digit counts."""
     if operand.type.kind is Kind.DECIMAL and _of_one_event(operand):
         return _instructions(Operation("cast", (operand,), type=FLOAT), lanes)
     return [*_instructions(operand, lanes), *_cast(operand.type, FLOAT)]
@@ -409,7 +409,7 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
 
 
 def _saturate(code: list[Instruction], source: Type, target: Type) -> list[Instruction]:
-    """A number at a finer scale; one that does not fit 18 digits there becomes the first that does not."""
+    """A number at a finer scale; a value that does not fit 18 digits there becomes the first one that does not."""
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     limit = 10 ** (DECIMAL_DIGITS_MAX - target.scale + scale)
     for end, comparison in ((limit, Comparison.GREATER), (-limit, Comparison.LESS)):
@@ -421,7 +421,7 @@ def _saturate(code: list[Instruction], source: Type, target: Type) -> list[Instr
 
 
 def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Instruction]:
-    """Exact decimals are integers of one scale; what would need rounding is not for kernels."""
+    """Exact decimals are integers of one scale; kernels do not round."""
     operator, operands = expression.operator, expression.operands
     if operator == "*":
         if sum(operand.type.scale for operand in operands) != expression.type.scale:
@@ -438,8 +438,8 @@ def _decimal(expression: Operation, codes: list[list[Instruction]]) -> list[Inst
 
 
 def _null_beyond_digits(type_: Type) -> list[Instruction]:
-    """Null where a decimal needs more digits than there are: its limit is moved to that of int64, where overflow is
-    null, and back. Below the largest precision nothing can need more."""
+    """Null if a decimal needs more digits than its precision: add an offset so that its limit becomes that of int64,
+    where overflow gives null, and subtract it again. At the largest precision this is not needed."""
     if type_.precision < DECIMAL_DIGITS_MAX:
         return []
     above, below = 2**63 - 10**DECIMAL_DIGITS_MAX, 2**63 - 10**DECIMAL_DIGITS_MAX + 1

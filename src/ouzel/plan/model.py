@@ -1,7 +1,7 @@
-"""The plan of a sequence query: which of SASE's six operators does what (SASE 3.1), and what was pushed where.
+"""The plan of a sequence query: the work of SASE's six operators (SASE 3.1), and what was pushed down.
 
 `build` gives the basic plan: sequence scan and construction by type alone, then selection, window, negation and
-transformation one after the other. The rules of `rules` move work down into the scan; each leaves the answer alone.
+transformation in turn. The rules of `rules` move work down into the scan; no rule changes the answer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ouzel.plan.expressions import fixed_value, lacked_entirely, names_an_index,
 class KeyPart:
     """One equality that all positive components share: an [attr] test, or a chain of written equalities.
 
-    `expressions` gives, for each component that takes part, the value that must be equal. A negative component that
-    is missing here forbids in every partition.
+    `expressions` gives, for each component that takes part, the value that must be equal. The events of a negative
+    component that is not in it forbid in every partition.
     """
 
     label: str
@@ -29,7 +29,7 @@ class KeyPart:
 
 
 class KeyStrategy(Enum):
-    """How several equivalence tests are pushed down (SASE 4.2.2); with one test or none there is nothing to choose."""
+    """How several equivalence tests are pushed down (SASE 4.2.2); with at most one test there is no choice."""
 
     COMPOSITE = "one composite key"
     DYNAMIC = "dynamic filtering"
@@ -45,22 +45,22 @@ class NegationStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of the events when the plan is made: distinct values of key attributes, by label, and how dense
-    events lie in time.
+    """What is known about the events at planning time: distinct values of key attributes, by label, and the density of
+    events in time.
 
-    `key_strategy` settles how a second equivalence test is pushed, instead of leaving it to the numbers.
+    `key_strategy` fixes how a second equivalence test is pushed down; otherwise the numbers decide.
     """
 
     distinct: Mapping[str, int] = field(default_factory=dict)
     key_strategy: KeyStrategy | None = None
     events_per_tick: float | None = None
-    # Which share of all events each type has; empty where nothing is known.
+    # Each type's share of all events; empty if unknown.
     rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a rule did, for EXPLAIN."""
+    """The effect of a rule, for EXPLAIN."""
 
     rule: str
     text: str
@@ -72,16 +72,16 @@ class Plan:
 
     # The engine that runs such plans.
     engine: ClassVar[str] = "sequence"
-    # Whether partial matches are runs of an automaton, which the window ends and whose order of events matters.
+    # Whether partial matches are runs of an automaton; the window ends them, and the order of events matters.
     has_runs: ClassVar[bool] = False
 
     query: BoundQuery
-    # Single-event conjuncts that an event must satisfy to play a component at all, by component position.
+    # Single-event conjuncts that an event must satisfy to fill a component, by component position.
     roles: Mapping[int, tuple[Conjunct, ...]]
     # Equalities that partition the stacks.
     key: tuple[KeyPart, ...] = ()
     key_strategy: KeyStrategy = KeyStrategy.COMPOSITE
-    # Conjuncts over positive components, tested as soon as their events are bound during construction.
+    # Conjuncts over positive components, tested during construction as soon as their events are bound.
     construction: tuple[Conjunct, ...] = ()
     # Conjuncts over positive components, tested on complete sequences.
     selection: tuple[Conjunct, ...] = ()
@@ -122,12 +122,12 @@ class Plan:
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that can play no component count all the same."""
+        """Whether events that fill no component still count as positions."""
         return False
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
         """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
-        # One list has both; what [attr] tests ask of every event is written with Edge.BEGIN there.
+        # One list has both; conditions that [attr] tests put on every event are stored there with Edge.BEGIN.
         roles = self.roles.get(component.position, ())
         first = [conjunct for conjunct in roles if conjunct.edge is not Edge.TAKE]
         later = [c for c in roles if c.edge is Edge.TAKE or not any(map(names_an_index, c.comparisons))]
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def unguarded(self) -> tuple[Component, ...]:
-        """Negative components that no key part covers: their events forbid in every partition."""
+        """Negative components that no key part covers; their events forbid in every partition."""
         return tuple(c for c in self.negatives if any(c.position not in part.expressions for part in self.key))
 
 
@@ -147,7 +147,7 @@ def build(query: BoundQuery) -> Plan:
     for test in query.equivalences:
         for component in query.components:
             if not lacked_entirely(query, component.position, test):
-                # Not a matter of any rule: an event with a null there takes part in nothing.
+                # No rule needed: an event with a null there is in no match.
                 roles[component.position].append(not_null(query, component.position, test))
                 if test.value is not None:
                     roles[component.position].append(fixed_value(query, component.position, test))

@@ -1,4 +1,4 @@
-"""Bound expressions as text again, for EXPLAIN and error messages."""
+"""Bound expressions as text, for EXPLAIN and error messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def render_conjunct(query: BoundQuery, conjunct: Conjunct) -> str:
 
 
 def said_of(conjunct: Conjunct, at: At) -> Conjunct:
-    """A conjunct on one event of a component, said of its events at another index."""
+    """A conjunct on one event of a component, rewritten for its events at another index."""
     return replace(conjunct, comparisons=tuple(_said_of(comparison, at) for comparison in conjunct.comparisons))
 
 
@@ -55,7 +55,7 @@ def _said_of(expression: Bound, at: At) -> Bound:
 
 
 def render(query: BoundQuery, expression: Bound) -> str:
-    """An expression as it would be written; casts that the binder put in are not shown."""
+    """An expression as a user would write it; casts that the binder added are not shown."""
     match expression:
         case Constant():
             return _constant(expression)

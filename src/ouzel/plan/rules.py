@@ -22,13 +22,13 @@ from ouzel.plan.model import KeyPart, KeyStrategy, NegationStrategy, Plan, Stati
 # Composite keys cost a second look-up for each event, Multi-PAIS a walk down two stacks, which is short only where
 # the first key alone leaves few events of a window in a stack. Dynamic filtering was never the best of the three.
 COMPOSITE_KEYS_MAX = 20_000
-# Events of any type in a window for each value of the first key. Beyond it sequences that only the second test refuses
-# would grow with the power of the length, while a composite key never costs more than said above.
+# Events of any type in a window for each value of the first key. Above it, the number of sequences that only the second
+# test refuses would grow with a power of the length; a composite key never costs more than the figures above.
 STACK_EVENTS_MAX = 20
 
 
 class Rule(NamedTuple):
-    """An optimisation: the name by which it is switched off, and what it does."""
+    """An optimisation: its name, which switches it off, and what it does."""
 
     name: str
     meaning: str
@@ -68,7 +68,7 @@ def predicates_into_roles(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
-    # An event that lacks the attribute may join every partition, so such a test makes none.
+    # An event that lacks the attribute may join every partition, so such a test cannot be a key.
     keyed = [t for t in plan.equivalences if not any(t.lacked_by.get(c.position) for c in plan.positives)]
     if not keyed:
         return plan
@@ -85,7 +85,7 @@ def equivalence_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def spell_out_equivalences(plan: Plan, statistics: Statistics) -> Plan:
-    """Turn the equivalence tests that make no key into equalities between events."""
+    """Turn the equivalence tests that are no key into equalities between events."""
     return _spell_out(replace(plan, equivalences=()), plan.equivalences, negatives_only=False)
 
 
@@ -108,12 +108,12 @@ def _spell_out(plan: Plan, tests: Collection[EquivalenceTest], *, negatives_only
 
 
 def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
-    """`a.id = b.id AND b.id = c.id` hashes as [id] would, though it makes no partition in the sense of the language."""
+    """`a.id = b.id AND b.id = c.id` is hashed like [id], though it is no partition in the sense of the language."""
     parts: list[KeyPart] = []
     implied: list[Conjunct] = []
     forbidding = {position: list(conjuncts) for position, conjuncts in plan.forbidding.items()}
     for group in _equality_classes(plan.selection):
-        # Where a class has two values of one component, the first is hashed and the other equality stays.
+        # If a class has two values of one component, the first is hashed and the other equality stays.
         chosen: dict[int, Bound] = {}
         for position, expression in group:
             chosen.setdefault(position, expression)
@@ -147,7 +147,7 @@ def written_equalities_into_key(plan: Plan, statistics: Statistics) -> Plan:
 
 
 def _keep_negatives_apart(plan: Plan) -> Plan:
-    """A negative that some part of the key leaves out forbids in every partition: the other parts become
+    """A negative component that some key part leaves out forbids in every partition, so its other key parts become
     equalities."""
     forbidding = dict(plan.forbidding)
     for negative in plan.unguarded:
@@ -162,7 +162,7 @@ def _keep_negatives_apart(plan: Plan) -> Plan:
 
 
 def _equality_classes(conjuncts: Collection[Conjunct]) -> list[list[tuple[int, Bound]]]:
-    """Values that must all be equal, as (component, expression), joined through the plain equalities."""
+    """Values that must all be equal, as (component, expression), joined through plain equalities."""
     classes: list[list[tuple[int, Bound]]] = []
     for conjunct in conjuncts:
         sides = _plain_equality(conjunct)
@@ -266,7 +266,7 @@ REWRITES: tuple[tuple[Rule | None, _Rewrite], ...] = (
     (Rule(EQUIVALENCE_INTO_KEY, "equivalence tests partition the events (SASE 4.2.1)"), equivalence_into_key),
     (Rule(WRITTEN_EQUALITIES, "equalities written out are hashed too"), written_equalities_into_key),
     (Rule(SECOND_EQUIVALENCE, "how a second equivalence is pushed (SASE 4.2.2)"), way_of_second_equivalence),
-    # Not an optimisation, so it has no name to switch it off by.
+    # Not an optimisation, so it has no name and cannot be switched off.
     (None, spell_out_equivalences),
     (Rule(PREDICATES_INTO_CONSTRUCTION, "other predicates are tested in construction"), predicates_into_construction),
     (Rule(WINDOW_INTO_SCAN, "the window filters transitions (SASE 4.3)"), window_into_scan),
@@ -276,7 +276,7 @@ REWRITES: tuple[tuple[Rule | None, _Rewrite], ...] = (
 
 
 def optimize(plan: Plan, statistics: Statistics | None = None, *, off: Collection[str] = ()) -> Plan:
-    """Apply the rules in order, but those named in `off`."""
+    """Apply the rules in order, except those named in `off`."""
     for rule, rewrite in REWRITES:
         if rule is None or rule.name not in off:
             plan = rewrite(plan, statistics or Statistics())

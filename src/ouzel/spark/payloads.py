@@ -12,7 +12,7 @@ PACKED_NUMBER = "query"
 PACKED_PAYLOAD = "payload"
 PACKED = f"{PACKED_NUMBER} INT, {PACKED_PAYLOAD} BINARY"
 
-# A value in Spark must stay far below 2 GB, and a payload is held two or three times while it is passed on.
+# A value in Spark must stay far below 2 GB, and two or three copies of a payload exist while it is passed on.
 PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -38,7 +38,7 @@ def from_payload(payload: bytes | memoryview) -> pa.Table:
 
 
 def payloads_of(table: pa.Table, bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[bytes]:
-    """The table as one payload, or as several of about `bytes_max` where it is larger."""
+    """The table as one payload, or as several of about `bytes_max` if it is larger."""
     pieces = max(1, -(-table.nbytes // bytes_max))
     rows_max = max(1, -(-table.num_rows // pieces))
     for first_row in range(0, table.num_rows, rows_max):
@@ -69,7 +69,7 @@ def packets(numbers: Sequence[int], tables: Iterable[pa.Table]) -> pa.RecordBatc
 
 
 def gather(batches: Iterable[pa.RecordBatch], bytes_max: int = PAYLOAD_BYTES_MAX) -> Iterator[pa.Table]:
-    """Tables of about `bytes_max` out of the many small batches that Spark hands over."""
+    """Tables of about `bytes_max` from the many small batches that Spark passes."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:

@@ -55,14 +55,14 @@ def pushed_filters(plans: Sequence[Plan] | None, layout: Layout, time_column: st
 
 
 def projected_columns(plans: Sequence[Plan] | None, layout: Layout, columns: Sequence[str]) -> list[Column]:
-    """The columns to send. Where every event counts, events that fit no component are sent as time and key only."""
+    """The columns to send. If every event counts, events that fit no component are sent as time and key only."""
     plain = [F.col(quoted(name)) for name in columns]
     if plans is None or not any(_counts_every_event(plan) for plan in plans):
         return plain
     named = {layout.column(None, test.path[0]) for plan in plans for test in plan.query.equivalences}
     kept = {layout.time, layout.start, *layout.order, *named}
     if layout.type is None or layout.type in kept or layout.physical or _types(plans) is None:
-        return plain  # Without a type, an event of nulls could fit a component after all.
+        return plain  # Without a type, an event of nulls could fit a component.
     if any(_is_lacking(plan.query) for plan in plans):
         return plain  # The type decides whether an event has a key at all.
     plays = reduce(and_, _role_conditions(plans, layout, F.lit(False)))
@@ -150,7 +150,7 @@ def _is_simple(comparison: Bound) -> bool:
 
 
 def pushed(conjunct: Conjunct, query: BoundQuery, layout: Layout) -> Column | None:
-    """Whether an event may satisfy a condition on it alone; None where only the workers can say."""
+    """Whether an event may satisfy a condition on it alone; None if only the workers can decide."""
     return _balanced(or_, [_pushed(condition, query, layout) for condition in conjunct.comparisons])
 
 
@@ -159,7 +159,7 @@ def _pushed(condition: Bound, query: BoundQuery, layout: Layout) -> Column | Non
         operands = [_pushed(operand, query, layout) for operand in condition.operands]
         if condition.operator == "or":
             return _balanced(or_, operands)
-        # What one operand of AND excludes is excluded, whatever the workers say about the others.
+        # What one operand of AND excludes is excluded, whatever the other operands give.
         known = [operand for operand in operands if operand is not None]
         return _balanced(and_, known) if known else None
     try:
@@ -169,7 +169,7 @@ def _pushed(condition: Bound, query: BoundQuery, layout: Layout) -> Column | Non
 
 
 def _balanced(join: Callable[[Column, Column], Column], columns: Sequence[Column | None]) -> Column | None:
-    """Columns joined as a flat tree, because Spark recurses over it. None where one is None."""
+    """Columns joined as a balanced tree, because Spark recurses over it. None if one is None."""
     left = [column for column in columns if column is not None]
     if len(left) < len(columns):
         return None

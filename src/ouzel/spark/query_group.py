@@ -1,4 +1,4 @@
-"""A group of queries that one session answers, as it is sent to Spark's workers, and its clock."""
+"""A group of queries that one session answers, in the form sent to Spark's workers, and its clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ouzel.runtime.problems import Problem
 
 NANOSECONDS_PER_MILLISECOND = 1_000_000
 
-# The column with the reason why a query stopped, and in packed rows the number of query 0's problems.
+# The column with the reason why a query stopped. In packed rows, the number of query 0's problems.
 PROBLEM_COLUMN = "problem"
 FIRST_PROBLEM = 1 << 30
 
@@ -40,7 +40,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Queries that one session answers, and the columns of their events. Fields are bytes where Arrow is not needed."""
+    """Queries that one session answers, and the columns of their events. Fields are bytes if Arrow is not needed."""
 
     program: bytes
     columns: bytes  # the Arrow schema of the events that the program was compiled for
@@ -74,7 +74,7 @@ class QueryGroup:
     def problems(
         self, stopped: Mapping[str, Problem], place: str, known: Collection[str] = ()
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Why queries stopped at a place, except the known ones, under numbers that only problems have."""
+        """Why queries stopped, except for known problems, under numbers that only problems have."""
         for number, name in enumerate(self.queries, start=self.first_query):
             if name in stopped and name not in known:
                 yield FIRST_PROBLEM + number, problem_row(stopped[name], place)

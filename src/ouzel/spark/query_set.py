@@ -55,19 +55,19 @@ def match_set(
 ) -> DataFrame:
     """The answers of a set of queries over a DataFrame, as one DataFrame; streaming where the events are.
 
-    `queries` is an `ouzel.QuerySet` that has seen no events; its `time`, `type`, `order`, `time_unit` and `limits` are
-    those of the DataFrame. The columns of the answers are `query`, which is the id, `start`, `end`, and those of all
-    queries, null where a query does not have them; `columns` ("price double, name string") names those that are wanted.
+    `queries` is an `ouzel.QuerySet` that has seen no events; its `time`, `type`, `order`, `time_unit` and `limits`
+    apply to the DataFrame. The columns of the answers are `query`, which is the id, `start`, `end`, and those of all
+    queries, null for a query without them; `columns` ("price double, name string") selects columns.
 
     The work is distributed by the columns that are equal in all events of every answer. If there are none, each task
     has a slice of the queries and sees all events. `key` names the columns to distribute by; "" asks for slices.
 
     A stream needs a watermark or `max_delay`, and `buckets` is the number of parts of its state, as in
     `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming DataFrame, or
-    the path of a folder of Parquet files, with columns `id`, `query` (a text; null removes the query) and perhaps
-    `owner` and `version`, of which the greatest counts where one micro-batch has several rows of an id. A query sees
-    the events that are later than the watermark of the micro-batch that read it. What is wrong with a query of this
-    table is reported in a column `problem`, in a row of its own, and does not affect other queries.
+    the path of a folder of Parquet files. Its columns are `id`, `query` (a text; null removes the query) and optionally
+    `owner` and `version`. If one micro-batch has several rows of an id, the greatest version counts. A query sees the
+    events after the watermark of the micro-batch that read it. A mistake in a query of this table is reported in a
+    column `problem`, in a separate row, and does not affect other queries.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -78,7 +78,7 @@ def match_set(
     if isinstance(events, Mapping):
         raise InputError("a set of queries takes one DataFrame; unite those of the event types with unionByName")
     options = dict(queries._options)
-    # What is bound here is the input alone.
+    # Only the input is bound here.
     anything: dict[str, Any] = {"events": AlgebraQuery("events", stream())}
     bound = bind_events(events, anything, **options)
     if not bound.frame.isStreaming:
@@ -210,7 +210,7 @@ def _keys(
     """The columns to distribute by; none: each part has a slice of the queries."""
     found = shared_key([held])
     if asked_for is None:
-        # Queries that come later need not agree on anything.
+        # Queries that are added later may have different keys.
         return () if changes is not None or (found is None and not len(held)) else tuple(sorted(_any(found, schema)))
     wanted = (asked_for,) if isinstance(asked_for, str) else tuple(asked_for)
     wanted = tuple(name for name in wanted if name)
@@ -228,7 +228,7 @@ def _keys(
 
 
 def _any(found: frozenset[str] | None, schema: pa.Schema) -> frozenset[str]:
-    """If every answer is one event, all columns that can be hashed, which distributes events evenly."""
+    """If every answer is one event: all columns that can be hashed, which distributes events evenly."""
     if found is not None:
         return found
     simple = [c.name for c in schema if not (pa.types.is_nested(c.type) or pa.types.is_floating(c.type))]

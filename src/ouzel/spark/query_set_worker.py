@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 QUERY, PROBLEM = "query", "problem"
 # Marks payloads with changes of the set; all others have events.
 CHANGES_METADATA = {b"ouzel": b"changes"}
-# Of a bounded input this many events are read at a time, so that not all answers are held at once.
+# Events of a bounded input that are read at a time, so that not all answers are held at once.
 EVENTS_PER_STEP = 1 << 17
 EVENTS_BYTES_MAX = 4 << 30
 
@@ -46,7 +46,7 @@ class SetJob:
     # Snapshots of the sets at the start: one for all parts if `keys` separate them, else one for each slice.
     sets: tuple[bytes, ...] = ()
     keys: tuple[str, ...] = ()
-    # Columns of answers that the schema does not have are left out; otherwise their query is refused.
+    # Drop columns of answers that the schema does not have; otherwise refuse their query.
     narrowed: bool = False
     # Of streams: the names of the buckets, and the signature of their checkpoint.
     names: tuple[int, ...] = ()
@@ -77,12 +77,12 @@ class SetJob:
         return SetSession.restore(self, snapshot)
 
     def resume(self, name: int, session: SetSession) -> None:
-        """A set that has stopped never gets into a checkpoint."""
+        """A set that has stopped is never stored in a checkpoint."""
 
     def collect(
         self, name: int, session: SetSession, found: dict[Any, pa.Table], manifest: Manifest
     ) -> tuple[Answers, bool]:
-        """Answers, and the rows of changes that failed. If all parts have the same queries, the first one reports."""
+        """Answers, and the rows of failed changes. If all parts have the same queries, only the first one reports."""
         schema = self.answer_schema
         tables = list(shaped(found, schema))
         problems, session.problems = session.problems, []
@@ -94,7 +94,7 @@ class SetJob:
         return tuple((0, payload) for payload in payloads_of(whole)), False
 
     def report(self, name: int, session: SetSession, manifest: Manifest) -> dict[str, dict[str, int]]:
-        """The counts of the whole set, as of one query."""
+        """The counts of the whole set, as one query."""
         from ouzel.query_set.snapshot import held_events
 
         held = session.held
@@ -110,7 +110,7 @@ class SetJob:
 
 
 def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The answers of each query with the columns of all queries."""
+    """The answers of each query, with the columns of all queries."""
     for table in answers.values():
         columns = []
         for column in schema:
@@ -125,7 +125,7 @@ def shaped(answers: Mapping[Any, pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
 
 
 def match_set_keys(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The answers of all queries to the events of some keys."""
+    """Match all queries against the events of some keys."""
     tables, held_bytes = [], 0
     for batch in batches:
         if batch.num_rows:
@@ -143,12 +143,12 @@ def pack_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def match_set_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The answers of some slices of the queries to all events."""
+    """Match some slices of the queries against all events."""
     received: dict[int, list[pa.Table]] = {}
     held_bytes = 0
     for batch in batches:
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            # As bytes: a view would hold the whole batch of the payload.
+            # As bytes: a view would keep the whole batch of the payload alive.
             events = from_payload(payload.as_py())
             held_bytes = _checked(held_bytes + events.nbytes)
             received.setdefault(part, []).append(events)
@@ -353,7 +353,7 @@ def check_columns(query: Any, own: pa.Schema, answers: pa.Schema, *, narrowed: b
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type can be shown as another."""
+    """Whether every value of one type fits into another."""
     types = pa.types
     if own == wanted or types.is_null(own):
         return True

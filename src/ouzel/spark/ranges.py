@@ -22,7 +22,7 @@ from ouzel.spark.query_group import QueryGroup
 from ouzel.spark.time_slices import as_ticks
 
 RANGED_PART = "part"
-# Of edges the first tick of their range; null in rows with matches.
+# In rows of edges, the first tick of their range; null in rows with matches.
 RANGED_FIRST = "first"
 RANGED = f"{RANGED_PART} INT, query INT, {RANGED_FIRST} BIGINT, payload BINARY"
 _RANGED = pa.schema({RANGED_PART: pa.int32(), "query": pa.int32(), RANGED_FIRST: pa.int64(), "payload": pa.binary()})
@@ -46,7 +46,7 @@ class Edges:
         self._head: list[pa.RecordBatch] = []
         self._tail: list[pa.RecordBatch] = []
         self._held = 0
-        # Later (or earlier) events cannot be among them, once there are enough.
+        # Once there are enough, later (or earlier) events cannot be among them.
         self._head_max: int | None = None
         self._tail_min: int | None = None
 
@@ -92,13 +92,13 @@ class Edges:
 def _first(
     batches: list[pa.RecordBatch], time: str, count: int, *, backwards: bool = False
 ) -> tuple[list[pa.RecordBatch], int | None]:
-    """The `count` first events and all that are simultaneous with them, and the time of the last of these."""
+    """The `count` first events and all that are simultaneous with the last of them, and its time."""
     table = pa.Table.from_batches(batches)
     ticks = as_ticks(table.column(time))
     if len(ticks) <= count:
         return batches, None
     if backwards:
-        ticks = ~ticks  # as -ticks, and the earliest of all 64-bit numbers has one, too
+        ticks = ~ticks  # like -ticks, but also defined for the smallest 64-bit integer
     limit = int(np.partition(ticks, count - 1)[count - 1])
     return table.filter(pa.array(ticks <= limit)).combine_chunks().to_batches(), limit
 
@@ -160,7 +160,7 @@ def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch])
         for later in order[place + 1 :]:
             pieces += heads[later]
             following += sum(table.num_rows for table in heads[later])
-            # If there are fewer, the range has no more, and a match may extend into the one after it.
+            # If there are fewer, the range has no more, and a match may extend into the next one.
             if following >= ranges.span:
                 break
         session = Session.open(group.program, isolates=group.reports)

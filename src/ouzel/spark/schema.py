@@ -1,6 +1,6 @@
-"""Spark's types as Arrow's and back, for everything that an event may carry.
+"""Spark's types as Arrow's and back, for every type that an event may have.
 
-Written out here because Spark's own converters are not part of its public interface.
+Spark has its own converters, but they are not part of its public interface.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ouzel.spark.query_group import PROBLEM_COLUMN
 # Why a query stopped, null in rows of matches.
 PROBLEM = pa.field(PROBLEM_COLUMN, pa.string())
 
-# Both ways alike. Timestamps, decimals and nested types have parameters and are handled one by one.
+# These map in both directions. Timestamps, decimals and nested types have parameters and are handled one by one.
 _SIMPLE: tuple[tuple[type[spark.DataType], pa.DataType], ...] = (
     (spark.BooleanType, pa.bool_()),
     (spark.ByteType, pa.int8()),
@@ -52,13 +52,13 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
 
 def arrow_type(data_type: spark.DataType, column: str) -> pa.DataType:
-    """The Arrow type of one column; `column` is its name, for the message where there is none."""
+    """The Arrow type of one column; `column` is its name for the error message."""
     for spark_class, arrow in _SIMPLE:
         if type(data_type) is spark_class:
             return arrow
     if isinstance(data_type, spark.StringType):
         if data_type != spark.StringType():
-            # Equality under a collation is not equality of bytes, neither here nor in the hash that makes partitions.
+            # Equality under a collation is not equality of bytes, neither here nor in the hash of partitions.
             raise InputError(
                 f"the column '{column}' has a collation ({data_type.simpleString()}), which Ouzel would not follow; "
                 f"give it the plain one with collate({column}, 'UTF8_BINARY'), or lower-case it"
@@ -110,7 +110,7 @@ def _spark_field(field: pa.Field) -> spark.StructField:
 
 
 def with_extra_columns(schema: pa.Schema, others: Sequence[pa.Field]) -> pa.Schema:
-    """The columns of matches and others; rows that are no matches have null in the former."""
+    """The columns of matches and others; rows that are no matches have null in the columns of matches."""
     return pa.schema([*(field.with_nullable(True) for field in schema), *others])
 
 

@@ -1,8 +1,8 @@
 """Ouzel from SQL: table functions over TABLE(events), partitioned by the query's keys or by PARTITION BY.
 
-Spark hands a table function its input row by row, which costs far more CPU than `ouzel.spark.match` (docs/spark.md):
-a function for people at a SQL prompt, not for pipelines. Spark's table functions over Arrow batches must have one fixed
-schema, and the columns of a match depend on the query.
+Spark passes a table function its input row by row, which costs far more CPU than `ouzel.spark.match` (docs/spark.md).
+So use it at a SQL prompt, not in pipelines. Spark's table functions over Arrow batches need one fixed schema, but the
+columns of a match depend on the query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ouzel.spark.tasks import hide_traceback
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Keys are drawn together into so many partitions: a call for each of many small keys would cost more than its rows.
+# Keys are combined into this many partitions: a call for each of many small keys would cost more than its rows.
 PARTITIONS = 64
 
 
@@ -58,10 +58,10 @@ def register(spark: SparkSession) -> None:
 
 @dataclass
 class Analysed(AnalyzeResult):
-    """What the driver found out, for the workers."""
+    """The results of the driver's analysis, for the workers."""
 
     program: bytes = b""
-    columns: bytes = b""  # the Arrow schema of the rows that Spark hands over
+    columns: bytes = b""  # the Arrow schema of the rows that Spark passes
 
 
 class OuzelMatch:
@@ -89,7 +89,7 @@ class OuzelMatch:
         return analysed
 
     def eval(self, events: Sequence[Any], query: str, time: str | None = None, type: str | None = None) -> None:
-        """Take one event in; the rest is known from the analysis."""
+        """Take in one event; the analysis knows the rest."""
         self._rows.append(tuple(events))
 
     def terminate(self) -> Iterator[tuple[Any, ...]]:
@@ -109,7 +109,7 @@ class OuzelMatch:
 
 
 class OuzelMatchWithin(OuzelMatch):
-    """`ouzel_match_within`."""
+    """`ouzel_match_within`: answers the query within each partition that the SQL defines by PARTITION BY."""
 
     @staticmethod
     def analyze(
@@ -118,7 +118,7 @@ class OuzelMatchWithin(OuzelMatch):
         time: AnalyzeArgument | None = None,
         type: AnalyzeArgument | None = None,
     ) -> Analysed:
-        """The columns of the answer; the SQL has PARTITION BY."""
+        """The columns of the answer; PARTITION BY of the SQL decides the partitions."""
         with hide_traceback():
             return _analysed(events, query, time, type)[0]
 
@@ -138,7 +138,7 @@ def _analysed(
     (schema,) = plan.outputs.values()
     analysed = Analysed(
         schema=spark_schema(schema),
-        # As ticks: rows would have timestamps in the time zone of the machine that reads them.
+        # As ticks: rows would have timestamps in the time zone of the reading machine.
         select=[
             SelectedColumn(f"unix_micros({quoted(name)})", quoted(name))
             if isinstance(events.dataType[name].dataType, TimestampType)

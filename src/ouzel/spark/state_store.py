@@ -1,10 +1,10 @@
 """The state of a bucket as it is stored: a snapshot of its session, and a log of what came in since.
 
 A log record is the watermark and the payloads of one call. A session that takes the same records reaches the same
-state, so each micro-batch writes only what came in. A snapshot replaces the log when the log has grown as large as the
-last snapshot, which costs as much again on average. Each record is sealed together with the checksum of the record
-before it, so checksums form a chain. By it a worker that has cached the session of an earlier record can continue from
-there instead of from the snapshot, and a chunk that is not the one that was written is refused.
+state, so each micro-batch writes only its own record. When the log is as large as the last snapshot, a new snapshot
+replaces it; on average this doubles the bytes written. Each record is sealed together with the checksum of the record
+before it, so checksums form a chain. With it, a worker that has cached the session of an earlier record continues from
+there instead of from the snapshot, and a chunk that is not the one written is refused.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BucketSession(Protocol):
         """Take in a payload."""
 
     def take_late(self) -> Any:
-        """What was kept aside since the last call."""
+        """The late events since the last call."""
 
     def snapshot(self, *, with_program: bool = True) -> bytes:
         """The whole state."""
@@ -131,7 +131,7 @@ class Manifest:
 
     @property
     def last_record(self) -> int:
-        """The number of the last record, which is how many there have been."""
+        """The number of the last record; also the number of records so far."""
         return self.first_record + len(self.chain) - 1
 
     @property
@@ -206,7 +206,7 @@ def save(
     log_bytes_min: int = LOG_BYTES_MIN,
     never_replay: bool = False,
 ) -> None:
-    """Store a record that the session has applied, or a snapshot where that is as cheap, and update the manifest.
+    """Store a record that the session has applied, or a snapshot if that is as cheap, and update the manifest.
 
     With `never_replay` a snapshot is stored and no record.
     """
@@ -219,7 +219,7 @@ def save(
         manifest.log_bytes += record.size
         return
     for number in range(manifest.first_record + 1, manifest.last_record):
-        # All of them if this record is not stored: no worker that is behind could replay past the gap.
+        # Remove all if this record is not stored: a worker that is behind could not replay past the gap.
         if number <= manifest.last_record - LOG_RECORDS_KEPT or not can_be_stored:
             store.remove_chunk(number)
     if can_be_stored:

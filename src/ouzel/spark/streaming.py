@@ -168,7 +168,7 @@ def can_merge_totals(frame: DataFrame, buckets: int | None) -> bool:
 
 
 def _buckets_of_group(frame: DataFrame, asked_for: int | None) -> int:
-    """In how many buckets the state of each group is kept."""
+    """The number of buckets for the state of each group."""
     return asked_for or int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions")))
 
 

@@ -1,7 +1,7 @@
 """How work is sent to Spark's workers: functions for mapInArrow, and the stateful steps of streams.
 
-A function is sent by reference, as pickle does, and its arguments as bytes. Both are loaded only after the worker has
-compared its version of Ouzel with the driver's, so that a missing or different one is reported in one sentence.
+A function is sent by reference, as pickle does, and its arguments as bytes. The worker first compares its version of
+Ouzel with the driver's and only then loads both. So a missing or different version is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
-# A function of a module, whose last argument are the batches of a task.
+# A function of a module; its last argument is the batches of a task.
 WorkerFunction = Callable[..., Iterator["pa.RecordBatch"]]
 ArrowFunction = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 # A row of a stateful step: number of the query, payload, report.
@@ -47,7 +47,7 @@ def on_workers(function: WorkerFunction, *arguments: Any) -> ArrowFunction:
 
 
 def in_arrow(frame: DataFrame, schema: StructType | str, function: WorkerFunction, *arguments: Any) -> DataFrame:
-    """A frame's rows through `on_workers(function, *arguments)`, whatever the names of their columns."""
+    """Apply `on_workers(function, *arguments)` to a frame's rows, whatever the names of their columns."""
     names = tuple(frame.columns)
     if not any("." in name or "`" in name for name in names):
         return frame.mapInArrow(on_workers(function, *arguments), schema)
@@ -115,7 +115,8 @@ def totals_processor(totals: Mapping[int, TotalsJob]) -> StatefulProcessor:
 
 
 def _stores() -> Callable[[Any], Any]:
-    """A function that gives, on the worker, the state of the current key. Spark asks for it before `load` can run."""
+    """Returns a function that gives, on the worker, the state of the current key. Spark asks for it before `load` can
+    run."""
 
     class SparkStore:
         """See `ouzel.spark.state_store.Store`."""
@@ -146,8 +147,8 @@ def _stores() -> Callable[[Any], Any]:
 
 def _loader(*sent: Any) -> Callable[[], Any]:
     """A function that gives `sent` on the worker."""
-    # Compressed, because Spark sends a function of more than a megabyte in another way, and its stateful steps cannot
-    # start from that. Programs shrink to a tenth.
+    # Compressed, because Spark broadcasts a function of more than a megabyte, and its stateful operators cannot start
+    # from a broadcast. Programs shrink to a tenth.
     frozen = zlib.compress(pickle.dumps(sent))
     expected = __version__
 
@@ -188,7 +189,7 @@ def run(function: WorkerFunction, arguments: Sequence[Any], batches: Iterable[pa
 def renamed(
     columns: Sequence[str], function: WorkerFunction, arguments: Sequence[Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A function on rows whose columns Spark could not pass by their names."""
+    """A function on rows with column names that Spark could not pass."""
     yield from function(*arguments, (batch.rename_columns(columns) for batch in batches))
 
 

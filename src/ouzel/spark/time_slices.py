@@ -1,9 +1,9 @@
-"""Time cut into slices, for queries without a key and for keys with most of the work.
+"""Time slices, for queries without a key and for keys with most of the work.
 
 A match that starts at t depends on nothing outside (t - window, t + window). So an event is sent to the slice of its
-own time and to the neighbours whose matches it may be part of, or forbid, and a match counts where it starts. At ten
-windows a slice, about one event in ten travels twice. An aggregate at t looks back one window from there, and its row
-counts where t is.
+own time and to the neighbours whose matches it may join or forbid, and a match counts in the slice where it starts.
+With ten windows per slice, about one event in ten is sent twice. An aggregate at t looks back one window, and its row
+counts in the slice of t.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ouzel.runtime.values import one_array
 from ouzel.spark.payloads import from_payload, gather, packets
 from ouzel.spark.query_group import QueryGroup
 
-# A column of our own, with a name that no query can speak of.
+# A column of our own, with a name that no query can use.
 PART_COLUMN = "ouzel part"
 
-# Larger ones are humongous to Java, which then collects its garbage for each of them.
+# Larger arrays are humongous objects in Java, and each of them triggers a garbage collection.
 PACKET_BYTES = 512 * 1024
 
-# Texts are sent as numbers where a first look finds one of them so often.
+# Texts are sent as numbers if a sample has one value this often.
 REPEATED_MIN = 8
 FIRST_LOOK_ROWS = 4_096
 
@@ -40,15 +40,15 @@ INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Time cut into slices of `ticks`, at which `parts` take turns: slice k is the matter of part k mod parts.
+    """Time cut into slices of `ticks`. The parts take turns: slice k belongs to part k mod parts.
 
-    A part has every event that a match starting in one of its slices can depend on, so those matches are right; others
-    that it finds may be wrong, and belong to another part. Rows of aggregates have no start; they go by their end.
+    A part has every event that a match starting in one of its slices can depend on, so those matches are right. Other
+    matches that it finds may be wrong and belong to another part. Rows of aggregates have no start; their end decides.
     """
 
     ticks: int
     parts: int
-    # The rows of a slice may depend on events up to so many ticks after it, and before it.
+    # The rows of a slice may depend on events up to this many ticks after it, and before it.
     ahead_ticks: int = 0
     behind_ticks: int = 0
     by_end: bool = False
@@ -63,7 +63,7 @@ class Slices:
         return matches.filter(pa.array(as_ticks(times) // self.ticks % self.parts == part))
 
     def needed(self, times: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows, and the part that needs each: its own, and the neighbour whose matches it may be in or forbid.
+        """Rows, and the part that needs each: its own, and the neighbour whose matches it may join or forbid.
 
         >>> rows, parts = Slices(10, 2, ahead_ticks=3).needed(pa.chunked_array([[9, 12, 15]]))
         >>> rows.tolist(), parts.tolist()
@@ -90,7 +90,7 @@ def spread(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch])
 
 
 def gathered(group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the packets that came to a task, each with its part."""
+    """The rows of the packets of a task, each with its part."""
     for batch in batches:
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             rows = group.events(from_payload(payload.as_buffer()))
@@ -98,7 +98,7 @@ def gathered(group: QueryGroup, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def mark(group: QueryGroup, slices: Slices, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task as they are, each once for each part that needs it, with the part in a last column."""
+    """The rows of a task, once for each part that needs them, with the part in the last column."""
     for batch in batches:
         events = group.events(pa.Table.from_batches([batch]))
         rows, parts = slices.needed(events[group.time])
@@ -122,7 +122,7 @@ def _packets(events: pa.Table, rows: np.ndarray, parts: np.ndarray, count: int) 
 
 
 def narrowed(events: pa.Table) -> pa.Table:
-    """The same rows in fewer bytes: short integers, and texts that repeat as numbers. A cast undoes it.
+    """The same rows in fewer bytes: short integers, and numbers instead of repeated texts. A cast reverts it.
 
     >>> narrowed(pa.table({"x": [1, 300]})).schema.field("x").type
     DataType(int16)
@@ -151,7 +151,7 @@ def _narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def as_ticks(times: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Times as Spark passes them, microseconds or whole numbers. A null is 0 here; `QueryGroup.events` refuses it."""
+    """Times as Spark passes them, microseconds or integers. A null becomes 0 here; `QueryGroup.events` refuses it."""
     whole = one_array(times)
     ticks = whole.view(pa.int64()) if pa.types.is_timestamp(whole.type) else whole.cast(pa.int64())
     return np.asarray(ticks.fill_null(0).to_numpy(zero_copy_only=False))
@@ -161,7 +161,7 @@ WINDOWS_PER_SLICE = 10
 
 
 def cannot_be_cut(plan: Plan) -> str | None:
-    """Why the matches of a query depend on more than the events around their start; None if they do not."""
+    """Why the matches of a query depend on events far from their start; None if they do not."""
     query = plan.query
     if is_composed(query):
         return "it reads the results of other queries"
@@ -175,7 +175,7 @@ def cannot_be_cut(plan: Plan) -> str | None:
 
 
 def is_about_single_events(plan: Plan) -> bool:
-    """Whether every match is one event, whatever the others are."""
+    """Whether every match is one event, independent of all others."""
     query = plan.query
     if len(query.components) > 1 or query.components[0].kleene or is_composed(query):
         return False
@@ -188,7 +188,7 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
     assert len(windows) == len(plans), "what has no window cannot be cut"
     reaches = [_reach(plan, window) for plan, window in zip(plans, windows, strict=True)]
     ahead_ticks, behind_ticks = (max(ticks) for ticks in zip(*reaches, strict=True))
-    # No event may reach over a whole slice.
+    # No event may affect more than the neighbouring slice.
     shortest = max(1, ahead_ticks + behind_ticks)
     if length_ticks is not None and length_ticks < shortest:
         raise InputError(
@@ -205,7 +205,7 @@ def _reach(plan: Plan, window: int) -> tuple[int, int]:
     """How far after and before a slice its rows may depend on events."""
     negated = plan.query.components[0].negated
     if plan.query.aggregates:
-        # An event that expires at a tick counted one tick before; a negated start may forbid it from up to a window
-        # before that.
+        # An event that expires at a tick counted until one tick before; a negated start may forbid it from up to a
+        # window earlier.
         return 0, 2 * window if negated else window
     return window - 1, window - 1 if negated else 0

@@ -47,7 +47,7 @@ PARTIALS = f"query INT, {PARTIALS_TASK} INT, payload BINARY"
 
 @dataclass(frozen=True, slots=True)
 class TotalsJob:
-    """How totals over all keys are made of the partial results of each part of the keys."""
+    """How partial results of each part of the keys become totals over all keys."""
 
     program: bytes  # the queries as users wrote them; those of the group emit partial results
     first_query: int
@@ -86,7 +86,7 @@ def packed_partials(totals: TotalsJob, part: int, found: Iterable[tuple[int, pa.
     pending: dict[int, pa.Table] = {}
     for number, partials in found:
         if number >= FIRST_PROBLEM:
-            # A part of the total is missing, so no task may give it; the first one reports why.
+            # A part of the total is missing, so no task may return it; the first one reports why.
             for task in range(totals.tasks):
                 yield _packed(number, task, to_payload(partials if task == 0 else partials.slice(0, 0)))
             continue
@@ -118,7 +118,7 @@ def _packed(number: int, task: int, payload: bytes) -> pa.RecordBatch:
 
 
 def merged(totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """The answers of the queries out of the partial results that one task received."""
+    """The answers of the queries from the partial results that one task received."""
     received: dict[int, list[pa.Table]] = {}
     for batch in batches:
         for number, payload in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
@@ -195,7 +195,7 @@ def merge_micro_batch(
         return _stop(store, state, name, number, problems)
     received += [_chunk(store, place, mark) for place, mark in enumerate(state.chunks)]
     partials = joined(received)
-    # One time bucket: what was carried over is part of it, and comes first since it is earlier.
+    # One time bucket: the carried state is part of it, and comes first because it is earlier.
     partials = partials.append_column(TIME_BUCKET, pa.array(np.zeros(partials.num_rows, np.int64)))
     try:
         answer = totals_of(plan, shown, [partials])

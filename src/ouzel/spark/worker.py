@@ -1,6 +1,6 @@
 """What Spark's Python workers run for queries: the session of the embedded engine, fed with Arrow tables.
 
-Nothing here imports PySpark except to ask for the number of the partition, so tests call these functions without it.
+PySpark is imported here only for the number of the partition, so tests can call these functions without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BatchJob:
     """How the partitions of a bounded input are read."""
 
     slices: Slices | None = None
-    # Hold about so many bytes of events at a time, which Spark has sorted. None: hold all of them, in any order.
+    # Hold about this many bytes of sorted events at a time. None: hold all events, in any order.
     memory_limit: int | None = None
     # The events come as payloads, by the time slices that need them.
     packed: bool = False
@@ -95,11 +95,12 @@ def _answers_of_whole(group: QueryGroup, job: BatchJob, batches: Iterable[pa.Rec
 
 
 def _answers_in_order(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
-    """Events come part by part, each in order of time; those that no later one can change are evicted at once."""
+    """The answers to events that come part by part, each part in order of time; events are evicted as soon as
+    possible."""
     assert job.memory_limit is not None
     session: Session | None = None
     current = 0
-    # A batch is held as it came, as the columns that kernels read, and as the row store behind them.
+    # A batch is held three times: as it came, as the columns for kernels, and as the row store.
     for table in gather(batches, bytes_max=max(1, job.memory_limit // 4)):
         for part, events in _parts(group, job, table):
             if session is not None and part != current:
@@ -133,7 +134,7 @@ def emit_partials(
 
 
 def merge_partials(packed: bool, totals: TotalsJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The totals out of the partial results of all partitions."""
+    """The totals from the partial results of all partitions."""
     yield from _output(packed, merged(totals, batches))
 
 
@@ -166,7 +167,7 @@ def match_boundaries(
 
 # ── Streams ────────────────────────────────────────────────────────────────────────────────────────
 
-# Each call of a bucket also gives a row with a report and without a payload.
+# Each call of a bucket also returns a row with a report and without a payload.
 STEPPED_REPORT = "report"
 STEPPED = f"{PACKED}, {STEPPED_REPORT} STRING"
 LATE_COLUMN = "late"
@@ -187,14 +188,14 @@ def pack(job: StreamJob, bucket_columns: Sequence[str], batches: Iterable[pa.Rec
 
 
 def unpack(number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of query `number` out of its payloads."""
+    """The rows of query `number` from its payloads."""
     for found, rows in _unpacked(batches):
         if found == number:
             yield rows
 
 
 def unpack_wide(number: int, schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The matches of query `number` and, in last columns, the events that came too late for it and its problems."""
+    """The matches of query `number` and, in the last columns, its late events and its problems."""
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for found, rows in _unpacked(batches):
         query, column = _query_and_column(found)
@@ -210,7 +211,7 @@ def unpack_wide(number: int, schema: bytes, batches: Iterable[pa.RecordBatch]) -
 def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of all queries: a column with the query's name, and for each query a struct, null in others' rows.
 
-    Late events and problems, where they were asked for, are in last columns of their own, in rows of their query.
+    Late events and problems, if requested, are in separate last columns, in rows of their query.
     """
     target = pa.ipc.read_schema(pa.py_buffer(schema))
     for found, rows in _unpacked(batches):
@@ -222,7 +223,7 @@ def unpack_all(schema: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _query_and_column(number: int) -> tuple[int, str | None]:
-    """The query that packed rows belong to, and the column that they are for; None: they are matches."""
+    """The query of packed rows, and the column that they are for; None: they are matches."""
     if number < 0:
         return ~number, LATE_COLUMN
     if number >= FIRST_PROBLEM:
