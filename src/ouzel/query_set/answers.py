@@ -1,4 +1,4 @@
-"""What merged automata found, as answers of queries: each says whose it is, and may show that query's parameters."""
+"""The results of merged automata as answers of queries: each names its query, and may show that query's parameters."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ouzel.runtime.values import one_array, to_engine
 
 
 class SetHost(Host, Protocol):
-    """Who holds the events that answers refer to, and knows the types of their columns."""
+    """Holds the events that answers refer to, and knows the types of their columns."""
 
     @property
     def time_type(self) -> pa.DataType:
-        """The type of the column of times."""
+        """The type of the time column."""
 
     def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
         """The type of an attribute, as the input has it."""
 
 
 def collect(host: SetHost, segment: Segment, results: Results, answers: dict[Any, list[pa.Table]]) -> None:
-    """Add the answers that results are to the queries of a segment, by template or by query."""
+    """Add the results of a segment to the answers, by template or by query."""
     places, tags = segment.expanded(results)
     for number in np.unique(tags[:, 0]).tolist():
         group, _ = segment.members[number]
@@ -52,7 +52,7 @@ def collect(host: SetHost, segment: Segment, results: Results, answers: dict[Any
 
 
 def _of_one_type(ids: np.ndarray) -> Iterable[slice | np.ndarray]:
-    """Where the ids of each type stand: 7 and '7' are two queries, and one column could not tell them apart."""
+    """The places of the ids of each type: 7 and '7' are different queries, which one column could not distinguish."""
     kinds = [type(id) for id in ids.tolist()]
     if len(set(kinds)) == 1:
         return [slice(None)]
@@ -84,14 +84,14 @@ def _answer(
     schema = parts[0][0].schema
     whole = pa.concat_tables([t.cast(schema) for t, _, _ in parts]).combine_chunks()
     times = np.concatenate([t for _, t, _ in parts])
-    # Two queries may have the same result: what is one, is one for each query.
+    # Two queries may have the same result; then each of them gets it.
     marks = fingerprints(np.concatenate([r for _, _, r in parts]).astype(np.int64))
     batch = Batch(whole, times[:, 0], times[:, 1], times[:, 2], times[:, Time.PRINT :] + marks)
     return without_repetitions(batch).table
 
 
 class _TaggedFrame(ResultFrame):
-    """Results of a template's queries: their parameters can be shown too."""
+    """Results of a template's queries; RETURN may also name their parameters."""
 
     def __init__(
         self, host: SetHost, branch: Any, results: Results, places: np.ndarray, table: pa.Table, rows: np.ndarray
@@ -107,7 +107,7 @@ class _TaggedFrame(ResultFrame):
 
 
 def id_array(ids: Iterable[Any]) -> pa.Array:
-    """Ids as a column: of their own type, or as texts where they have none in common."""
+    """Ids as a column: of their own type, or as text if they have no common type."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     try:
         return pa.array(values)
@@ -116,7 +116,7 @@ def id_array(ids: Iterable[Any]) -> pa.Array:
 
 
 def _by_query(table: pa.Table) -> Iterable[tuple[Any, pa.Table]]:
-    """A table of several queries' answers, apart."""
+    """A table with the answers of several queries, split by query."""
     coded = one_array(table.column("query")).dictionary_encode()
     codes = coded.indices.to_numpy()
     if (codes[1:] < codes[:-1]).any():

@@ -1,4 +1,5 @@
-"""Very many standing queries over one stream: merged automata and indexes, and sessions for what cannot be merged.
+"""`QuerySet`: very many standing queries over one stream. Most are merged into automata with indexes; others run in
+sessions.
 
 `merged` holds linear-plus expressions of the algebra and short sequences. `unmerged` runs all other queries in
 sessions.
@@ -36,10 +37,10 @@ from ouzel.runtime.session import EARLIEST, LATEST, Session
 
 
 class QuerySet:
-    """Registration queries, added and removed while events flow; every answer says which query it belongs to.
+    """Standing queries that are added and removed while events flow; every answer names its query.
 
-    A query sees the events that are later than the watermark at its registration. `bounded`: the input ends some day,
-    so queries may wait without a bound on DUR. Several threads may call one set: each call waits for the one before it.
+    A query sees the events after the watermark at its registration. `bounded`: the input will end, so queries may wait
+    without a bound on DUR. Several threads may call one set: each call waits for the one before it.
 
     >>> from ouzel.algebra import stream
     >>> quotes = stream("Stock")
@@ -119,7 +120,7 @@ class QuerySet:
 
     @exclusive
     def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
-        """Register the queries of a table, one row each, with a column of ids and one of texts; all of them or none."""
+        """Register the queries of a table, one per row, with a column of ids and one of texts; all of them or none."""
         self._calls.call(self._add_table, rows, id, text, owner)
 
     def _add_table(self, rows: Any, id: str, text: str, owner: str | None) -> None:
@@ -174,7 +175,8 @@ class QuerySet:
 
     @exclusive
     def remove(self, id: Any = None, *, owner: Any = None) -> int:
-        """Remove a query, or all queries of an owner; gives how many there were. What others share stays."""
+        """Remove a query, or all queries of an owner; returns how many there were. Parts shared with other queries
+        stay."""
         if (id is None) == (owner is None):
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
         return self._calls.call(self._remove_one, id) if id is not None else self._calls.call(self._remove_of, owner)
@@ -293,7 +295,7 @@ class QuerySet:
         self._merged.add(group, np.arange(len(ids)), is_new=True)
 
     def _check_name(self, group: Group) -> None:
-        """Answers come by the names of templates and the ids of other queries, so those of one name are one table."""
+        """Refuse a name that is in use: answers come by the names of templates and the ids of other queries."""
         assert self._merged is not None
         if group.name in self._unmerged or group.name in self._places:
             raise InputError(f"there is a query {group.name!r} in the set already; give the template another name")
@@ -310,7 +312,8 @@ class QuerySet:
         return [group for group in groups if group.is_template and group.name == name and group.alive.any()]
 
     def _check_new(self, group: Group) -> None:
-        """A new shape of queries waits within bounds, and has no columns that all answers have."""
+        """Check that a new shape of queries waits for a bounded time, and that its columns do not collide with those of
+        all answers."""
         assert self._merged is not None
         taken = {"query", "start", "end"} & set(group.stream.columns)
         if taken:
@@ -330,7 +333,8 @@ class QuerySet:
 
     @exclusive
     def push(self, events: Any) -> dict[Any, pa.Table]:
-        """Take a batch of events in; gives the answers that it completes, by template or by query, none left empty.
+        """Take in a batch of events and return the answers that it completes, by template or by query, without empty
+        ones.
 
         A query that stops because of an error of its own is reported by a ProblemWarning and by `problems()`.
         """
@@ -346,13 +350,13 @@ class QuerySet:
 
     @exclusive
     def take(self, events: Any) -> int | None:
-        """Take a batch of events in, for a later `advance` to read; gives the newest tick among them."""
+        """Take in a batch of events, which a later `advance` reads; returns the newest tick among them."""
         self._calls.complete()
         read = self._read(events)
         return None if read is None else self._calls.call(self._take, *read)
 
     def _read(self, events: Any) -> tuple[pa.Table, np.ndarray] | None:
-        """A batch as the columns and ticks of this set, which the first one settles."""
+        """A batch as the columns and ticks of this set; the first batch decides them."""
         self._must_be_open()
         table = as_table(events)
         if self._layout is None and not table.num_rows and not table.num_columns:
@@ -381,7 +385,7 @@ class QuerySet:
         return newest
 
     def _answered(self, work: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
-        """Rows by query; a warning for each query that stopped meanwhile, and the error if no query is left."""
+        """Rows by query; a warning for each query that has stopped, and the error if no query is left."""
         rows = self._calls.run(work, *args)
         problems = self._problems()
         if not problems:
@@ -401,8 +405,8 @@ class QuerySet:
     def problems(self) -> list[Problem]:
         """The queries that have stopped because of an error of their own: which, at what time, and why.
 
-        The other queries run on. Merged queries run as one, and stop together; where no other query is left, every
-        call raises the error.
+        The other queries continue. Merged queries run as one and stop together. If no other query is left, every call
+        raises the error.
         """
         return self._problems()
 
@@ -412,8 +416,8 @@ class QuerySet:
 
     @property
     def interrupted(self) -> bool:
-        """Whether KeyboardInterrupt stopped a call that had begun to change the set. The next call first does what is
-        left, and returns the rows of both. Where this is false, the interrupted call has changed nothing."""
+        """Whether KeyboardInterrupt stopped a call that had begun to change the set. The next call first completes that
+        work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
         return self._calls.interrupted
 
     def _check_types_known(self, schema: pa.Schema) -> None:
@@ -429,7 +433,7 @@ class QuerySet:
 
     @exclusive
     def advance(self, to: int | datetime) -> dict[Any, pa.Table]:
-        """Declare that everything at or before a moment has been seen, and give what that completes."""
+        """Declare that all events up to a time have been seen, and return the answers that this completes."""
         self._calls.complete()
         self._must_be_open()
         if self._layout is None:
@@ -438,7 +442,7 @@ class QuerySet:
 
     @exclusive
     def finish(self) -> dict[Any, pa.Table]:
-        """The stream has ended: give everything that waits."""
+        """End the stream and return all remaining answers."""
         self._calls.complete()
         if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
             self._must_be_open()
@@ -539,7 +543,7 @@ class QuerySet:
 
     @exclusive
     def snapshot(self) -> bytes:
-        """The whole set as bytes, queries and all, from which `QuerySet.restore` goes on exactly here."""
+        """The whole set as bytes, including its queries; `QuerySet.restore` continues exactly here."""
         from ouzel.query_set.snapshot import dump
 
         self._calls.complete()
@@ -547,7 +551,7 @@ class QuerySet:
 
     @classmethod
     def restore(cls, blob: bytes) -> QuerySet:
-        """The set that a snapshot was taken of.
+        """The set of a snapshot.
 
         >>> alerts = QuerySet()
         >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 RETURN High(s.price AS price)")
@@ -565,13 +569,14 @@ class QuerySet:
     @property
     @exclusive
     def next_deadline(self) -> int | None:
-        """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
+        """The earliest tick at which time alone can complete something; None if there is none."""
         found = [int(ticks.min()) for _, ticks in self._pending_events if len(ticks)]
         deadline = self._unmerged.next_deadline
         return min(found if deadline is None else [*found, deadline], default=None)
 
     def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Registration]]:
-        """For each template, and each query or shape of queries, a name and what answers it; or for one query alone."""
+        """For each template, and each query or shape of queries, a name and the parts that answer it; or for one query
+        only."""
         for group in [] if self._merged is None else self._merged.groups:
             rows = group.alive if id is None else group.alive & (group.ids == id)
             if np.any(rows):
@@ -581,7 +586,7 @@ class QuerySet:
                 yield one, registration
 
     def answer_schema(self, part: Group | Registration) -> pa.Schema:
-        """The columns of the answers that a part gives, after `query`."""
+        """The columns of the answers of a part, after `query`."""
         if isinstance(part, Registration):
             (schema,) = Session(part.program).schemas.values()
             return schema
@@ -591,7 +596,7 @@ class QuerySet:
     @property
     @exclusive
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted, over all segments."""
+        """The counters of the kernel, over all segments."""
         segments = [] if self._merged is None else self._merged.segments
         sizes = {"queries": len(self), "segments": len(segments), "alone": len(self._unmerged)}
         return sizes | counted(segments)
@@ -599,14 +604,14 @@ class QuerySet:
     @property
     @exclusive
     def bytes(self) -> int:
-        """How much memory queries take: constants, automata and indexes, without events and instances."""
+        """The memory of queries in bytes: constants, automata and indexes, without events and instances."""
         if self._merged is None:
             return 0
         return bytes_of(self._merged.segments) + sum(group.bytes for group in self._merged.groups)
 
     @exclusive
     def explain(self) -> str:
-        """The indexes and how large they are, and what else queries share."""
+        """The indexes and their sizes, and what else queries share."""
         return self._calls.call(self._explained)
 
     def _explained(self) -> str:
@@ -655,7 +660,7 @@ def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
 
 
 def _answer_columns(bound: BoundQuery) -> set[str]:
-    """The names of a query's own columns beside `start` and `end`."""
+    """The names of a query's own columns, without `start` and `end`."""
     if bound.aggregates:
         return {key.name for key in bound.group_by} | {column.name for column in bound.aggregates}
     if bound.returns is not None:

@@ -1,7 +1,7 @@
-"""Queries of one shape: automata that differ in constants only, one row a query.
+"""Queries of one shape: automata that differ only in constants, one row per query.
 
-A template with a table of parameters is one group from the start. Queries that are added one by one have their
-constants lifted out, and join the group whose shape they have.
+A template with a table of parameters is one group. For queries that are added one by one, the constants are replaced by
+parameters, and the query joins the group of its shape.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ouzel.errors import InputError
 from ouzel.runtime.codes import Coder
 
 Known = dict[ConstantKey, tuple[np.ndarray, np.ndarray]]
-# An expression, or a pattern query that stands for one.
+# An expression, or a pattern query that is translated to one.
 Origin: TypeAlias = AlgebraQuery | BoundQuery
 
 
@@ -46,7 +46,7 @@ class Group:
     owners: np.ndarray | None
     registered: np.ndarray  # the tick after which each query sees events
     alive: np.ndarray
-    # What the shape was read from: the template, or the first query of it.
+    # The source of the shape: the template, or its first query.
     origin: Origin
     # The columns of a template's parameters.
     parameter_schema: pa.Schema | None = None
@@ -69,7 +69,7 @@ class Group:
 
 
 class StoredGroup(NamedTuple):
-    """What of a group cannot be read from its origin again."""
+    """The part of a group that cannot be read again from its origin."""
 
     known: Sequence[tuple[np.ndarray, np.ndarray]]
     parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -87,7 +87,7 @@ def is_indexable(streams: Sequence[BoundStream]) -> bool:
 
 @dataclass
 class GroupMaker:
-    """Binds and plans expressions over one input, with lanes, programs and codes shared by all."""
+    """Binds and plans expressions over one input. All of them share lanes, programs and codes."""
 
     catalog: Catalog
     time: str
@@ -106,7 +106,7 @@ class GroupMaker:
         owners: Sequence[Any] | None,
         registered: int,
     ) -> Group | None:
-        """All queries of a template; None where they cannot be merged with others."""
+        """All queries of a template; None if they cannot be merged with others."""
         types = {column: type_of_arrow(table.schema.field(column).type) for column in table.column_names}
         bound = bind(expression, self.catalog, name=name, time=self.time, type=self.type, parameter_types=types)
         (*_, stream) = bound.streams
@@ -118,8 +118,8 @@ class GroupMaker:
         return self._group(origin, stream, planned, parameters, constants, table, ids, owners, registered)
 
     def single(self, identity: Any, origin: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """One query, put into the group of its shape, and whether that group is new; None where it cannot be merged
-        with others."""
+        """One query in the group of its shape, and whether that group is new; None if it cannot be merged with
+        others."""
         read = self._shape(origin)
         if read is None:
             return None
@@ -151,13 +151,14 @@ class GroupMaker:
         return group, True
 
     def discard(self, group: Group) -> None:
-        """A group that was refused is not there for queries of its shape to join."""
+        """Remove a refused group, so that queries of its shape cannot join it."""
         self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
 
     def _shape(
         self, origin: Origin
     ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
-        """A query with its constants lifted out, those, and what is equal for queries that differ in them only."""
+        """A query with parameters in place of its constants, the constants, and a key that is equal for queries that
+        differ only in them."""
         if isinstance(origin, BoundQuery):
             found = merged_stream(origin, self.time)
             if found is None:
@@ -177,7 +178,7 @@ class GroupMaker:
         return stream, lifted, constants, shape
 
     def restored(self, origin: Origin, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
-        """A group that was stored, with the codes of texts and types as they were then."""
+        """A stored group, with the codes of texts and types at that time."""
         parameters: tuple[Attribute, ...] = ()
         if parameter_schema is None:
             read = self._shape(origin)
@@ -192,7 +193,7 @@ class GroupMaker:
             )
             stream, shape = bound.streams[-1], None
             planned, parameters = self._planned(stream, types)
-            # Which constants there are does not depend on their values.
+            # The set of constants does not depend on their values.
             nothing = pa.table([pa.nulls(1, column.type) for column in parameter_schema], schema=parameter_schema)
             constants = Constants(ParameterFrame(nothing, 1), self.texts, self.type_codes)
             for branch in planned:
@@ -266,7 +267,7 @@ class GroupMaker:
 
 
 def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Where nothing is null, one byte stands for the whole mask; where a constant is one for all, so does it."""
+    """Save memory: one byte for the whole mask if nothing is null, and one value if a constant is the same for all."""
     values, valid = pair
     if len(valid) and valid.all():
         valid = np.broadcast_to(np.ones(1, bool), valid.shape)
@@ -306,7 +307,7 @@ def _append(group: Group, identity: Any, owner: Any, registered: int, values: Kn
 def _lifted(
     planned: tuple[PlannedBranch, ...],
 ) -> tuple[tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound]]:
-    """The automata with placeholders for their constants, and what those stand for."""
+    """The automata with placeholders for their constants, and the constants."""
     constants: dict[tuple[Form | None, Bound], Bound] = {}
 
     def placeholder(form: Form | None, value: Bound) -> Bound:

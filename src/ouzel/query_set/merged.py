@@ -1,7 +1,7 @@
-"""The queries of a set that are merged: groups of one shape, segments of merged automata, and the events behind them.
+"""The merged queries of a set: groups of one shape, segments of merged automata, and their events.
 
-There is one large segment, and a small one for what was added since, which is merged into the large one when it has
-grown.
+There is one large segment, and a small delta segment for new queries. When the delta has grown, it is merged into the
+large one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Merged:
         self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, texts, type_codes)
         self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
         self.payload = RowStore()
-        # Up to this tick rows may be gone: queries that came later see later events only, however long they wait.
+        # Rows up to this tick may be evicted: queries added later see only later events, however long they wait.
         self.expiry_bound = EARLIEST
         self.events = new_events(0, 0, 0)
         self.rows = np.empty(0, np.int64)
@@ -63,30 +63,31 @@ class Merged:
         self._layout = layout
         self._limits = limits
         self._merge = merge
-        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that no segment has yet
+        self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that are in no segment yet
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, group: Group, rows: np.ndarray, *, is_new: bool) -> None:
-        """Take in queries of a group, from the next batch on."""
+        """Add queries of a group, from the next batch on."""
         if is_new:
             self.groups.append(group)
         number = next(number for number, one in enumerate(self.groups) if one is group)
         self._fresh.setdefault(number, []).append(rows)
 
     def pattern(self, id: Any, query: BoundQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """A pattern query, put into the group of its shape, and whether that is new; None where it must run alone."""
+        """Add a pattern query to the group of its shape. Returns whether the group is new; None if the query must run
+        unmerged."""
         stream = merged_stream(query, self._layout.time)
         if stream is None or self.schema_of(stream) != output_schema(query, self._layout):
             return None
         try:
             return self.maker.single(id, query, owner, registered)
         except QueryError:
-            # Automata cannot compute what it asks of two events, as stacks can.
+            # It compares two events in a way that automata cannot compute, but stacks can.
             return None
 
     def find(self, id: Any) -> tuple[Group, int] | None:
-        """Where a query of a template is. Its id is a text or a number."""
+        """The place of a query of a template. Its id is a text or a number."""
         for group in self.groups:
             if group.is_template and not isinstance(id, tuple):
                 rows = np.flatnonzero((group.ids == id) & group.alive)
@@ -95,10 +96,10 @@ class Merged:
         return None
 
     def remove_of(self, owner: Any) -> Iterator[Any]:
-        """Remove the queries of an owner; gives their ids."""
+        """Remove the queries of an owner; returns their ids."""
         for group in self.groups:
             if group.owners is not None:
-                # One by one, since arrays compare with a list or tuple in another way.
+                # One by one, because arrays compare differently with a list or tuple.
                 mine = np.fromiter((one == owner for one in group.owners), bool, len(group.owners))
                 rows = np.flatnonzero(group.alive & mine)
                 group.alive[rows] = False
@@ -108,7 +109,7 @@ class Merged:
         return sum(int(group.alive.sum()) for group in self.groups)
 
     def is_bounded(self, group: Group) -> bool:
-        """Whether nothing that a group's queries wait for may come at any time."""
+        """Whether the queries of a group wait for a bounded time only."""
         if not any(branch.hops for branch in group.stream.branches):
             return True
         rows = np.arange(min(len(group.ids), 64))
@@ -118,7 +119,7 @@ class Merged:
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
-        """Read events in order of time, and add what queries answer."""
+        """Read events in order of time, and add the answers of queries."""
         if not self.segments:
             return
         numbers = np.arange(self.next_row, self.next_row + len(ticks))
@@ -141,18 +142,18 @@ class Merged:
                 collect(self, segment, results, answers)
 
     def stop(self) -> None:
-        """Run none of the queries any more; what is added later runs."""
+        """Stop all queries; queries added later run."""
         self.segments = []
         self.events = chosen_events(self.events, slice(0, 0))
         self.rows = self.rows[:0]
 
     def names(self) -> Iterator[Any]:
-        """What answers come by: the names of templates, and the ids of other queries."""
+        """The names of answers: the names of templates, and the ids of other queries."""
         for group in self.groups:
             yield from [group.name] if group.is_template else group.ids[group.alive].tolist()
 
     def load_events(self, table: pa.Table, ticks: np.ndarray, times: np.ndarray) -> None:
-        """Take back rows behind instances, and make their lanes anew."""
+        """Restore the rows of instances, and compute their lanes again."""
         batch = Batch(table, ticks, ticks, ticks, times[:, Time.PRINT :])
         types = None
         if self._layout.type is not None:
@@ -186,7 +187,7 @@ class Merged:
     # ── Whom results ask for their events ──────────────────────────────────────────────────────────
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table that holds the rows of some events, and where in it they stand."""
+        """A table with the rows of some events, and their places in it."""
         table, _, rows = self.payload.fetch(self.rows[events])
         return table, rows
 
@@ -195,7 +196,7 @@ class Merged:
         return name
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
-        """When events began or ended."""
+        """The start or end times of events."""
         found: np.ndarray = self.events.times[events, Time.START if field is EventField.START else Time.END]
         return found
 
@@ -220,7 +221,7 @@ class Merged:
     # ── Segments ───────────────────────────────────────────────────────────────────────────────────
 
     def bring_up_to_date(self) -> None:
-        """Put what was added into the delta, and the delta into the large segment where it has grown."""
+        """Put new queries into the delta, and merge the delta into the large segment if it has grown."""
         self._shed()
         if not self._fresh:
             return
@@ -236,14 +237,14 @@ class Merged:
             self.segments = [self.segments[0], self.rebuilt(older, fresh)]
 
     def _shed(self) -> None:
-        """Build anew, without them, where most queries of a segment were removed."""
+        """Rebuild a segment if most of its queries were removed."""
         for number, segment in enumerate(self.segments):
             alive = sum(int(group.alive[rows].sum()) for group, rows in segment.members)
             if segment.size > 64 and 2 * alive < segment.size:
                 self.segments[number] = self.rebuilt([segment.handover()], [])
 
     def rebuilt(self, older: Sequence[Handover], fresh: Members) -> Segment:
-        """One segment of the living queries of others and of new ones, with all that waits."""
+        """One segment of the live queries of others and of new ones, with all instances."""
         members: dict[int, tuple[Group, list[np.ndarray]]] = {}
         for group, rows in [pair for segment in older for pair in segment.members] + fresh:
             kept = rows[group.alive[rows]]

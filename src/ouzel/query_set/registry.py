@@ -1,4 +1,4 @@
-"""Queries that were added before the columns of the input are known, and the checks of ids and errors of one query."""
+"""Registrations that wait for the columns of the input, and checks of ids and of errors of one query."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class PendingQuery:
         return [self.owner]
 
     def rows(self, chosen: Sequence[int]) -> PendingQuery:
-        """This query: it has one row only."""
+        """This query: it has only one row."""
         return self
 
 
 @dataclass(frozen=True)
 class PendingTemplate:
-    """The queries of one template, a row of the table each, that wait for the columns of the input."""
+    """The queries of one template, one per row of the table, that wait for the columns of the input."""
 
     name: str
     template: Stream
@@ -114,7 +114,7 @@ def check_id(id: Any) -> None:
 
 @contextmanager
 def naming(query: str) -> Iterator[None]:
-    """Put the name of a query in front of its error, when many are registered at once."""
+    """Put the name of a query before its error, if many are registered at once."""
     try:
         yield
     except QueryError as error:

@@ -1,4 +1,4 @@
-"""Segments of a set of queries: merged automata of some of them, with the instances that wait there."""
+"""Segments of a query set: merged automata of some queries, with their instances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Members = list[tuple[Group, np.ndarray]]
 
 
 class Handover(NamedTuple):
-    """What a segment leaves to the one that takes its place."""
+    """The state that a segment hands over to the one that replaces it."""
 
     members: Members
     owners: list[tuple[int, int]]  # member and branch
@@ -67,7 +67,7 @@ class Segment:
         return sum(len(rows) for _, rows in self.members)
 
     def _index_queries(self) -> None:
-        """Which queries a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
+        """The queries that a final node answers: [row, 3] of member, branch and row of the group, sorted by node."""
         node = np.concatenate([one[-1] for one in self._node_of] or [np.empty(0, np.int32)])
         first = first_of(node, self.automata.node_count)
         place = places_of(node, first)
@@ -81,7 +81,7 @@ class Segment:
         self._tag_first = first.astype(np.int64)
 
     def _since(self) -> np.ndarray:
-        """By node, the tick after which its instances are complete: the earliest registration of its queries."""
+        """For each node, the tick after which its instances are complete: the earliest registration of its queries."""
         registered = [group.registered[rows] for group, rows in self.members]
         begun = {int(one) for ticks in registered if len(ticks) for one in (ticks.min(), ticks.max())}
         if len(begun) == 1:
@@ -96,7 +96,7 @@ class Segment:
         return since
 
     def expanded(self, results: Results) -> tuple[np.ndarray, np.ndarray]:
-        """Results once for each query that they answer: places of results, and [row, 3] of member, branch, row."""
+        """Each result once for each query that it answers: places of results, and [row, 3] of member, branch, row."""
         count = int(results.count[0])
         nodes = results.node[:count]
         first, last = self._tag_first[nodes], self._tag_first[nodes + 1]
@@ -110,7 +110,7 @@ class Segment:
         return Handover(self.members, self._owners, self._node_of, self.automata.node_count, self.since, instances)
 
     def take_over(self, older: Sequence[Handover]) -> None:
-        """Take over the instances of segments whose queries are here now."""
+        """Take over the instances of segments whose queries are in this one now."""
         if not older:
             return
         parts: list[dict[str, np.ndarray]] = []
@@ -118,7 +118,7 @@ class Segment:
         best = np.full(self.automata.node_count, LATEST, np.int64)
         maps = [self._mapping(segment) for segment in older]
         for number, (segment, mapping) in enumerate(zip(older, maps, strict=True)):
-            # Where two segments had equal nodes, the instances of the older one include those of the younger.
+            # If two segments had equal nodes, the instances of the older one include those of the younger.
             mine = np.flatnonzero(mapping >= 0)
             target = mapping[mine]
             better = (segment.since[mine] < best[target]) | (claimed[target] < 0)
@@ -139,7 +139,7 @@ class Segment:
         np.minimum(self.since, best, out=self.since)
 
     def _mapping(self, older: Handover) -> np.ndarray:
-        """The node here of every node there; -1 where none of its queries is here."""
+        """The node here for every node there; -1 if none of its queries is here."""
         mapping = np.full(older.node_count, -1, np.int64)
         here = {id(group): number for number, (group, _) in enumerate(self.members)}
         node_of = dict(zip(self._owners, self._node_of, strict=True))
@@ -163,7 +163,7 @@ def _widened(array: np.ndarray, width: int) -> np.ndarray:
 
 
 def with_lanes(events: Events, like: Events | EventLanes) -> Events:
-    """Events with as many lanes as others have; lanes that they did not have are null."""
+    """Events with as many lanes as others have; added lanes are null."""
     ints, floats = len(like.ints), len(like.floats)
     if events.ints.shape[0] == ints and events.floats.shape[0] == floats:
         return events

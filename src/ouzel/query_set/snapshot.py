@@ -1,7 +1,7 @@
-"""A set of standing queries as bytes: the living queries, what waits in their automata, and the rows behind that.
+"""A query set as bytes: the live queries, the instances of their automata, and the rows of those.
 
-Lanes of events and automata are not stored but made anew, so that a snapshot holds nothing of removed queries, and a
-newer version may index differently.
+Lanes and automata are not stored but built again, so that a snapshot has no trace of removed queries, and a newer
+version may index differently.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 KIND = "query set"
 
-# Instances are stored by these; their places in lists are made anew.
+# Instances are stored by these; their places in lists are computed again.
 _INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
 
 
@@ -93,7 +93,7 @@ def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any
     if isinstance(origin, BoundQuery):
         stored["pattern"] = encode_bound(origin)
     else:
-        # Dates and decimals have no place in JSON.
+        # JSON has no dates and decimals.
         params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
         stored |= {"expression": encode(origin.expression), "params": params}
     integers = group.ids.dtype.kind in "iu"
@@ -115,11 +115,11 @@ def _dump_group(group: Group, rows: np.ndarray, writer: Writer) -> dict[str, Any
 def _dump_instances(
     merged: Merged, layout: Layout, watermark: int, writer: Writer, numbers: Mapping[int, int]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """What waits in the automata, and the events that it refers to."""
+    """The instances of the automata, and the events that they refer to."""
     expiry_bound = _expiry_bound(merged, watermark)
     handovers = [_waiting(segment.handover(), expiry_bound) for segment in merged.segments]
     slots = np.concatenate([one.instances["slots"].ravel() for one in handovers] or [np.empty(0, np.int32)])
-    # A slot that an instance does not use yet may hold anything: events that are gone are never looked at.
+    # A slot that an instance does not use yet may hold anything; evicted events are never read.
     used = np.unique(slots[(slots >= 0) & (slots < len(merged.rows))])
     used = used[merged.events.end[used] > expiry_bound]
     table, ticks, rows = merged.payload.fetch(merged.rows[used])
@@ -132,19 +132,19 @@ def _dump_instances(
 
 
 def _waiting(one: Handover, expiry_bound: int) -> Handover:
-    """Without instances that waited so long that nothing can come of them."""
+    """The instances without those that have expired."""
     kept = one.instances["times"][:, Time.START] > expiry_bound
     return one._replace(instances={name: array[kept] for name, array in one.instances.items()})
 
 
 def _expiry_bound(merged: Merged, watermark: int) -> int:
-    """The tick up to which rows may have been let go."""
+    """Rows up to this tick may have been evicted."""
     life = max((segment.life for segment in merged.segments), default=INT64_MAX)
     return merged.expiry_bound if life == INT64_MAX else max(merged.expiry_bound, watermark + 1 - life)
 
 
 def _dump_handover(one: Handover, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
-    # Rows of living queries stand close together from now on.
+    # From now on the rows of live queries are contiguous.
     place = {id(group): np.cumsum(group.alive) - 1 for group, _ in one.members}
     members: list[list[int]] = []
     new_number: dict[int, int] = {}
@@ -173,7 +173,7 @@ def _dump_handover(one: Handover, used: np.ndarray, writer: Writer, numbers: Map
 
 
 def _plain(value: Any) -> Any:
-    """An id or an owner, which JSON must be able to hold."""
+    """An id or an owner, if JSON can hold it."""
     if isinstance(value, np.integer):
         return int(value)
     if value is None or isinstance(value, str | int | float):
@@ -185,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 
 def held_events(held: QuerySet) -> int:
-    """How many events are held in memory, over all queries."""
+    """The number of events held in memory, over all queries."""
     merged = 0 if held._merged is None else len(held._merged.rows)
     return merged + sum(len(ticks) for _, ticks in held._pending_events) + held._unmerged.held_events
 
@@ -194,7 +194,7 @@ def held_events(held: QuerySet) -> int:
 
 
 def load(blob: bytes) -> QuerySet:
-    """The set that `dump` stored; StateError where the bytes are something else."""
+    """The set that `dump` stored; StateError if the bytes are something else."""
     reader = Reader(blob)
     if reader.head.get("kind") != KIND:
         raise StateError("this snapshot is not one of a QuerySet; try Engine.restore")
@@ -282,7 +282,7 @@ def _load_handover(groups: Sequence[Group], reader: Reader, head: Mapping[str, A
 
 
 def spread(held: QuerySet, schema: pa.Schema, slices: int, *, bounded: bool) -> list[QuerySet]:
-    """The queries of a set that has seen nothing yet, shared out over sets for an input whose columns are known."""
+    """The queries of a set that has seen no event, distributed over several sets for an input with known columns."""
     from ouzel.query_set.api import QuerySet
 
     if held._layout is not None:
@@ -316,7 +316,7 @@ def ids_of(held: QuerySet) -> list[Any]:
 
 
 def digest(held: QuerySet) -> str:
-    """A digest of the queries of a set that has seen nothing yet, the same wherever they are written the same."""
+    """A digest of the queries of a set that has seen no event; equal queries have equal digests."""
     from ouzel.query_set.api import _prepared
 
     mark = sha256()
@@ -332,7 +332,7 @@ def digest(held: QuerySet) -> str:
 
 
 def slice_of(id: Any, slices: int) -> int:
-    """The slice of a query, the same in every process and for ever.
+    """The slice of a query, the same in every process and version.
 
     >>> slice_of(7, 4) == slice_of("7", 4)
     True

@@ -1,4 +1,4 @@
-"""How large merged automata and their indexes are, and what the kernel counted over them."""
+"""The sizes of merged automata and their indexes, and the counters of the kernel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ouzel.bind.model import BoundQuery
 from ouzel.engines.automata.tables import Counter, Finding, FrSlot, Wait
 from ouzel.query_set.segments import Segment
 
-# How the kernel keeps its books, which says nothing of queries and events.
+# Internal counters of the kernel that say nothing about queries and events.
 _PRIVATE_COUNTERS = frozenset(
     {Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED, Counter.MEMBERS}
 )
 
 
 def counted(segments: Sequence[Segment]) -> dict[str, int]:
-    """What the kernel counted, and how many instances, nodes and edges there are, over all segments."""
+    """The counters of the kernel, and the number of instances, nodes and edges, over all segments."""
     total: dict[str, int] = {}
     for segment in segments:
         for counter in Counter:
@@ -32,7 +32,7 @@ def counted(segments: Sequence[Segment]) -> dict[str, int]:
 
 
 def bytes_of(segments: Sequence[Segment]) -> int:
-    """How much memory automata and indexes take."""
+    """The memory of automata and indexes in bytes."""
     tables: list[Any] = [table for s in segments for table in (*s.automata, *s.automata.code)]
     for s in segments:
         tables += [s.machine.state.places, s.machine.state.edge_stamps]
@@ -42,7 +42,7 @@ def bytes_of(segments: Sequence[Segment]) -> int:
 
 
 def explained(segment: Segment) -> list[str]:
-    """The indexes of a segment and how large they are, as lines."""
+    """The indexes of a segment and their sizes, as lines."""
     automata = segment.automata
     patterns = sum(len(group.planned) for group, _ in segment.members)
     separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in segment.members)

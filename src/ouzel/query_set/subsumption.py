@@ -1,8 +1,7 @@
-"""Thresholds in patterns: a query that asks for more than another finds some of what that one finds.
+"""Thresholds in patterns: the matches of a stricter query are among those of a weaker one.
 
-Skipping till any match, what a sequence finds under `a.price > 95` is what it finds under `a.price > 90`, less the
-matches whose price is not above 95. So one query can run for many that differ in such constants, if it asks for no more
-than any of them.
+Under skip_till_any_match, the matches with `a.price > 95` are those with `a.price > 90` whose price is above 95. So one
+query can run for many that differ in such constants, if it is the weakest of them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Limit(NamedTuple):
-    """A comparison of a value of one event with a constant: which values pass, as integers of the same order."""
+    """A comparison of a value of one event with a constant: the values that pass, as integers of the same order."""
 
     value: Bound
     operator: str
@@ -35,7 +34,7 @@ class Limit(NamedTuple):
 
 
 def without_limits(query: BoundQuery) -> tuple[BoundQuery, tuple[Limit, ...]]:
-    """The query with the constants of its thresholds taken out, and the thresholds; none where they must stay."""
+    """The query without the constants of its thresholds, and the thresholds; none if they must stay."""
     if not _is_filtered_afterwards(query):
         return query, ()
     found = []
@@ -51,7 +50,7 @@ def without_limits(query: BoundQuery) -> tuple[BoundQuery, tuple[Limit, ...]]:
 
 
 def _is_filtered_afterwards(query: BoundQuery) -> bool:
-    """Whether each match stands for itself, so that which ones are shown can be decided when they are found."""
+    """Whether matches are independent, so that a filter on complete matches can decide which ones to show."""
     plain = query.returns is not None and not query.aggregates and query.threshold is None and query.into is None
     alone = query.strategy is Strategy.SKIP_TILL_ANY_MATCH and query.output.form is OutputForm.ALL
     return plain and alone and isinstance(query.window, TimeWindow) and not any(c.kleene for c in query.components)
@@ -81,19 +80,20 @@ def _limit_of(conjunct: Conjunct) -> Limit | None:
 
 
 def asks_for_more(own: Sequence[Limit], other: Sequence[Limit]) -> bool:
-    """Whether whatever passes these limits passes the others, which are of the same values."""
+    """Whether every value that passes these limits also passes the others, which are on the same values."""
     return all(mine.low >= theirs.low and mine.high <= theirs.high for mine, theirs in zip(own, other, strict=True))
 
 
 class Within:
-    """Values of matches, of which many queries ask whether they pass."""
+    """Values of matches, which many queries compare with their limits."""
 
     def __init__(self, answer: pa.Table) -> None:
         self._answer = answer
         self._numbers: dict[int, np.ndarray] = {}
 
     def rows(self, asked: Sequence[tuple[int, Limit]]) -> np.ndarray:
-        """The rows whose columns of these numbers pass these limits. None is null: what runs compares them, too."""
+        """The rows whose columns with these numbers pass these limits. No value is null, because the running query
+        compares them too."""
         passes = np.ones(self._answer.num_rows, bool)
         for place, limit in asked:
             if place not in self._numbers:

@@ -1,9 +1,8 @@
 """Queries of a set that are not merged into automata: they run in sessions, and equal ones run once.
 
-Queries that were added between the same two batches run in one session: each batch is read once for all of them, and
-aggregates among them are counted together where that pays. Two patterns that differ in nothing but names and what
-RETURN shows are one query there, which shows what both want; and where thresholds of one ask for more than those of the
-other, its matches are chosen among the other's.
+Queries that were added between the same two batches run in one session: it reads each batch once, and its aggregates
+may be counted together. Two patterns that differ only in names and RETURN run as one query, which has the columns of
+both. If the thresholds of one pattern are stricter than those of the other, its matches are selected from the other's.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from ouzel.runtime.stream_order import deciding_columns
 
 @dataclass
 class Registration:
-    """A query that runs in a session: what it would be alone, whose it is, and since when it sees events."""
+    """A query that runs in a session: its own program, its owner, and the tick after which it sees events."""
 
     program: Program
     owner: Any
     since: int
     limits: tuple[Limit, ...] = ()
-    # Which of the columns of the query that runs are its own; None: they are as they should be.
+    # The columns of the running query that are its own; None: all of them, in this order.
     columns: tuple[int, ...] | None = None
     schema: pa.Schema | None = None
     limited: tuple[int, ...] = ()  # the columns that its thresholds are about
@@ -48,7 +47,7 @@ class Registration:
 
 @dataclass
 class _Running:
-    """A query that runs, for all that are equal to it, or ask for more by their thresholds."""
+    """A running query, for all equal queries and those with stricter thresholds."""
 
     name: str
     key: str
@@ -61,7 +60,7 @@ class _Running:
         return self.program.queries[0] if self.program.queries else None
 
     def widen(self, own: BoundQuery, limits: tuple[Limit, ...]) -> None:
-        """Show what a query shows too, and ask for no more than it does."""
+        """Add the columns of another query, and lower the thresholds to its own."""
         query = self.query
         assert query is not None and query.returns is not None and own.returns is not None
         known = {_written(column.expression) for column in query.returns}
@@ -75,7 +74,7 @@ class _Running:
         self.program = replace(self.program, queries=(query,))
 
     def places(self) -> dict[str, int]:
-        """Where the columns that it shows are, after start and end."""
+        """The places of its columns, after start and end."""
         query = self.query
         assert query is not None and query.returns is not None
         return {_written(column.expression): place for place, column in enumerate(query.returns, start=2)}
@@ -90,7 +89,7 @@ class _Epoch:
     session: Session | None = None  # from the first batch on
 
     def open(self) -> None:
-        """Begin: from here on nothing can be added."""
+        """Start the session; from here on no query can be added."""
         if self.session is not None:
             return
         programs = [one.program for one in self.running.values()]
@@ -121,7 +120,7 @@ class UnmergedQueries:
             yield id, running.members[id]
 
     def add(self, id: Any, program: Program, owner: Any, since: int) -> None:
-        """Take a query in that sees the events after a tick, from the next batch on."""
+        """Add a query that sees the events after a tick, from the next batch on."""
         key, limits = _key(program)
         registration = Registration(program, owner, since, limits)
         epoch, running = self._place(key, registration)
@@ -149,7 +148,7 @@ class UnmergedQueries:
         return all(name not in epoch.running for epoch in self._epochs)
 
     def _place(self, key: str, registration: Registration) -> tuple[_Epoch, _Running | None]:
-        """Where a query can join, and what it is equal to there."""
+        """The epoch that a query can join, and the equal query there."""
         for epoch, running in self._by_key.get(key, ()):
             if epoch.session is None:
                 if asks_for_more(registration.limits, running.limits) or asks_for_more(
@@ -163,7 +162,7 @@ class UnmergedQueries:
         return self._epochs[-1], None
 
     def remove(self, id: Any) -> None:
-        """Let a query go; what runs for others too goes on."""
+        """Remove a query; a running query that others share continues."""
         epoch, running = self._places.pop(id)
         del running.members[id]
         if running.members:
@@ -178,7 +177,7 @@ class UnmergedQueries:
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """What was added begins now."""
+        """Start the queries added since the last batch."""
         for epoch in self._epochs:
             epoch.open()
 
@@ -189,7 +188,7 @@ class UnmergedQueries:
             epoch.session.push(table)
 
     def advance(self, until: int) -> Iterator[tuple[Any, pa.Table]]:
-        """No event at or before a tick can come any more: the answers that this completes, by id."""
+        """No event at or before a tick can come any more: return the answers that this completes, by id."""
         for epoch in self._epochs:
             assert epoch.session is not None
             answers = epoch.session.advance(until)
@@ -217,7 +216,7 @@ class UnmergedQueries:
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     def explained(self) -> list[str]:
-        """What runs once for several, as lines."""
+        """The queries that run once for several, as lines."""
         running = [one for epoch in self._epochs for one in epoch.running.values()]
         common = [one for one in running if len(one.members) > 1]
         lines = [
@@ -237,7 +236,7 @@ class UnmergedQueries:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer, plain: Callable[[Any], Any]) -> list[Any]:
-        """Store all; gives what `load` needs. `plain` makes ids and owners fit for JSON."""
+        """Store all; returns what `load` needs. `plain` makes ids and owners valid JSON."""
         self.open()
         stored = []
         for epoch in self._epochs:
@@ -256,7 +255,7 @@ class UnmergedQueries:
         return stored
 
     def load(self, reader: Reader, stored: list[Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         for since, blob, running in stored:
             session = Session.restore(reader.bytes(blob))
             session.isolates = True
@@ -271,12 +270,12 @@ class UnmergedQueries:
                     mine = program if own is None else replace(program, queries=decode(own))
                     self._join(id, Registration(mine, owner, began, _key(mine)[1]), epoch, one)
                 if not members:
-                    # It was removed, and is there for those that are counted with it.
+                    # It was removed, but stays because others are counted with it.
                     session.drop(name)
 
 
 def _answers(epoch: _Epoch, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
-    """What a query found, for each for which it runs. Those that show the same columns are taken out at once."""
+    """The answers of a running query, for each of its registrations. Those with the same columns are selected once."""
     younger = any(registration.since > epoch.since for registration in running.members.values())
     starts = _starts(answer, running.program.layout) if younger else None
     within = Within(answer)
@@ -310,8 +309,8 @@ def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
 
 
 def _may_join(running: _Running, registration: Registration) -> bool:
-    """Whether answers to a query that began later can be told from those of one that runs already: by their first
-    event, unless what came before that matters, and if what they show is there."""
+    """Whether a later query can share a running one: its answers can be selected by their first event, unless earlier
+    events matter, and the columns exist."""
     query, own = running.query, registration.program.queries[0] if registration.program.queries else None
     if query is None or own is None or query.output.form is not OutputForm.ALL:
         return False
@@ -327,7 +326,7 @@ def _may_join(running: _Running, registration: Registration) -> bool:
 
 
 def _named(program: Program, name: str) -> Program:
-    """The program with its query renamed, and columns that no RETURN could collide with."""
+    """The program with its query renamed, and column names that no RETURN can have."""
     if not program.queries:
         (expression,) = program.algebra
         return replace(program, algebra=(replace(expression, name=name),))
@@ -339,7 +338,7 @@ def _named(program: Program, name: str) -> Program:
 
 
 def _of_one(program: Program, name: str) -> Program:
-    """A program of one query out of one of several."""
+    """A program of one query, taken from a program of several."""
     return replace(
         program,
         queries=tuple(query for query in program.queries if query.name == name),
@@ -348,7 +347,7 @@ def _of_one(program: Program, name: str) -> Program:
 
 
 def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
-    """A text that is equal for queries that find the same matches but for their thresholds, and these."""
+    """A text that is equal for queries with the same matches except for their thresholds, and the thresholds."""
     if not program.queries:
         (expression,) = program.algebra
         return f"algebra {expression.text} {dict(expression.params)!r}", ()
@@ -356,12 +355,12 @@ def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
     stripped = replace(query, name="", text="", result_type="", catalog=Catalog())
     if query.returns is None:
         return _written(stripped), ()
-    # Without RETURN columns are named after variables.
+    # Without RETURN, variables name the columns.
     stripped = replace(stripped, components=tuple(replace(c, variable=str(c.position)) for c in query.components))
     (plan,) = program.plans().values()
     if query.output.form is not OutputForm.ALL or query.threshold is not None:
         return _written(stripped), ()
-    # Where it matters which of two simultaneous events comes first, the columns that RETURN reads decide, too.
+    # If the order of simultaneous events matters, the columns that RETURN reads also decide it.
     if plan.has_runs:
         return _written([replace(stripped, returns=()), deciding_columns(plan, program.layout)]), ()
     stripped, limits = without_limits(stripped)
@@ -369,12 +368,12 @@ def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
 
 
 def _written(value: Any) -> str:
-    """A bound query or a part of one as a text, equal for what is exactly the same."""
+    """A bound query or a part of it as text; equal texts mean equal queries."""
     return json.dumps(encode(value), sort_keys=True)
 
 
 def _counted_together(epoch: _Epoch) -> list[str]:
-    """How aggregates of a epoch are counted together."""
+    """How the aggregates of an epoch are counted together."""
     plans = {name: next(iter(one.program.plans().values())) for name, one in epoch.running.items() if one.query}
     if sum(bool(plan.query.aggregates) for plan in plans.values()) < 2:
         return []

@@ -1,7 +1,7 @@
 """Arrow arrays as numpy arrays over the same memory, and Arrow's encodings as plain columns.
 
-pyarrow's own `to_numpy` and `array` load pandas wherever it is installed, which takes longer than a small query.
-Dictionaries, run ends and views become plain columns here, so that nothing else has to know them.
+pyarrow's own `to_numpy` and `array` import pandas if it is installed, which takes longer than a small query.
+Dictionaries, run ends and views become plain columns here, so that no other code has to know them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ARROW_TYPES = {
 
 
 def numbers(array: pa.Array, dtype: Any = np.int64) -> np.ndarray:
-    """The memory behind an array of numbers, dates or times of the width of `dtype`. Behind a null stands anything.
+    """The memory of an array of numbers, dates or times with the width of `dtype`. The value at a null is undefined.
 
     >>> numbers(pa.array([3, 1, 2]).slice(1)).tolist()
     [1, 2]
@@ -37,7 +37,7 @@ def numbers(array: pa.Array, dtype: Any = np.int64) -> np.ndarray:
 
 
 def truths(array: pa.Array) -> np.ndarray:
-    """Where an array of booleans is true; null is not.
+    """Where an array of booleans is true; null is not true.
 
     >>> truths(pa.array([True, None, False])).tolist()
     [True, False, False]
@@ -73,7 +73,7 @@ def arrow(values: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
 
 
 def array_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
-    """Python values as Arrow infers their type. Those of one plain type, nulls among them, do not load pandas.
+    """Python values in the type that Arrow infers. Values of one simple type, even with nulls, do not load pandas.
 
     >>> array_of(["x", None]).to_pylist(), array_of([1, 2]).type, array_of([None]).type
     (['x', None], DataType(int64), DataType(null))
@@ -92,7 +92,7 @@ def array_of(values: Sequence[Any]) -> pa.Array | pa.ChunkedArray:
         filled = values if validity is None else [kind() if value is None else value for value in values]
         data = np.fromiter(filled, {bool: bool, int: np.int64, float: np.float64}[kind], len(values))
     except (OverflowError, UnicodeEncodeError):
-        # An integer beyond 64 signed bits, half a character: Arrow knows what to do or to say.
+        # An integer beyond 64 signed bits, or half of a surrogate pair: leave it to Arrow.
         return pa.array(values)
     if kind is bool:
         return pa.Array.from_buffers(pa.bool_(), len(values), [validity, _packed(data)])
@@ -112,7 +112,7 @@ def _packed(bits: np.ndarray) -> pa.Buffer:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table without rows. Arrow's own `empty_table` knows no unions and no extension types inside of structs.
+    """A table without rows. Arrow's own `empty_table` fails for unions and for extension types inside structs.
 
     >>> empty_table(pa.schema({"x": pa.struct({"id": pa.uuid()})})).num_rows
     0
@@ -121,7 +121,7 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 
 
 def repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
-    """A value so many times.
+    """A value repeated `count` times.
 
     >>> repeated("x", pa.large_string(), 2).to_pylist()
     ['x', 'x']
@@ -140,7 +140,7 @@ def _bits(buffer: pa.Buffer, array: pa.Array) -> np.ndarray:
     return np.unpackbits(packed, bitorder="little", count=array.offset + len(array))[array.offset :].view(bool)
 
 
-# Arrow's decimals have so many digits at most.
+# The largest number of digits of Arrow's decimals.
 _DECIMAL128_DIGITS_MAX, _DECIMAL256_DIGITS_MAX = 38, 76
 
 
@@ -165,7 +165,7 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 
 def retyped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """A plain column in another plain type; raises Arrow's errors where its values do not fit.
+    """A plain column in another plain type; raises Arrow's errors if its values do not fit.
 
     >>> retyped(pa.chunked_array([["x"]]), pa.dictionary(pa.int32(), pa.large_string())).type.value_type
     DataType(large_string)
@@ -186,7 +186,7 @@ def retyped(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def _plain_type(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
-    """The plain type of a column of a type; inside of other types dictionaries are decoded, too."""
+    """The plain type of a type; nested dictionaries are decoded, too."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -198,7 +198,7 @@ def _plain_type(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
         is_text = pa.types.is_string(value) or pa.types.is_large_string(value)
         return pa.dictionary(pa.int32(), value, kind.ordered) if is_text and not nested else value
     if pa.types.is_decimal(kind) and kind.scale < 0:
-        # 12 hundreds are the whole number 1,200.
+        # A negative scale (12 hundreds) becomes the integer 1,200.
         digits = kind.precision - kind.scale
         return pa.decimal128(digits, 0) if digits <= _DECIMAL128_DIGITS_MAX else pa.decimal256(digits, 0)
     if pa.types.is_union(kind):
@@ -233,12 +233,13 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _has_null_values(array: pa.Array) -> bool:
-    """Whether a dictionary has a null among its values, with which Arrow joins no other dictionary."""
+    """Whether a dictionary has a null among its values; Arrow cannot unify such a dictionary with another."""
     return bool(pa.types.is_dictionary(array.type) and array.dictionary.null_count)
 
 
 def _plain(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """An array in its plain type. Written out for each encoding: Arrow's casts know few of them inside of others."""
+    """An array in its plain type. Each encoding has its own code, because Arrow's casts support few nested
+    encodings."""
     kind = array.type
     if kind == wanted and not _has_null_values(array):
         return array
@@ -267,7 +268,7 @@ def _plain(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers(lengths))])
         offsets = arrow(ends).cast(pa.int64() if is_large else pa.int32())
-        # What is hidden behind nulls and between views is left out.
+        # Values behind nulls and between views are left out.
         inside = _plain(array.flatten(), wanted.value_type)
         made = pa.LargeListArray if is_large else pa.ListArray
         return made.from_arrays(offsets, inside, type=wanted, mask=array.is_null())
@@ -279,7 +280,7 @@ def _plain_dictionary(array: pa.DictionaryArray, wanted: pa.DataType) -> pa.Arra
         return _plain(array.dictionary, wanted).take(array.indices)
     values, indices = _plain(array.dictionary, wanted.value_type), array.indices.cast(pa.int32())
     if values.null_count:
-        # A null among the values and a null index say the same.
+        # A null among the values and a null index mean the same.
         indices = pc.if_else(values.is_null().take(indices), pa.scalar(None, pa.int32()), indices)
         values = pc.fill_null(values, "")
     return pa.DictionaryArray.from_arrays(indices, values, ordered=wanted.ordered)

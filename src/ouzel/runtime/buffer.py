@@ -1,7 +1,7 @@
 """The events that one operator holds: pending until the watermark passes them, then live until they expire.
 
-Every kernel has a named tuple of arrays for its events. All of them have `key` and, but for `flagged`, one place on
-their last axis for each event; arrays that a query does not need have length 0. So the code here is written once.
+Every kernel has a named tuple of arrays for its events. Each array, except `flagged`, has one place on its last axis
+for each event; arrays that a query does not need have length 0. All have `key`. So the code here is written once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NO_ROWS = np.empty(0, np.int64)
 
 # A named tuple of arrays.
 Events = TypeVar("Events", bound=Any)
-# The values of a key, how many events have it, the time of the oldest.
+# The values of a key, the number of its events, the time of the oldest.
 OpenKey = tuple[tuple[int | str, ...], int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[Events]):
-    """Staged events. `rows` are the numbers of the rows behind them, -1 where there is none, or has length 0.
+    """Staged events. `rows` are the numbers of their rows, -1 for an event without one; or `rows` has length 0.
 
     `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`.
     """
@@ -50,7 +50,7 @@ class Block(Generic[Events]):
 
 
 def by_time(block: Block[Any]) -> np.ndarray | None:
-    """The order by end, then start; None where events are in it already."""
+    """The order by end, then start; None if events have it already."""
     events = block.events
     if events.start is not events.end:
         return np.lexsort((events.start, events.end)).astype(np.int32)
@@ -58,10 +58,10 @@ def by_time(block: Block[Any]) -> np.ndarray | None:
 
 
 class StreamBuffer(Generic[Events]):
-    """Pending and live events, and the rows behind both.
+    """Pending and live events, and the rows of both.
 
-    `room` makes empty arrays for so many slots. The first `reserved` slots belong to the kernel. `time` names the
-    array by which events are ready and expire, `order` gives the places of events in stream order. With
+    `room` makes empty arrays for a number of slots. The first `reserved` slots belong to the kernel. `time` names the
+    array that decides when events are ready and expire; `order` gives the places of events in stream order. With
     `several_per_event`, neighbours with the same row are one event.
     """
 
@@ -79,14 +79,14 @@ class StreamBuffer(Generic[Events]):
         self._time = time
         self._reserved = reserved
         self._order = order
-        # The columns whose values are needed once an event is part of a match.
+        # The columns whose values are needed once an event is in a match.
         self.columns = list(columns)
         self._several_per_event = several_per_event
         self.store = RowStore()
         self.pending: list[Block[Events]] = []
         self.events = room(reserved)
         self.rows = np.full(reserved, -1, np.int64)
-        # How many slots are in use.
+        # The number of slots in use.
         self.count = reserved
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
@@ -94,7 +94,7 @@ class StreamBuffer(Generic[Events]):
     def add(
         self, block: Block[Events], places: np.ndarray, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool
     ) -> None:
-        """Take a block in, whose `rows` number the rows of `table` at `places`. `zero_copy` keeps the table itself."""
+        """Add a block whose `rows` number the rows of `table` at `places`. `zero_copy` keeps the table itself."""
         if zero_copy:
             base = self.store.append(table, ticks)
             numbers = places.astype(np.int64)
@@ -112,22 +112,22 @@ class StreamBuffer(Generic[Events]):
 
     @property
     def capacity(self) -> int:
-        """How many slots there are."""
+        """The number of slots."""
         return len(self.events.key)
 
     @property
     def live(self) -> int:
-        """How many slots hold live events."""
+        """The number of slots with live events."""
         return self.count - self._reserved
 
     @property
     def entries(self) -> int:
-        """How many slots pending and live events take; at least as many as there are events."""
+        """The number of slots of pending and live events; at least the number of events."""
         return self.live + sum(block.count for block in self.pending)
 
     @property
     def held(self) -> int:
-        """How many events are pending or live."""
+        """The number of pending and live events."""
         if not self._several_per_event:
             return self.entries
         blocks = [self.rows[self._reserved : self.count], *(block.rows for block in self.pending)]
@@ -178,7 +178,7 @@ class StreamBuffer(Generic[Events]):
         return True
 
     def keep(self, slots: np.ndarray) -> None:
-        """Evict all but some slots, those of the kernel among them."""
+        """Evict all slots except some, which include those of the kernel."""
         self.events = _map(self.events, lambda array: array.take(slots, axis=-1))
         self.rows = self.rows[slots]
         self.count = len(slots)
@@ -188,7 +188,7 @@ class StreamBuffer(Generic[Events]):
         self._move(self.live, self._reserved)
 
     def keep_rows(self) -> None:
-        """Evict the rows that no pending or live event has, where time does not say which those are."""
+        """Evict the rows of no pending or live event, for engines in which time does not decide this."""
         live = self.rows[self._reserved : self.count]
         rows = np.concatenate([live, *(block.rows for block in self.pending)])
         rows[rows >= 0] = self.store.keep(rows[rows >= 0])
@@ -197,7 +197,7 @@ class StreamBuffer(Generic[Events]):
         self.pending = [replace(block, rows=part) for part, block in zip(parts, self.pending, strict=True)]
 
     def _move(self, dead: int, capacity: int) -> None:
-        """Move what is live into new arrays, without the first `dead` events."""
+        """Move the live events into new arrays, without the first `dead` events."""
         events, rows, reserved = self.events, self.rows, self._reserved
         left = self.live - dead
         self.events = self._room(capacity)
@@ -221,9 +221,10 @@ class StreamBuffer(Generic[Events]):
     def compact(
         self, coder: Coder, name: str, row: int | None = None, also: Sequence[np.ndarray] = ()
     ) -> np.ndarray | None:
-        """Evict the codes that no held event has in the array `name`, nor `also`, once most codes are such.
+        """Evict the codes that neither a held event has in the array `name` nor `also` contains, if most codes are
+        unused.
 
-        The events get the new codes. Gives the new code of every old one, or None where nothing was done.
+        The events get the new codes. Returns the new code of every old one, or None if nothing was done.
         """
         if not coder.is_sparse(self.entries):
             return None
@@ -260,7 +261,7 @@ class StreamBuffer(Generic[Events]):
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         self.store = RowStore.load(reader, head["store"])
         live = self._load_block(head["live"], reader)
         self.events, self.rows, self.count = live.events, live.rows, live.count
@@ -282,7 +283,7 @@ def expiry_bound(until: int, window: int | None) -> int:
 def open_by_key(
     keys: Sequence[np.ndarray], times: Sequence[np.ndarray], expiry_bound: int, coder: Coder
 ) -> list[OpenKey]:
-    """For each key of events after a tick its values, how many events, and the time of the oldest."""
+    """For each key of events after a tick its values, the number of events, and the time of the oldest."""
     if not keys:
         return []
     key, time = np.concatenate(keys), np.concatenate(times)
@@ -297,7 +298,7 @@ def open_by_key(
 
 
 def _map(events: Events, change: Callable[[np.ndarray], np.ndarray]) -> Events:
-    """Change every array that has a place for each event; `start` stays the same array as `end` where it is."""
+    """Change every array that has a place for each event; `start` stays the same array as `end` if it is."""
     count = len(events.key)
     points = getattr(events, "start", None) is getattr(events, "end", events)
     made = {
@@ -327,7 +328,7 @@ def chosen(block: Block[Events], places: np.ndarray) -> Block[Events]:
 
 
 def _set_aside(block: Block[Events], places: np.ndarray) -> Block[Events]:
-    """Some events of a block, with their own rows of `ties` only, so that the others can be freed."""
+    """Some events of a block, with only their own rows of `ties`, so that the others can be freed."""
     kept = chosen(block, places)
     if kept.ties is None:
         return kept

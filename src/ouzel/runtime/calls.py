@@ -1,11 +1,11 @@
-"""Calls of an object that holds a stream's state: one at a time, and none of them half done.
+"""Calls of an object that holds the state of a stream: one at a time, and each completes.
 
-Python raises KeyboardInterrupt between any two steps of the main thread, so state that the main thread changes may be
-left half changed. A helper thread therefore does the work while the main thread waits. On Ctrl-C the helper stops at
-the next `pause()`, and the main thread raises KeyboardInterrupt; the next call first makes the helper complete the
-work. A signal handler that sets a flag cannot replace the helper: the main thread would have to give up its stack to
-raise KeyboardInterrupt at a pause, and nothing could complete the call. The helper costs 70 µs of CPU per call, of
-420 µs for a push of one event. Other threads are never interrupted and do their own work.
+Python raises KeyboardInterrupt between any two steps of the main thread, so the main thread could leave state half
+changed. Therefore a helper thread does the work while the main thread waits. On Ctrl-C the helper stops at the next
+`pause()`, and the main thread raises KeyboardInterrupt; the next call first lets the helper complete the work. A signal
+handler that sets a flag cannot replace the helper: the main thread would have to unwind its stack to raise
+KeyboardInterrupt at a pause, and nothing could complete the call. The helper costs 70 µs of CPU per call, of 420 µs for
+a push of one event. Other threads are never interrupted and do their own work.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ouzel.kernels.pauses import call_on_pause
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A signal may be given to another thread than the main one, which then must look for it.
+# A signal may be delivered to another thread, so the main thread must poll for it.
 _LOOK_SECONDS = 0.05
-# So often the main thread looks whether an interrupted helper has paused, and then leaves it to find its next pause.
+# How often the main thread checks whether an interrupted helper has paused; then it leaves the helper alone.
 _LOOKS = 10
-# Helpers without work, by where they wait for it.
+# Idle helpers, by the queue on which they wait.
 _idle: list[SimpleQueue[_Job]] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
 class _Abandoned(BaseException):
-    """Ends work that nobody waits for."""
+    """Ends work that no thread waits for."""
 
 
 class _Job:
-    """A call on its way. Flags say how it stands; queues only wake up those who wait for a flag."""
+    """A call in progress. Flags hold its state; queues only wake up threads that wait for a flag."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], *, gives_rows: bool) -> None:
         self.work: Callable[[], Any] | None = lambda: contextvars.copy_context().run(function, *args)
@@ -80,7 +80,7 @@ class _Job:
             self.go_on.get()
 
     def wait(self, *, abandon: bool = False) -> None:
-        """Until the job is done. KeyboardInterrupt stops it, or abandons it, at its next pause."""
+        """Wait until the job is done. KeyboardInterrupt stops it, or abandons it, at its next pause."""
         try:
             if self.is_parked:
                 self.is_parked = False
@@ -113,7 +113,7 @@ def _start(job: _Job) -> None:
 
 
 def _serve(job: _Job | None) -> None:
-    """The life of a helper thread."""
+    """The loop of a helper thread."""
     inbox: SimpleQueue[_Job] = SimpleQueue()
     while job is not None:
         if job.claim.acquire(blocking=False):
@@ -127,7 +127,7 @@ def _serve(job: _Job | None) -> None:
             return
         else:
             _idle.append(inbox)
-        job = None  # What it holds is free while this thread waits.
+        job = None  # Free what the job holds while this thread waits.
         job = inbox.get()
 
 
@@ -137,7 +137,7 @@ def _finish(job: _Job) -> None:
 
 
 def interruptible(function: Callable[..., T], *args: Any) -> T:
-    """Do work whose state nobody needs after KeyboardInterrupt, which is then raised at once."""
+    """Do work whose state is not needed after KeyboardInterrupt, which is then raised at once."""
     if not _is_main():
         return function(*args)
     job = _Job(function, args, gives_rows=False)
@@ -149,7 +149,7 @@ def interruptible(function: Callable[..., T], *args: Any) -> T:
 
 
 class Calls:
-    """The calls of one object: a lock, the call that was interrupted, and rows that no call has returned yet."""
+    """The calls of one object: a lock, the interrupted call, and rows that no call has returned yet."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -158,7 +158,7 @@ class Calls:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a call was interrupted after it had begun, so that its work or rows are still to come."""
+        """Whether a call was interrupted after it had begun, so that its work or rows are still due."""
         return self._job is not None or bool(self._rows)
 
     @property
@@ -171,21 +171,21 @@ class Calls:
         self._rows = [*self._rows, rows]
 
     def complete(self) -> None:
-        """Do what an interrupted call has left undone."""
+        """Complete the work of an interrupted call."""
         job = self._job
         if job is None:
             return
         if job.process != os.getpid():
             raise StateError("a call was interrupted before this process was forked; restore a snapshot instead")
         job.wait()
-        # Nothing can be interrupted between the two.
+        # Nothing can interrupt between these two steps.
         if job.error is not None:
             self._job = None
             raise job.error
         self._job, self._rows = None, [*self._rows, job.result] if job.gives_rows else self._rows
 
     def run(self, function: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
-        """Do work that gives rows by name; those of an interrupted call come first."""
+        """Do work that returns rows by name; the rows of an interrupted call come first."""
         self.complete()
         if _is_main():
             self._job = _Job(function, args, gives_rows=True)
@@ -197,7 +197,7 @@ class Calls:
         return rows
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Do work that gives something else."""
+        """Do work that returns something else."""
         self.complete()
         if not _is_main():
             return function(*args)
@@ -217,7 +217,7 @@ def _joined(answers: list[dict[Any, pa.Table]]) -> dict[Any, pa.Table]:
     found: dict[Any, list[pa.Table]] = {}
     for answer in answers:
         for name, table in answer.items():
-            # A call before the first events knows no columns.
+            # Before the first events a call does not know the columns.
             found.setdefault(name, []).extend([table] if table.num_columns else [])
     return {name: pa.concat_tables(tables) if tables else pa.table({}) for name, tables in found.items()}
 
@@ -230,7 +230,7 @@ S = TypeVar("S", bound=_HasCalls)
 
 
 def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method that one thread at a time may be in."""
+    """A method that only one thread at a time may run."""
 
     @wraps(method)
     def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

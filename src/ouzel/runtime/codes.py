@@ -12,12 +12,12 @@ from ouzel.kernels.columns import Numbers, Text, column_of
 from ouzel.kernels.keys import KeyTable, NumberKeys, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
 from ouzel.runtime.snapshot import Reader, Writer
 
-# Below this many, moving events or renaming codes costs more than the memory is worth.
+# With fewer, moving events or renaming codes costs more than the memory is worth.
 COMPACT_MIN = 4096
 
 
 class Coder:
-    """Codes of the values of one or several columns taken together; null has the code -1.
+    """Codes of the values of one column or of several together; null has the code -1.
 
     >>> coder = Coder()
     >>> coder.encode([pa.array(["x", "y", None, "x"])]).tolist()
@@ -30,7 +30,7 @@ class Coder:
 
     @property
     def count(self) -> int:
-        """One more than the largest code given so far."""
+        """The largest code so far plus one."""
         return self._first_code if self._keys is None else key_count(self._keys)
 
     def encode(self, columns: Sequence[pa.Array], rows: np.ndarray | None = None) -> np.ndarray:
@@ -44,25 +44,25 @@ class Coder:
         return codes
 
     def compact(self, live: np.ndarray) -> np.ndarray:
-        """Give up all codes but the live ones; what each old code is called now."""
+        """Drop all codes except the live ones; returns the new code of each old one."""
         assert self._keys is not None
         self._keys, renamed = compact(self._keys, live)
         return renamed
 
     def is_sparse(self, held: int) -> bool:
-        """Whether most codes are of values that none of so many events can have."""
+        """Whether most codes are unused by this many events."""
         return self.count > 2 * max(COMPACT_MIN, held)
 
     def compact_lanes(self, lanes: Sequence[np.ndarray], also: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Give up all codes but those in lanes or in `also`. The lanes get the new codes; gives those of all old ones,
-        -1 of those that are gone."""
+        """Drop all codes except those in lanes or in `also`. The lanes get the new codes. Returns the new code of every
+        old one, -1 for dropped ones."""
         renamed = self.compact(np.unique(np.concatenate([*lanes, *also])).astype(np.int32))
         for lane in lanes:
             lane[:] = np.where(lane >= 0, renamed[np.maximum(lane, 0)], lane)
         return renamed
 
     def values(self, codes: np.ndarray) -> list[tuple[int | str, ...]]:
-        """What some codes stand for, a value for each column; floats as the bits that they are compared by.
+        """The values of some codes, one for each column; floats as the bits that are compared.
 
         >>> coder = Coder()
         >>> coder.values(coder.encode([pa.array(["x", "y"]), pa.array([7, 8])]))
@@ -107,7 +107,7 @@ class Coder:
         return [] if self._keys is None else snapshot(self._keys)
 
     def load(self, reader: Reader, head: Sequence[Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         is_text, arrays = head
         self._keys = restore(reader.arrays(arrays), is_text, self._first_code) if is_text else None
 

@@ -1,8 +1,8 @@
-"""Composition: queries that read what other queries write (INTO, FROM).
+"""Composition: queries that read the results of other queries (INTO, FROM).
 
-Matches are events with a duration. Those that a query reads lie in one wide table of their own: a column for the event
-type, two for start and end in ticks, the columns of each derived type under names of their own, and, where the query
-reads the primary stream too, that stream's columns as they are.
+Matches are events with a duration. The matches that a query reads are in one wide table: a column for the event type,
+two for start and end in ticks, and the columns of each derived type under unique names. If the query also reads the
+primary stream, the table has that stream's columns too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def reads_input(query: AnyQuery) -> bool:
 
 
 def is_composed(query: AnyQuery) -> bool:
-    """Whether a query reads what others write."""
+    """Whether a query reads the results of others."""
     return any(source != INPUT for source in query.sources)
 
 
@@ -56,7 +56,7 @@ def _composed_layout(
 ) -> Layout:
     time = primary.schema.field(primary.time).type
     derived = {producer.name: output_schema(producer, known[producer.name]) for producer in feeding}
-    # What ends by its window may be counted in a finer unit than the input is.
+    # A match that ends with its window may need a finer unit than the input.
     finer = [schema.field("end").type for schema in derived.values() if schema.field("end").type != time]
     fields = {
         EVENT_TYPE: pa.field(EVENT_TYPE, pa.string()),
@@ -125,7 +125,7 @@ def widen_matches(
 
 
 def _filled(layout: Layout, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """A wide table; what an event does not have is null."""
+    """A wide table; columns that an event does not have are null."""
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in layout.schema]
     place = layout.schema.names.index(EVENT_END)
     arrays[place] = pc.cast(arrays[place], layout.schema.field(EVENT_END).type)

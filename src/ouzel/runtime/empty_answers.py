@@ -1,7 +1,7 @@
-"""Warnings about answers that are empty or poorer than they look.
+"""Warnings about answers that are empty or incomplete for a simple reason.
 
-`EmptyAnswers` finds plain reasons: a type that no event has, a window of a few microseconds. `AbsentColumns` finds
-columns that a query compares and that no event of a type has a value in.
+`EmptyAnswers` finds types that no event has and windows of a few microseconds. `AbsentColumns` finds columns that a
+query compares but that no event of a type fills.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ouzel.plan.explain import attributes_read
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.program import Program
 
-# Of so many types all are told.
+# List all types up to this many.
 TYPES_TOLD_MAX = 10
 
 
 class EmptyAnswers:
-    """Watches the events of queries over the primary stream, and says afterwards what is plainly in their way.
+    """Watches the events of queries over the primary stream, and then explains empty answers.
 
-    Queries that read what others find are left out: what is in the way of those is told for the others.
+    Queries that read the results of others are left out; the reasons are given for the others.
     """
 
     def __init__(self, program: Program) -> None:
@@ -37,7 +37,7 @@ class EmptyAnswers:
         self._without_type = 0
 
     def look_at(self, events: pa.Table) -> None:
-        """Take note of the types that occur."""
+        """Record the types that occur."""
         if self._layout.type is None:
             self.saw((), events=events.num_rows, without_type=0)
         else:
@@ -45,13 +45,13 @@ class EmptyAnswers:
             self.saw(types, events=events.num_rows, without_type=events[self._layout.type].null_count)
 
     def saw(self, types: Iterable[str | None], *, events: int, without_type: int) -> None:
-        """So many events came, of these types."""
+        """Record a number of events and their types."""
         self._any_event |= events > 0
         self._without_type += without_type
         self._seen.update(value for value in types if value)
 
     def reasons(self, empty: Iterable[str]) -> Iterator[str]:
-        """A sentence for each of these queries, which found nothing, where something is plainly in its way."""
+        """A sentence for each of these queries, which found nothing, if there is a simple reason."""
         names = set(empty)
         for query in self._queries:
             if query.name in names and self._any_event:
@@ -61,17 +61,17 @@ class EmptyAnswers:
 
     def _missing_type(self, query: BoundQuery) -> str | None:
         missing = next(filter(self._is_missing, query.components), None)
-        # Where events may be missing, a match needs not have them all; and a count that is 0 is an answer.
+        # With THRESHOLD, a match may lack some types; and a count of 0 is an answer.
         if missing is None or query.threshold is not None or self._layout.type is None:
             return None
         types = missing.types or ()
         hint = nearest(types[0], self._seen) if len(types) == 1 else None
         if hint is None and 0 < len(self._seen) <= TYPES_TOLD_MAX:
             hint = f"the types are {listed(map(quoted, sorted(self._seen)), 'and')}"
-        told = f"no event has the type {listed(map(quoted, types))} in its column {quoted(self._layout.type)}"
+        text = f"no event has the type {listed(map(quoted, types))} in its column {quoted(self._layout.type)}"
         if self._without_type:
-            told += f" ({_events(self._without_type)} no type at all)"
-        return told if hint is None else f"{told}; {hint}"
+            text += f" ({_events(self._without_type)} no type at all)"
+        return text if hint is None else f"{text}; {hint}"
 
     def _is_missing(self, component: Component) -> bool:
         return not component.negated and component.types is not None and not self._seen & set(component.types)
@@ -88,12 +88,12 @@ def _as_text(events: pa.Table, layout: Layout) -> pa.ChunkedArray:
 
 
 def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
-    """Who writes WITHIN 30 over timestamps means hardly ever 30 microseconds."""
+    """A query with WITHIN 30 over timestamps hardly ever means 30 microseconds."""
     window = query.window
     kind = layout.schema.field(layout.time).type
     if not isinstance(window, TimeWindow) or window.ticks is None or not pa.types.is_timestamp(kind):
         return None
-    # Ticks are microseconds also where times are stored in seconds, as those of a CSV file are.
+    # Ticks are microseconds even if times are stored in seconds, as those of a CSV file are.
     tick = "ns" if kind.unit == "ns" else "us"
     if not window.written.isdigit() or window.ticks >= NANOSECONDS_OF_UNIT["s"] // NANOSECONDS_OF_UNIT[tick]:
         return None
@@ -103,17 +103,17 @@ def _tiny_window(query: BoundQuery, layout: Layout) -> str | None:
     )
 
 
-# A stream that goes on is watched for this many events, so that it costs nothing afterwards.
+# A stream is watched for this many events, so that it costs nothing afterwards.
 EVENTS_WATCHED = 100_000
 _FIRST_ROWS = 1_000
 
 
 class AbsentColumns:
-    """Watches the events of one table whose types are not declared, and says which columns a type never fills."""
+    """Watches the events of one table without declared types, and finds the columns that a type never fills."""
 
     def __init__(self, program: Program) -> None:
         self._layout = program.layout
-        # Pairs of a type and a column for which no value was seen yet.
+        # Pairs of a type and a column without a value so far.
         self._waiting: dict[tuple[str, str], str] = {}
         self._occurring: set[str] = set()
         self._filled: set[str] = set()
@@ -128,11 +128,11 @@ class AbsentColumns:
                         self._waiting.setdefault((type_name, column), query.name)
 
     def is_watching(self) -> bool:
-        """Whether more events may change what is said."""
+        """Whether more events may change the result."""
         return bool(self._waiting) and self._events < EVENTS_WATCHED
 
     def look_at(self, events: pa.Table) -> None:
-        """Take note of which types have values in which columns: nearly always a few rows show all there is."""
+        """Record which types have values in which columns; usually a few rows show them all."""
         self._events += events.num_rows
         first = 0
         while first < events.num_rows and self._waiting:
@@ -160,7 +160,7 @@ class AbsentColumns:
                 self._occurring.add(type_name)
 
     def warnings(self) -> Iterator[str]:
-        """A sentence for each type and column, where other types have values; each is given once."""
+        """A sentence for each type and column that only other types fill; each is given once."""
         for (type_name, column), query in self._waiting.items():
             if type_name in self._occurring and column in self._filled:
                 yield (

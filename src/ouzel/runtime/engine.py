@@ -1,4 +1,4 @@
-"""The embedded engine: `match` for inputs that end, `Engine` for streams. One process, no Spark."""
+"""The embedded engine: `match` for finite inputs, `Engine` for streams. One process, no Spark."""
 
 from __future__ import annotations
 
@@ -50,12 +50,11 @@ def match(
     rules_off: Collection[str] = (),
     model: LossModel | None = None,
 ) -> Any:
-    """All matches of a query in an input that ends, as a pyarrow Table; of several queries a dictionary of tables.
+    """All matches of a query in a finite input, as a pyarrow Table; for several queries a dictionary of tables.
 
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
-    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` says what the
-    stream loses, for queries with THRESHOLD.
-    Passing one of `limits` is an error.
+    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` is the loss
+    model for queries with THRESHOLD. Exceeding one of `limits` is an error.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},
@@ -85,7 +84,7 @@ def match(
 
 
 def _warn_of_empty(session: Session, events: pa.Table, answers: dict[str, pa.Table]) -> None:
-    """An empty answer without a reason is what new users despair of most."""
+    """Warn about empty answers: without a reason they puzzle new users most."""
     empty = [name for name, answer in answers.items() if not answer.num_rows]
     if empty:
         watch = EmptyAnswers(session.program)
@@ -102,11 +101,11 @@ def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
 class Engine:
     """Queries over a stream: push batches in, take matches out.
 
-    Events may come out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). What comes later than
-    that is late: counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
+    Events may be out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). Events that are later are
+    counted in `late`, never matched, and returned by `take_late()` if `keep_late` is set.
 
-    The columns and their types are those of `schema`, an Arrow schema or a dictionary of one for each event type;
-    without it, those of the first batch.
+    The columns and their types are those of `schema`, an Arrow schema or a dictionary of one per event type; without
+    it, those of the first batch.
 
     >>> engine = Engine("PATTERN SEQ(A a, B b) WITHIN 10 RETURN Pair(a.ts AS a, b.ts AS b)")
     >>> engine.push([{"type": "A", "ts": 1}, {"type": "B", "ts": 3}])["query"].num_rows
@@ -151,28 +150,28 @@ class Engine:
 
     @property
     def interrupted(self) -> bool:
-        """Whether KeyboardInterrupt stopped a call that had taken its events in already. The next call first does what
-        is left, and returns the rows of both. Where this is false, the interrupted call has changed nothing."""
+        """Whether KeyboardInterrupt stopped a call that had already taken in its events. The next call first completes
+        that work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
         return self._calls.interrupted
 
     @exclusive
     def problems(self) -> list[Problem]:
-        """The queries that have stopped because of an error of their own: which, at what time, and why.
+        """The queries that have stopped because of their own errors: which, at what time, and why.
 
-        The other queries run on. Once all have stopped, every call raises the last error.
+        The other queries continue. Once all have stopped, every call raises the last error.
         """
         return [] if self._session is None else list(self._session.problems.values())
 
     @property
     @exclusive
     def late(self) -> int:
-        """How many events came too late so far."""
+        """The number of late events so far."""
         return 0 if self._session is None else self._session.late
 
     @property
     @exclusive
     def watermark(self) -> int | None:
-        """The tick up to which everything has been seen; None before the first event."""
+        """The tick up to which all events have been seen; None before the first event."""
         if self._session is None or self._session.watermark == EARLIEST:
             return None
         return self._session.watermark
@@ -180,14 +179,14 @@ class Engine:
     @property
     @exclusive
     def held_events(self) -> int:
-        """How many events are held in memory, over all queries."""
+        """The number of events held in memory, over all queries."""
         return 0 if self._session is None else self._session.held_events
 
     @exclusive
     def push(self, events: Any) -> dict[str, pa.Table]:
-        """Take a batch of events in, and give the matches it completes, by query name.
+        """Take in a batch of events and return the matches that it completes, by query name.
 
-        A query that stops because of an error of its own is reported by a ProblemWarning and by `problems()`.
+        A query that stops because of its own error is reported by a ProblemWarning and by `problems()`.
         """
         self._calls.complete()
         self._must_be_open()
@@ -208,7 +207,7 @@ class Engine:
         return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1))
 
     def _answered(self, work: Callable[..., dict[str, pa.Table]], *args: Any) -> dict[str, pa.Table]:
-        """Rows by query; a warning for each query that stopped meanwhile, and its error if no query is left."""
+        """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
         rows = self._calls.run(work, *args)
         if self._absent is not None and (self._finished or not self._absent.is_watching()):
             _warn_of_absent(self._absent, stacklevel=4)
@@ -234,8 +233,8 @@ class Engine:
 
     @exclusive
     def finish(self) -> dict[str, pa.Table]:
-        """End the stream and return what is left. Nothing can be pushed afterwards. Tables have no columns
-        if no event ever came."""
+        """End the stream and return the remaining matches. Nothing can be pushed afterwards. Tables have no columns if
+        no event ever came."""
         self._calls.complete()
         if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
             self._must_be_open()
@@ -263,7 +262,7 @@ class Engine:
 
     @exclusive
     def snapshot(self) -> bytes:
-        """The whole state as bytes, from which `Engine.restore` continues exactly here."""
+        """The whole state as bytes; `Engine.restore` continues exactly here."""
         self._calls.complete()
         if self._session is None:
             raise InputError("snapshot() must come after the first push()")
@@ -272,9 +271,9 @@ class Engine:
 
     @classmethod
     def restore(cls, blob: bytes) -> Engine:
-        """The engine that a snapshot was taken of; StateError where the bytes are damaged or something else.
+        """The engine of a snapshot; StateError if the bytes are damaged or something else.
 
-        The checksum of a snapshot finds damage and does not prove who wrote it: restore only what you trust.
+        The checksum of a snapshot finds damage but does not prove who wrote it: restore only snapshots that you trust.
         """
         session = Session.restore(blob)
         if session.feeder is None:
@@ -297,7 +296,7 @@ class Engine:
         return engine
 
     def _nothing(self) -> dict[str, pa.Table]:
-        """An empty table for each query; without columns until the first events say what these are."""
+        """An empty table for each query; without columns until the first events decide them."""
         if self._session is None:
             return {name: pa.table({}) for name in self._binder.names}
         problems = self._session.problems
@@ -320,7 +319,8 @@ class Engine:
 
 
 def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
-    """A delay as ticks: a number is ticks already; a timedelta or text like "5 s" goes by the time column's unit."""
+    """A delay as ticks. A number is in ticks already; a timedelta or text like "5 s" is converted by the unit of the
+    time column."""
     nanoseconds = duration_nanoseconds(given, what)
     if nanoseconds is None:
         assert isinstance(given, int | np.integer)

@@ -1,4 +1,4 @@
-"""Evaluates bound expressions over whole columns, with the functions that they call.
+"""Evaluates bound expressions over columns, and the functions that they call.
 
 Nulls, NaN, overflow and division follow docs/semantics.md, "Nulls". The rows are events (conditions on one event, keys)
 or matches (RETURN, HAVING). Values are in engine form: integers, dates (days) and timestamps (ticks) are int64, floats
@@ -29,7 +29,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class Frame(Protocol):
-    """Rows to evaluate over: where each reference of an expression finds its column, in engine form."""
+    """Rows to evaluate over: gives the column of each reference of an expression, in engine form."""
 
     @property
     def rows(self) -> int: ...
@@ -39,7 +39,7 @@ class Frame(Protocol):
     def intrinsic(self, reference: Intrinsic) -> Column: ...
 
     def lacks(self, reference: Attribute) -> np.ndarray | None:
-        """Rows whose event's type does not have the attribute; None where there are none."""
+        """The rows whose event type does not have the attribute; None if there are none."""
         ...
 
 
@@ -48,18 +48,18 @@ class AggregatingFrame(Protocol):
     """A frame whose rows have several events of one component."""
 
     def aggregate(self, expression: Length | Aggregation) -> Column:
-        """How many events there are, or an aggregate over them."""
+        """The number of events, or an aggregate over them."""
         ...
 
 
 def any_holds(conditions: Sequence[Bound], frame: Frame) -> np.ndarray:
-    """Rows where one of several conditions is true, each as `holds` has it."""
+    """The rows where one of several conditions is true, in the sense of `holds`."""
     return holds(conditions[0] if len(conditions) == 1 else Operation("or", tuple(conditions), type=BOOL), frame)
 
 
 def holds(condition: Bound, frame: Frame) -> np.ndarray:
-    """Rows where a comparison, or ANDs and ORs of comparisons, is true. In each comparison, unknown is not true and an
-    absent attribute makes it true.
+    """The rows where a comparison, or ANDs and ORs of comparisons, is true. In each comparison, unknown is not true,
+    and an absent attribute makes it true.
 
     >>> class OneColumn:
     ...     rows = 3
@@ -92,7 +92,7 @@ def _true_rows(comparison: Bound, frame: Frame) -> np.ndarray:
 
 
 def _compared_with_number(condition: Bound, frame: Frame) -> np.ndarray | None:
-    """Where a value of 64 bits compares so with a constant; None for other conditions. Public rules have hundreds of
+    """The result of comparing a 64-bit value with a constant; None for other conditions. Public rules have hundreds of
     these, and numpy needs a third of Arrow's time for one."""
     if not isinstance(condition, Operation) or condition.operator not in _ON_NUMBERS:
         return None
@@ -107,7 +107,7 @@ def _compared_with_number(condition: Bound, frame: Frame) -> np.ndarray | None:
     return result & valids(column) if column.null_count else result
 
 
-# NaN is greater than every number, so it is not less or equal, which is what numpy says of it.
+# NaN is greater than every number, so it is not less or equal; numpy agrees.
 _ON_NUMBERS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
     "=": np.equal,
     "!=": np.not_equal,
@@ -152,7 +152,7 @@ _LISTED = (Kind.INT, Kind.STRING, Kind.BINARY, Kind.DATE, Kind.TIMESTAMP)
 
 def _with_constants(expression: Operation, frame: Frame) -> Column | None:
     """A text against constants, or a value against a list of constants, without a column for each constant; None for
-    all else. Floats are not looked up in lists, because -0.0 is 0.0 there."""
+    other operations. Floats are not looked up in lists, because there -0.0 differs from 0.0."""
     operator, (value, *others) = expression.operator, expression.operands
     if operator not in ("=", "!=", "<", "<=", ">", ">=", "in", "like") or isinstance(value, Constant):
         return None
@@ -219,7 +219,7 @@ def apply(expression: Operation, operands: list[Column], types: list[Type], rows
 
 
 def arithmetic(operator: str, left: Column, right: Column, type_: Type) -> Column:
-    """+ - * / %: null where Spark's try_ functions give null."""
+    """+ - * / %: null in the cases in which Spark's try_ functions give null."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.nulls(len(left), engine_type(type_))
     if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
@@ -257,7 +257,7 @@ def _int_arithmetic(operator: str, left: Column, right: Column) -> Column:
             values = x * y
             valid &= ~_multiplication_overflows(x, y, values)
         else:
-            # The remainder by -1 is 0; numpy's own would trap on the smallest integer.
+            # The remainder by -1 is 0; numpy would trap on the smallest integer.
             valid &= y != 0
             divisor = np.where((y == 0) | (y == -1), 1, y)
             values = np.fmod(x, divisor)
@@ -280,7 +280,7 @@ _DECIMAL_OPERATORS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def _decimal_arithmetic(operator: str, left: Column, right: Column, type_: Type) -> Column:
-    """Exact decimals of at most 18 digits: Python's own, since they are rare in predicates and must be right."""
+    """Exact decimals of at most 18 digits, in Python, because they are rare in predicates and must be right."""
     if type_.kind is not Kind.DECIMAL:
         return _float_arithmetic(operator, left, right)
     limit = Decimal(10 ** (type_.precision - type_.scale))
@@ -322,9 +322,9 @@ def _case(expression: Operation, operands: list[Column], rows: int) -> Column:
 
 
 def cast(operand: Column, source: Type, target: Type) -> Column:
-    """Convert between engine forms; what does not fit becomes null."""
+    """Convert between engine forms; a value that does not fit becomes null."""
     wanted = engine_type(target)
-    # Ticks of every unit and days are all int64: that says nothing of what they count.
+    # Ticks of every unit and days are all int64: the type does not say what they count.
     if operand.type == wanted and (source.kind, source.unit) == (target.kind, target.unit):
         return operand
     if pa.types.is_null(operand.type):
@@ -344,7 +344,7 @@ def like(operands: list[Column]) -> Column:
     """`value LIKE pattern [ESCAPE c]`; patterns may differ from row to row."""
     values, patterns = operands[0], operands[1]
     escapes = operands[2].to_pylist() if len(operands) > 2 else ["\\"] * len(patterns)
-    # Whole distinct (pattern, escape) pairs at a time: nearly always there is one.
+    # One distinct (pattern, escape) pair at a time; usually there is only one.
     distinct = set(zip(patterns.to_pylist(), escapes, strict=True))
     if len(distinct) == 1:
         ((pattern, escape),) = distinct
@@ -366,7 +366,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def like_expression(pattern: str, escape: str) -> str:
-    r"""A LIKE pattern as a regular expression that both RE2 and Python read, but for the end, which RE2 writes \z.
+    r"""A LIKE pattern as a regular expression that RE2 and Python read, except for the end, which RE2 writes \z.
 
     >>> like_expression("50\\%_", "\\")
     '(?s)\\A50%.\\z'
@@ -386,12 +386,12 @@ def like_expression(pattern: str, escape: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    # re.escape also escapes what RE2 would then refuse.
+    # re.escape also escapes characters that RE2 then refuses.
     return "\\" + character if character in r"\.+*?()|[]{}^$" else character
 
 
 def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) -> Column:
-    """A cast between engine forms; what does not fit becomes null."""
+    """A cast between engine forms; a value that does not fit becomes null."""
     if target.kind is Kind.FLOAT:
         if source.kind is Kind.BOOL:
             operand = pc.cast(operand, pa.int8())
@@ -431,7 +431,7 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
 
 
 def _saturate(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """Numbers at a finer scale; those that do not fit 18 digits there become the first number that does not."""
+    """Numbers at a finer scale; those that do not fit 18 digits become the first number that does not."""
     (operand,) = operands
     if pa.types.is_decimal(operand.type):
         values, valid = unscaled(operand)
@@ -484,7 +484,7 @@ def _substring(operands: list[Column], types: list[Type], result: Type) -> Colum
 
 
 def _rowwise(function: Callable[..., object]) -> _Function:
-    """A function of Python values, for what Arrow has only with constant arguments."""
+    """Apply a Python function row by row, for functions that Arrow has only with constant arguments."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         out = []
@@ -496,7 +496,7 @@ def _rowwise(function: Callable[..., object]) -> _Function:
 
 
 def _changed_case(ascii_only: Callable[[Column], Column], per_text: Callable[[str], str]) -> _Function:
-    """Letters may become several, ß to SS, which Arrow's own functions do not do."""
+    """One letter may become several (ß to SS), which Arrow's own functions do not do."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         if pc.all(pc.string_is_ascii(operands[0])).as_py() is not False:
@@ -545,7 +545,7 @@ def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
     quantum = Decimal((0, (1,), -int(digits)))
 
     def round_one(value: int | float | Decimal) -> object:
-        # As Spark: by the shortest decimal form of a double, halves away from zero.
+        # As in Spark: by the shortest decimal form of a double, halves away from zero.
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         if not exact.is_finite():
             return value
@@ -564,7 +564,7 @@ def _round(operands: list[Column], types: list[Type], result: Type) -> Column:
 
 
 def _floating(function: Callable[..., np.ndarray], domain: Callable[..., np.ndarray] | None = None) -> _Function:
-    """A function of doubles; null outside its domain where Spark gives null."""
+    """A function of doubles; null outside its domain if Spark gives null there."""
 
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         pairs = [split(operand, np.float64) for operand in operands]
@@ -601,7 +601,7 @@ def _converted(operands: list[Column], types: list[Type], result: Type) -> Colum
 
 
 def _moment(operand: Column, type_: Type) -> Column:
-    """Ticks or days as an Arrow timestamp or date, whose parts are those of its own zone."""
+    """Ticks or days as an Arrow timestamp or date, in its own time zone."""
     if type_.kind is Kind.DATE:
         return operand.cast(pa.int32()).view(pa.date32())
     return operand.cast(pa.timestamp(type_.unit or "us", type_.zone))
@@ -619,7 +619,7 @@ def _day_of_week(moment: Column) -> Column:
 
 
 def to_date(operands: list[Column], types: list[Type], result: Type) -> Column:
-    """The day of a timestamp, in its own zone."""
+    """The date of a timestamp, in its own time zone."""
     if types[0].kind is Kind.DATE:
         return operands[0]
     moment = _moment(operands[0], types[0])
@@ -651,7 +651,7 @@ def _extreme(operator: str) -> _Function:
     def run(operands: list[Column], types: list[Type], result: Type) -> Column:
         best, *others = _of_one_type(operands, result)
         for other in others:
-            # Nulls are passed over; NaN counts as the largest.
+            # Nulls are ignored; NaN counts as the largest.
             better = pc.or_(pc.is_null(best), pc.fill_null(compare(operator, other, best), False))
             best = pc.if_else(pc.and_(better, pc.is_valid(other)), other, best)
         return best

@@ -1,4 +1,4 @@
-"""Where expressions find their columns: over rows of the input (roles, keys, lanes) and over matches (RETURN)."""
+"""The columns that expressions read: over rows of the input (roles, keys, lanes) and over matches (RETURN)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ouzel.runtime.values import Column, one_array, to_engine
 
 
 class EventFrame:
-    """Some rows of a wide table, all read as events of one component, or as the events of several in a match.
+    """Some rows of a wide table, read as events of one component, or as the events of several components in a match.
 
-    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table.
-    The columns `alike` have the same value for all components.
+    `rows_of` gives the row numbers of a component's events; `ticks` is the event time of every row of the table. The
+    columns `alike` have the same value for all components of a match.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EventFrame:
         return ticks_to_time(gather(self._ticks, self._rows_of(component)), self._layout.schema.field(name).type)
 
     def raw(self, reference: Attribute) -> pa.Array:
-        """An attribute in the type of the input; null where the event's type lacks it."""
+        """An attribute in the type of the input; null if the event's type lacks it."""
         component = self._query.components[reference.component]
         name, *inner = reference.path
         types = component.types or ("",)
@@ -78,7 +78,7 @@ class EventFrame:
             value = pc.struct_field(value, field)
         absent = self.lacks(reference)
         if absent is not None and absent.any():
-            # Arrow has an `if_else` of few types, and takes rows of all.
+            # Arrow's `if_else` supports few types; taking rows supports all.
             value = value.take(pa.array(np.arange(len(value)), mask=absent))
         return value
 
@@ -86,7 +86,7 @@ class EventFrame:
         raw = self.raw(reference)
         own, wanted, name = type_of_arrow(raw.type), reference.type, ".".join(reference.path)
         if wanted.kind in (Kind.DECIMAL, Kind.TIMESTAMP) and (own.kind, own.scale) != (wanted.kind, wanted.scale):
-            # An [attr] test between inputs that have it in different types, which have one in common.
+            # An [attr] test between inputs with different but compatible types of the attribute.
             return cast(to_engine(raw, own, name), own, wanted)
         return to_engine(raw, wanted, name)
 
@@ -135,7 +135,7 @@ def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
 
 
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Rows of an array; plain numbers are gathered several times faster than Arrow does it."""
+    """Rows of an array; plain numbers are gathered several times faster than in Arrow."""
     kind = array.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)
     if plain and array.null_count == 0 and kind.bit_width in _GATHERED and rows.dtype == np.int32:

@@ -24,8 +24,8 @@ from ouzel.runtime.program import Program, check_columns, check_model, make_prog
 from ouzel.runtime.pruning import needed_columns
 from ouzel.runtime.statistics import key_statistics
 
-Inputs: TypeAlias = Any  # a pyarrow Table, of which type checkers know nothing, or a dictionary of one for each type
-Schemas: TypeAlias = dict[str | None, Any]  # by event type; None stands for all types
+Inputs: TypeAlias = Any  # a pyarrow Table (untyped for type checkers), or a dictionary of one for each type
+Schemas: TypeAlias = dict[str | None, Any]  # by event type; None: all types
 
 
 class InputBinder:
@@ -51,7 +51,7 @@ class InputBinder:
         self._time: str = program.layout.time if program is not None else options["time"]
         self._is_sampled = program is not None
         self._keeps_all_columns = keeps_all_columns
-        # Columns that some query reads; None: not asked for yet.
+        # The columns that some query reads; None: not computed yet.
         self._needed: set[str] | None = None
         if schema is not None:
             self._bind(_given_schemas(schema, self._time))
@@ -67,7 +67,7 @@ class InputBinder:
         return list(self._queries)
 
     def check(self, *, streaming: bool) -> None:
-        """Find what is wrong with the queries before any event is seen."""
+        """Report mistakes of the queries before any event is seen."""
         check_rules(self._options["rules_off"])
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
             check_model(query, self._options.get("model"))
@@ -80,8 +80,8 @@ class InputBinder:
         return self.wide(inputs)
 
     def read(self, events: Any) -> Inputs | None:
-        """A batch, or one for each event type, as Arrow with readable times; None for a batch without any events that
-        comes before the columns are known."""
+        """A batch, or one for each event type, as Arrow with readable times; None for an empty batch before the columns
+        are known."""
         if not isinstance(events, Mapping):
             known = None if self._program is None else self._program.layout.schema
             events = _listed(events)
@@ -95,7 +95,7 @@ class InputBinder:
         return {name: self._readable(one, self._schemas.get(name)) for name, one in events.items()}
 
     def wide(self, inputs: Inputs) -> pa.Table:
-        """What was read as one wide table."""
+        """The batches of `read` as one wide table."""
         if self._program is None:
             self._bind(_schemas_of(inputs))
         if not self._is_sampled:
@@ -119,7 +119,7 @@ class InputBinder:
         self._schemas, self._program = schemas, program
 
     def _sample(self, first: Inputs) -> None:
-        """Let the first events decide which of a key's columns partitions best."""
+        """Let the first events decide which column of a key partitions best."""
         if isinstance(first, pa.Table):
             statistics = key_statistics(self.program.queries, first, self.program.layout)
             self._program = replace(self.program, statistics=statistics)
@@ -142,7 +142,7 @@ class InputBinder:
     def _needed_columns(self) -> set[str]:
         if self._needed is None:
             program = self.program
-            # An expression of the algebra passes all columns of its events on.
+            # An expression of the algebra passes on all columns of its events.
             self._needed = set(program.layout.schema.names) if program.algebra else set()
             found = layouts(program.queries, program.layout)
             for name, plan in program.plans().items():
@@ -151,7 +151,7 @@ class InputBinder:
 
 
 def _listed(events: Any) -> Any:
-    """An iterator as a list, which can be looked at before it is read."""
+    """An iterator as a list, which can be inspected before it is read."""
     return list(events) if isinstance(events, Iterator) and is_rows(events) else events
 
 
@@ -167,7 +167,7 @@ def _schemas_of(inputs: Inputs) -> Schemas:
 
 
 def _given_schemas(given: pa.Schema | Mapping[str, pa.Schema], time: str) -> Schemas:
-    """The schemas of batches, out of those that a user gave."""
+    """The schemas of batches, from those that a user gave."""
     schemas: Mapping[Any, Any] = given if isinstance(given, Mapping) else {None: given}
     found: Schemas = {}
     for event_type, schema in schemas.items():

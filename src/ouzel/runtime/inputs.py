@@ -1,6 +1,6 @@
-"""Events from anywhere as Arrow tables: Arrow itself, polars, DuckDB, pandas, dictionaries, files.
+"""Events from any source as Arrow tables: Arrow itself, polars, DuckDB, pandas, dictionaries, files.
 
-Nothing is interpreted here but the time column; what the columns mean is settled by `layout`.
+Only the time column is interpreted here; `layout` decides what the other columns mean.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _from_frame(events: Any) -> pa.Table:
     try:
         return pa.table(events)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        # A column of pandas' own objects may hold anything; Arrow says which one it is.
-        told = " ".join(map(str, error.args))
-        raise InputError(f"this table cannot be read, since a column has values of several types: {told}") from None
+        # A pandas column of objects may hold anything; Arrow names the column that fails.
+        reason = " ".join(map(str, error.args))
+        raise InputError(f"this table cannot be read, since a column has values of several types: {reason}") from None
 
 
 def is_rows(events: Any) -> bool:
@@ -91,8 +91,8 @@ def is_rows(events: Any) -> bool:
 
 
 def with_missing_columns(table: pa.Table, known: pa.Schema, needed: Collection[str | None]) -> pa.Table:
-    """Rows that were dictionaries, which need not name what they do not have; but for the columns that every event
-    needs, if there are rows at all."""
+    """Rows from dictionaries may lack keys: add null columns for them, except for the columns that every event needs,
+    if there are rows."""
     for field in known:
         if field.name not in table.column_names and field.name not in needed:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
@@ -140,19 +140,19 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
             columns[name] = array_of(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
-        # Arrow would give those that have a zone the clock of Greenwich, and leave the others as they are.
+        # Arrow would convert times with a zone to UTC and leave the others as they are.
         if pa.types.is_timestamp(columns[name].type) and _some_have_a_zone(values):
             raise InputError(f"some times in column '{name}' have a zone and some have none; make them all alike")
     return pa.table(columns)
 
 
 def _some_have_a_zone(values: list[Any]) -> bool:
-    """Whether some moments have a zone and some have none."""
+    """Whether some times have a zone and some have none."""
     return len({moment.tzinfo is None for moment in values if isinstance(moment, datetime)}) > 1
 
 
 def no_columns() -> InputError:
-    """What is said of an input that has neither rows nor columns, where columns are needed."""
+    """The error for an input without rows and columns, if columns are needed."""
     return InputError("the input has no columns; an empty one is a table with columns and no rows")
 
 
@@ -209,7 +209,7 @@ def _parse_times(column: pa.ChunkedArray, time: str) -> pa.ChunkedArray:
 
 
 def check_no_null_time(column: pa.Array | pa.ChunkedArray, time: str) -> None:
-    """A null time is an error that says which row."""
+    """Refuse a null time; the error names the row."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(

@@ -1,4 +1,4 @@
-"""What the columns of the input mean: the wide table of events of all types, and the catalog for the binder."""
+"""What the columns of the input mean: the wide table with the events of all types, and the catalog for the binder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ouzel.runtime.arrays import empty_table, numbers, retyped
 from ouzel.runtime.inputs import check_no_null_time
 from ouzel.runtime.values import one_array
 
-# A watermark of this tick has seen nothing, so no event can stand there.
+# A watermark at this tick has seen nothing, so no event can be at it.
 NEVER = -(2**63)
-# The column that says which of several inputs a row came from.
+# The column that names the input of a row, if there are several inputs.
 INPUT_TYPE = "event type"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the events of a stream lie in one wide table.
+    """Where the events of a stream are in one wide table.
 
-    `type` is the column that names the event type, or None where every event has `only_type`. `physical` maps
-    (event type, attribute) to the wide column where that differs from the attribute's own name.
+    `type` is the column that names the event type, or None if every event has `only_type`. `physical` maps (event type,
+    attribute) to the wide column if that has another name than the attribute.
     """
 
     schema: pa.Schema
@@ -39,7 +39,7 @@ class Layout:
     only_type: str | None = None
     order: tuple[str, ...] = ()
     physical: Mapping[tuple[str, str], str] = dataclass_field(default_factory=dict)
-    # The column with the start, in ticks, of events that last; None where every event starts at its time.
+    # The column with the start, in ticks, of events that last; None if every event starts at its time.
     start: str | None = None
 
     def column(self, event_type: str | None, attribute: str) -> str:
@@ -81,9 +81,9 @@ def _names_types(kind: pa.DataType) -> bool:
 
 
 def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequence[str] = ()) -> Layout:
-    """The layout of several tables, one for each event type: side by side in one wide table.
+    """The layout of several tables, one per event type, combined into one wide table.
 
-    Columns of one name and type share a wide column; where types differ each event type has its own.
+    Columns of one name and type share a wide column; if types differ, each event type has its own.
     """
     fields: dict[str, pa.Field] = {INPUT_TYPE: pa.field(INPUT_TYPE, pa.string())}
     physical: dict[tuple[str, str], str] = {}
@@ -107,7 +107,7 @@ def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequ
 
 
 def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds times of both: the finer unit, the wider integer. None where they cannot be one clock."""
+    """The type that holds times of both: the finer unit, the wider integer. None if they are different clocks."""
     if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
         units = ("s", "ms", "us", "ns")
         return left if units.index(left.unit) > units.index(right.unit) else right
@@ -115,7 +115,8 @@ def _finer_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def end_type(layout: Layout, query: BoundQuery) -> pa.DataType:
-    """The type of `end`: that of the input's times, unless what ends by its window may end between two of them."""
+    """The type of `end`: that of the input's times, unless a match that ends with its window may end between two of
+    them."""
     time = layout.schema.field(layout.time).type
     by_window = query.components[-1].negated or query.emit_on_change
     if by_window and pa.types.is_timestamp(time) and time.unit in ("s", "ms"):
@@ -130,16 +131,16 @@ def catalog_of(
     declared: Mapping[str, Any] | None = None,
     time_unit: str | None = None,
 ) -> Catalog:
-    """What the binder must know of the input.
+    """What the binder needs to know about the input.
 
-    `schemas` are those of several inputs by event type; `declared` says which of the columns each type has.
+    `schemas` are those of several inputs by event type; `declared` lists the columns of each type.
     """
     if schemas is not None:
         return catalog_for(declared, tables=schemas, time=layout.time, time_unit=time_unit)
     catalog = catalog_for(declared, schema=layout.schema, time=layout.time, time_unit=time_unit)
     if catalog.declared is None:
         return catalog
-    # Every event has its type and time, declared or not.
+    # Every event has its type and time, even if not declared.
     own = {name: type_of_arrow(layout.schema.field(name).type) for name in (layout.type, layout.time) if name}
     return replace(catalog, declared={name: own | dict(columns) for name, columns in catalog.declared.items()})
 
@@ -178,7 +179,7 @@ def _untyped(column: str, given: pa.DataType) -> InputError:
 
 
 def conform(table: pa.Table, layout: Layout) -> pa.Table:
-    """A later batch in the types of the first: columns may come in another order, extra ones are dropped."""
+    """A later batch in the types of the first: columns may have another order, extra ones are dropped."""
     if table.schema.equals(layout.schema):
         return table
     columns = []
@@ -206,7 +207,7 @@ def conform(table: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
-    """Arrow would take numbers for microseconds, and times without a zone for UTC."""
+    """Refuse another kind of time: Arrow would read numbers as microseconds, and times without a zone as UTC."""
     moments = [pa.types.is_timestamp(one) for one in (known.type, given)]
     if moments[0] and moments[1] and (known.type.tz is None) != (given.tz is None):
         has, lacks = ("earlier batches", "this one") if known.type.tz else ("this batch", "earlier ones")
@@ -221,7 +222,8 @@ def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
 
 
 def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
-    """Event times as int64 ticks: microseconds for timestamps (nanoseconds where they have them), else the number."""
+    """Event times as int64 ticks: microseconds for timestamps (nanoseconds if their unit is that), otherwise the
+    number."""
     column = table.column(layout.time)
     check_no_null_time(column, layout.time)
     array = one_array(column)
@@ -248,7 +250,7 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
 
 
 def tick_of(to: int | datetime, layout: Layout) -> int:
-    """The moment that a user calls advance() with, as a tick."""
+    """The time that a user passes to advance(), as a tick."""
     time = layout.schema.field(layout.time).type
     if isinstance(to, int | np.integer) and not isinstance(to, bool) and abs(int(to)) < 2**63:
         return int(to)

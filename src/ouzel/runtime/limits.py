@@ -9,7 +9,7 @@ import numpy as np
 
 from ouzel.errors import InputError, LimitError
 
-# The matches of one answer may have so many events together, and so many more for each match that a moment may have.
+# The matches of one answer may have this many events in total, and this many more for each match of a timestamp.
 _ANSWER_EVENTS_MIN = 1 << 20
 _ANSWER_EVENTS_PER_MATCH = 8
 _ADVICE = "a smaller WITHIN window, a more selective WHERE"
@@ -17,7 +17,7 @@ _ADVICE = "a smaller WITHIN window, a more selective WHERE"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What keeps memory bounded, for each query. Passing one stops the query with an error that names it."""
+    """Limits of the memory of each query. Exceeding one stops the query with an error that names it."""
 
     max_matches_per_timestamp: int = 10_000_000
     max_partial_matches: int = 10_000_000
@@ -25,12 +25,12 @@ class Limits:
 
     @property
     def max_answer_events(self) -> int:
-        """How many events the matches that one call returns may have together: a moment has few matches, but a long
-        input has many moments."""
+        """How many events the matches of one call may have in total: a timestamp has few matches, but a long input has
+        many timestamps."""
         return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_timestamp
 
     def check_answer(self, query: str, events: int) -> None:
-        """Refuse an answer whose matches have too many events together, before it is built."""
+        """Refuse an answer whose matches have too many events in total, before it is built."""
         if events > self.max_answer_events:
             raise LimitError(
                 f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
@@ -41,7 +41,7 @@ class Limits:
             )
 
     def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", advice: str = _ADVICE) -> None:
-        """Refuse to hold more events than queries may that are answered together, each as many as alone."""
+        """Refuse to hold more events than the queries that are answered together may hold, each as many as alone."""
         most = self.max_buffered_events * len(queries)
         if held <= most:
             return
@@ -57,7 +57,7 @@ class Limits:
         )
 
     def check_keys(self, queries: str, keys: int) -> None:
-        """Refuse more keys than events may be held, where a query counts for every key and none expires."""
+        """Refuse more keys than events may be held, if a query counts per key and keys never expire."""
         if keys > self.max_buffered_events:
             raise LimitError(
                 f"{queries} without WITHIN counts for each of {keys:,} keys, and no key expires; that is more than "
@@ -67,7 +67,7 @@ class Limits:
 
 
 def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
-    """Limits as an object, from one or from a dictionary of those that differ from the defaults."""
+    """A `Limits` object, from one or from a dictionary of the limits that differ from the defaults."""
     if given is None:
         return Limits()
     if not isinstance(given, Limits | Mapping):

@@ -1,6 +1,6 @@
-"""Which runner runs a plan. Every kernel has one; a session only knows what is said here.
+"""Operators: the interface that a session drives, and the base classes of the engines' operators.
 
-Runners are loaded when the first plan needs them: their kernels are most of what a fresh process would load.
+Operators are imported when the first plan needs them, because their kernels are most of what a new process loads.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ class Runner(Protocol):
 
     @property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end, in ticks, of the rows that the last `advance` gave."""
+        """Start and end, in ticks, of the rows of the last `advance`."""
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
 
     @property
     def held_events(self) -> int:
-        """How many events are pending or live."""
+        """The number of pending and live events."""
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted."""
+        """The counters of the kernel."""
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take rows in, in any order."""
+        """Take in rows, in any order."""
 
     def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: give what that completes."""
+        """No event at or before `until` can come any more: return the matches that this completes."""
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
+        """Store everything; returns what `load` needs."""
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
+        """Restore what `dump` stored."""
 
 
 class StreamOperator(ABC, Generic[Events]):
-    """One query over one stream: a stager, a buffer and a kernel. An engine's operator says what its kernel does.
+    """One query over one stream: a stager, a buffer and a kernel. The operator of an engine adds its kernel.
 
     `texts` are the rows of `int_lanes` with codes or ranks of texts, each for one component or, with None, for all.
     """
@@ -94,7 +94,7 @@ class StreamOperator(ABC, Generic[Events]):
 
     @abstractmethod
     def _read(self, ready: Block[Events] | None, until: int) -> pa.Table:
-        """Make what is ready live, and give what it, or time alone, completes."""
+        """Make the ready events live, and return what they, or time alone, complete."""
 
     @abstractmethod
     def _rebase(self, dead: int, used: int) -> None:
@@ -107,7 +107,7 @@ class StreamOperator(ABC, Generic[Events]):
     # ── What a session asks ────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take rows in, in any order. `keep_whole`: refer to the table as it is instead of copying what matters."""
+        """Take in rows, in any order. `keep_whole`: keep the table instead of copying the needed rows."""
         places, block = self._stager.stage(table, ticks)
         if block.count:
             self._buffer.add(block, places, table, ticks, zero_copy=keep_whole)
@@ -118,13 +118,13 @@ class StreamOperator(ABC, Generic[Events]):
             self._limits.check_held([self._query.name], self.held_events)
 
     def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        """No event at or before `until` can come any more: match the ready events and return what they complete."""
         table = self._read(self._buffer.take_ready(until), until)
         self._evict(until)
         return table
 
     def _evict(self, until: int) -> None:
-        """Evict events that no match to come can have, their rows, and codes that only they had."""
+        """Evict events that no future match can have, with their rows and unused codes."""
         window = self._plan.window_ticks
         if window is None:
             return
@@ -163,16 +163,17 @@ class StreamOperator(ABC, Generic[Events]):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         return self._buffer.deadline
 
     @property
     def held_events(self) -> int:
-        """How many events are pending or live."""
+        """The number of pending and live events."""
         return self._buffer.held
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
-        """The keys of events that may still be part of a match: their values, how many events, the oldest one's end."""
+        """The keys of events that may still be in a match: their values, the number of events, the end of the
+        oldest."""
         return self._buffer.open_by_key(expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
@@ -180,13 +181,13 @@ class StreamOperator(ABC, Generic[Events]):
         return {"buffer": self._buffer.dump(writer), "coders": self._stager.dump(writer)}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         self._buffer.load(reader, head["buffer"])
         self._stager.load(reader, head["coders"])
 
 
 def _lanes_of(events: Any, lanes: list[tuple[int, int | None]]) -> list[tuple[np.ndarray, Any]]:
-    """Rows of `int_lanes`, and in each the places of the events that it is about."""
+    """Rows of `int_lanes`, and for each the places of its events."""
     return [
         (events.int_lanes[row], slice(None) if position is None else np.flatnonzero(events.component == position))
         for row, position in lanes
@@ -217,7 +218,7 @@ class InstanceOperator(StreamOperator[Instances]):
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
 
     def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match what is ready and give what completed."""
+        """No event at or before `until` can come any more: match the ready events and return what they complete."""
         self._numbered = None
         return super().advance(until)
 
@@ -235,8 +236,7 @@ class InstanceOperator(StreamOperator[Instances]):
 
 
 class Silent:
-    """A query that nobody asks for any more, where runners are stored by name: it takes nothing in and tells nothing,
-    and what it held goes into snapshots as it was."""
+    """Placeholder for a removed query. It keeps the snapshot entry, ignores events and returns nothing."""
 
     next_deadline: int | None = None
     held_events = 0
@@ -255,16 +255,17 @@ class Silent:
         return empty_table(self.schema)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store what was held."""
+        """Store the kept entry."""
         return self._runner.dump(writer)
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what was held."""
+        """Restore the kept entry."""
         self._runner.load(reader, head)
 
 
 class Stopped:
-    """In the place of a query that stopped because of an error: holds nothing, takes nothing in, gives nothing."""
+    """Placeholder for a query that stopped because of an error: it holds nothing, ignores events and returns
+    nothing."""
 
     next_deadline: int | None = None
     held_events = 0
@@ -290,8 +291,8 @@ class Stopped:
 
 
 def stopped(runner: Runner) -> Runner:
-    """A runner in the place of one whose state cannot be trusted any more. Queries that are counted together with
-    others have no state of their own: those only tell nothing from now on."""
+    """The placeholder for an operator whose state is no longer valid. A query that is counted together with others has
+    no state of its own; it only stops to return rows."""
     from ouzel.engines.aggregate.shared import SharedRunner
 
     if isinstance(runner, SharedRunner):
@@ -301,7 +302,7 @@ def stopped(runner: Runner) -> Runner:
 
 
 def silenced(runner: Runner) -> Runner:
-    """A runner in the place of another that is to tell nothing; what is counted together goes on for the others."""
+    """The placeholder for a removed operator. Aggregates that are counted together with it continue."""
     from ouzel.engines.aggregate.shared import SharedRunner
 
     if isinstance(runner, SharedRunner):
@@ -319,9 +320,9 @@ def runners_for(
     *,
     partial: bool = False,
 ) -> dict[str, Runner]:
-    """The runners of some queries over one stream, before their first event. Aggregates may be counted together.
+    """The operators of some queries over one stream, before their first event. Aggregates may be counted together.
 
-    `partial`: only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
+    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
     """
     made: dict[str, Runner] = {}
     for engine, own in by_engine(plans):
@@ -330,5 +331,5 @@ def runners_for(
 
 
 def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
-    """The runner of a plan, before its first event."""
+    """The operator of a plan, before its first event."""
     return engine_of(plan).operator(plan, layout, limits)

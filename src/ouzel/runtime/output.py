@@ -1,4 +1,4 @@
-"""Transformation (SASE's TF operator): matches, as row numbers, into composite events, as an Arrow table."""
+"""Transformation (SASE's TF operator): matches, as row numbers, to composite events, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def transform(
     starts: np.ndarray | None = None,
     ends: np.ndarray | None = None,
 ) -> pa.Table:
-    """Composite events out of matches.
+    """Composite events from matches.
 
-    `rows` has an array for each positive component, which numbers rows of `table`; `starts` and
-    `ends` are the ticks between which each match lies, None where they are the times of its first and last event.
+    `rows` has an array of row numbers of `table` for each positive component. `starts` and `ends` are the ticks of each
+    match; None: the times of its first and last event.
     """
     schema = output_schema(query, layout)
     place = {c.position: i for i, c in enumerate(query.positives)}
@@ -91,13 +91,14 @@ def transform(
 
 
 def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
-    """The columns of equivalence tests: fetched once for all events of a match, which saves much of a large answer."""
+    """The columns of equivalence tests: fetched once for all events of a match, which makes large answers much
+    cheaper."""
     found = set()
     for test in query.equivalences:
         if len(test.path) > 1 or any(test.lacked_by.get(c.position) for c in query.positives):
             continue
         columns = {layout.column(t, test.path[0]) for c in query.positives for t in c.types or ("",)}
-        # Zeros of both signs are equal, and so are all NaN, but they are not alike.
+        # Zeros of both signs are equal, and so are all NaN, but their bits differ.
         if len(columns) == 1 and not pa.types.is_floating(layout.schema.field(*columns).type):
             found |= columns
     return frozenset(found)
@@ -115,7 +116,7 @@ def _struct_fields(query: BoundQuery, layout: Layout, component: Component) -> l
 
 
 def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list[Attribute]:
-    """The attributes of a component's types, in column order; of ANY the union."""
+    """The attributes of a component's types, in column order; for ANY the union."""
     catalog = query.catalog
     owners: dict[str, list[str]] = {}
     kinds: dict[str, Type] = {}
@@ -158,7 +159,7 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
     if ranges_over_events(expression):
         return pa.list_(output_type(expression.type))
     if isinstance(expression, Aggregation) and not is_computed(expression.type):
-        # The first or last of values that are only carried along.
+        # The first or last of values that are not computed with.
         assert isinstance(expression.operand, Attribute)
         return _attribute_type(query, layout, expression.operand)
     return output_type(expression.type)
@@ -171,7 +172,7 @@ def struct_column(
     children = []
     for attribute, field in zip(attributes, type_, strict=True):
         if attribute.path[0] == layout.type and component.types is not None and len(component.types) == 1:
-            # Every event of the component has the same type: no need to gather its name.
+            # All events of the component have the same type: no need to gather its name.
             children.append(_constant_text(component.types[0], frame.rows, field.type))
         else:
             children.append(frame.raw(attribute))
@@ -179,7 +180,7 @@ def struct_column(
 
 
 def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
-    """The same text so many times; Arrow's own `repeat` is several times slower."""
+    """The same text `count` times; Arrow's own `repeat` is several times slower."""
     data = text.encode("utf-8")
     if wanted != pa.string() or len(data) * count >= 2**31:
         return pa.repeat(pa.scalar(text), count).cast(wanted)
@@ -190,13 +191,13 @@ def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
 
 
 class RawFrame(Frame, Protocol):
-    """A frame that also gives attributes as they came in."""
+    """A frame that also gives attributes in their input types."""
 
     def raw(self, reference: Attribute) -> pa.Array: ...
 
 
 def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
-    """A column of RETURN, in the type that users see."""
+    """A column of RETURN, in its output type."""
     if isinstance(expression, Attribute):
         return frame.raw(expression)
     value = evaluate(expression, frame)
@@ -207,8 +208,8 @@ def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True)
 class Matches:
-    """Matches as rows of a table. `lengths[match, place]` says how many events each positive component has; `rows`
-    number their rows in `table`, match by match and place by place."""
+    """Matches as rows of a table. `lengths[match, place]` is the number of events of each positive component; `rows`
+    are their row numbers in `table`, match by match and place by place."""
 
     table: pa.Table
     ticks: np.ndarray
@@ -228,11 +229,11 @@ class Matches:
 
     @cached_property
     def _firsts(self) -> np.ndarray:
-        """Where in `rows` the events of each place of each match begin, and where the last ones end."""
+        """Where the events of each place of each match begin in `rows`, and where the last ones end."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
     def offsets(self, place: int) -> np.ndarray:
-        """Where the events of a place begin, match by match, once they lie side by side."""
+        """Where the events of a place begin, match by match, in an array with only that place."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:, place], dtype=np.int64)])
 
     def all_rows(self, place: int) -> np.ndarray:
@@ -259,7 +260,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class MatchesByPlace:
-    """The same where the events of each place lie side by side already: (offsets, rows), match by match."""
+    """Matches whose events are stored by place: (offsets, rows) of each place, match by match."""
 
     table: pa.Table
     ticks: np.ndarray
@@ -289,7 +290,7 @@ class MatchesByPlace:
 
 
 class MatchFrame:
-    """Matches to evaluate over: one row a match."""
+    """Matches to evaluate over: one row per match."""
 
     def __init__(self, query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> None:
         self._query = query
@@ -366,7 +367,7 @@ def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets:
 
 
 def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -> Column:
-    """Exact decimals, null where a sum passes 18 digits on the way."""
+    """Exact decimals; null if a sum exceeds 18 digits on the way."""
     limit = 10 ** (expression.type.precision - expression.type.scale)
     sums = []
     listed = values.to_pylist()
@@ -384,7 +385,7 @@ def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -
 
 
 def transform_matches(query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> pa.Table:
-    """Composite events out of matches that may have Kleene variables."""
+    """Composite events from matches that may have Kleene variables."""
     schema = output_schema(query, layout)
     frame = MatchFrame(query, layout, matches)
     time = schema.field("start").type
@@ -413,7 +414,7 @@ def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Arr
         values = returned(events, expression, time)
         return _lists(frame.offsets(expression.component), values, pa.list_(values.type))
     if ranges_over_events(expression):
-        # An aggregate over matches may look at an expression of each event.
+        # An aggregate over matches may read an expression of each event.
         every = _EveryEvent(frame, expression)
         values = from_engine(evaluate(expression, every), expression.type)
         return _lists(every.offsets, values, pa.list_(values.type))
@@ -421,7 +422,8 @@ def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Arr
 
 
 class _EveryEvent:
-    """All events of one component to evaluate over, a row each; what else a match has is repeated for each of them."""
+    """All events of one component to evaluate over, one row each; the other values of a match are repeated for each of
+    them."""
 
     def __init__(self, frame: MatchFrame, expression: Bound) -> None:
         self._frame = frame

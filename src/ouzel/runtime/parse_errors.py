@@ -1,6 +1,6 @@
-"""Why a file of events cannot be read: the file, the line, and what to do about it.
+"""Why a file of events cannot be read: the file, the line, and what to do.
 
-Arrow's readers count rows, some of them within a block of a megabyte. Lines are sought here, once something is wrong.
+Arrow's readers count rows, some of them within a block of a megabyte. This code finds the line after an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHOWN_CHARACTERS = 80
 
 
 def parse_error(path: Path, kind: str, error: Exception) -> InputError:
-    """What to tell of an error of Arrow's; `path` is a file, or a folder of files of this kind."""
+    """The message for an error of Arrow; `path` is a file, or a folder of files of this kind."""
     where: Callable[[Path, str], str | None] | None = {"csv": _in_csv, "json": _in_json}.get(kind)
     files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
     if where is not None:
@@ -42,7 +42,7 @@ def ragged(values: int, columns: int, row: str) -> str:
 
 
 def shown(line: str) -> str:
-    """A line of a file, cut where it is endless."""
+    """A line of a file, cut if it is very long."""
     text = line.strip()
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
@@ -68,7 +68,7 @@ def _in_csv(file: Path, said: str) -> str | None:
 
 
 def _records(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the line that it ends on."""
+    """The rows of a CSV file, each with the line on which it ends."""
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as opened:
         reader = csv.reader(opened)
         try:
@@ -104,7 +104,7 @@ def _in_json(file: Path, said: str) -> str | None:
 
 
 def _kind(value: object) -> str | None:
-    """The kind of a JSON value, in the words of JSON; None for null."""
+    """The kind of a JSON value, in JSON's words; None for null."""
     if value is None:
         return None
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object"}

@@ -1,4 +1,4 @@
-"""Queries that stopped because of an error of their own, while the others of their engine run on."""
+"""Queries that stopped because of their own errors, while the other queries of their engine continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A query that stopped: the time of the newest event at that moment, and why. `error` is the kind of error."""
+    """A query that stopped: the time of the newest event then, and the reason. `error` is the kind of error."""
 
     query: Any
     time: int | datetime | None
@@ -27,13 +27,13 @@ class Problem:
 
     @classmethod
     def of(cls, query: Any, time: int | datetime | None, error: Exception) -> Problem:
-        """The problem that an error is for a query."""
+        """The problem of a query, from its error."""
         known = isinstance(error, OuzelError)
         kind, reason = type(error).__name__, str(error)
         return cls(query, time, reason if known else f"query '{query}' failed with {kind}: {reason}", kind)
 
     def raised(self) -> OuzelError:
-        """The error that is raised when the rows of the query are asked for."""
+        """The error to raise if a caller asks for the rows of the query."""
         kind = getattr(errors, self.error, None)
         made = kind if isinstance(kind, type) and issubclass(kind, OuzelError) else OuzelError
         return made(f"{self.reason} (query '{self.query}' stopped at time {self.time} and returns no more rows)")
@@ -51,7 +51,7 @@ class Problem:
 
 
 class Answers(dict[K, pa.Table]):
-    """Rows by query. Those of a query that stopped are not among them, and asking for them raises its error."""
+    """Rows by query. A query that stopped is not among them, and asking for its rows raises its error."""
 
     def __init__(self, rows: Mapping[K, pa.Table], problems: Mapping[K, Problem]) -> None:
         super().__init__(rows)
@@ -64,7 +64,7 @@ class Answers(dict[K, pa.Table]):
 
 
 def shown_time(tick: int, layout: Layout) -> int | datetime | None:
-    """A tick as users write times."""
+    """A tick in the format of users' times."""
     kind = layout.schema.field(layout.time).type
     if not pa.types.is_timestamp(kind):
         return tick

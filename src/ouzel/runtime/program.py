@@ -1,6 +1,6 @@
 """A program: everything a session needs to run queries, as sealed bytes.
 
-Compiled once, where the queries and the schema are known; opened wherever events are. Plain data all the way: JSON
+It is compiled once, where the queries and the schema are known, and opened where the events are. It is plain data: JSON
 and an Arrow schema, no pickles.
 """
 
@@ -35,18 +35,18 @@ from ouzel.sealing import PROGRAM, decoding, seal, unseal
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Bound queries, the layout of their events, and how they are to be run."""
+    """Bound queries, the layout of their events, and how to run them."""
 
     queries: tuple[BoundQuery, ...]
     layout: Layout
     limits: Limits = field(default_factory=Limits)
     rules_off: tuple[str, ...] = ()
     statistics: Statistics = field(default_factory=Statistics)
-    # Expressions of the algebra, which stand beside the queries.
+    # Expressions of the algebra, in addition to the queries.
     algebra: tuple[BoundAlgebra, ...] = ()
-    # What the stream loses, for queries with THRESHOLD.
+    # The loss model, for queries with THRESHOLD.
     model: LossModel | None = None
-    # Only a part of the stream is seen, and aggregates tell changes, out of which totals are made elsewhere.
+    # Only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
     partial: bool = False
     _plans: dict[str, Plan] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -57,12 +57,12 @@ class Program:
 
     @property
     def catalog(self) -> Catalog:
-        """What the binder knew of the input."""
+        """The catalog that the binder used."""
         return self.members[0].catalog
 
     def plans(self) -> dict[str, Plan]:
-        """The plan of each query and expression, by name. They are made once, and not stored with the program: that
-        takes half the time of reading a bound query, and checkpoints do not depend on what plans look like."""
+        """The plan of each query and expression, by name. Plans are made once and not stored with the program: planning
+        takes half the time of decoding a bound query, and checkpoints do not depend on the form of plans."""
         if not self._plans:
             for one in self.members:
                 self._plans[one.name] = make_plan(one, self.statistics, off=self.rules_off, model=self.model)
@@ -127,8 +127,8 @@ def check_model(query: BoundQuery, model: LossModel | None) -> None:
 
 
 def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) -> Iterator[str]:
-    """A sentence for each name in a model that no component has. A model may serve several queries, so it is no error;
-    but a misspelt name would change scores without a word."""
+    """A sentence for each name in a model that no component has. It is a warning, because a model may serve several
+    queries; but a misspelt name would change scores silently."""
     lossy = [query for query in queries if query.threshold is not None]
     known = {component.variable for query in lossy for component in query.components}
     if model is None or not lossy:
@@ -141,7 +141,7 @@ def names_without_use(queries: Iterable[BoundQuery], model: LossModel | None) ->
 
 
 def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str, ...]:
-    """Refuse options for columns that cannot be meant, before any event is seen; gives the names in `order`."""
+    """Refuse wrong options for columns before any event is seen; returns the names in `order`."""
     for name, value in (("time", time), ("type", type), ("time_unit", time_unit)):
         if not isinstance(value, str) and (value is not None or name == "time"):
             raise InputError(f"{name}= must be text, got {value!r}")
@@ -155,7 +155,7 @@ def check_columns(time: Any, type: Any, order: Any, time_unit: Any) -> tuple[str
 
 
 def _only_type(queries: Mapping[str, Any]) -> str:
-    """The one event type that queries name, for an input without a type column."""
+    """The only event type that queries name, for an input without a type column."""
     names = set().union(*(event_types(query) for query in queries.values()))
     if len(names) > 1:
         raise InputError(
@@ -176,26 +176,26 @@ def event_types(query: Query | AlgebraQuery) -> set[str]:
 
 
 def compile_program(queries: Any, schema: pa.Schema | Mapping[str, pa.Schema], **options: Any) -> bytes:
-    """`make_program` for queries in any form, as bytes to send to wherever events are."""
+    """`make_program` for queries in any form, as bytes to send to where the events are."""
     return dump(make_program(as_queries(queries), schema, **options))
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a feeder must know of a program: which columns travel, what partitions them, what comes out."""
+    """What a feeder needs to know about a program: the columns to send, the partition keys, the output."""
 
     needed_columns: tuple[str, ...]
-    # Columns by whose values all events that can meet in a match agree; empty: there are none.
+    # Columns that are equal in all events of a match; empty: none.
     key_columns: tuple[str, ...]
     output_schemas: Mapping[str, pa.Schema]
-    # The widest window of all queries; None where one has none.
+    # The widest window of all queries; None if one has none.
     window_ticks: int | None
     tick_ns: int | None
 
 
 def describe(program: bytes | Program) -> Description:
-    """Describe a program, for those who feed it."""
-    # The runners themselves know best what comes out of them.
+    """Describe a program for its feeders."""
+    # The operators know their output best.
     from ouzel.runtime.session import Session
 
     loaded = load(program) if isinstance(program, bytes) else program
@@ -207,7 +207,7 @@ def describe(program: bytes | Program) -> Description:
     needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
     common = [column for column in keys[0] if all(column in others for others in keys[1:])] if keys else []
     if loaded.algebra or any(is_composed(query) for query in loaded.queries):
-        # What partitions a derived stream need not be what partitions the primary one.
+        # The partition keys of a derived stream may not be those of the primary one.
         common = []
     return Description(
         needed_columns=tuple(name for name in loaded.layout.schema.names if loaded.algebra or name in needed),
@@ -221,7 +221,7 @@ def describe(program: bytes | Program) -> Description:
 def _shared_columns(plan: Plan) -> list[str]:
     """Columns of the input that are equal for all events of a match, negative ones included."""
     found = []
-    # The rows of a total over all keys, or of groups that cross keys, can only be emitted in one place.
+    # A total over all keys, or over groups that cross keys, can only be emitted in one place.
     grouped = {key.path for key in plan.query.group_by} if plan.query.aggregates else None
     for part in plan.key:
         attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]
@@ -264,7 +264,7 @@ def dump(program: Program) -> bytes:
 
 
 def load(blob: bytes) -> Program:
-    """The program that `dump` wrote; StateError where the bytes are damaged or from another version."""
+    """The program that `dump` wrote; StateError if the bytes are damaged or from another version."""
     body = unseal(PROGRAM, blob)
     with decoding(PROGRAM):
         return _loaded(json.loads(bytes(body)))

@@ -1,4 +1,4 @@
-"""Which columns of the input a plan reads, so that nothing else is carried along."""
+"""Column pruning: the columns of the input that a plan reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ouzel.runtime.layout import Layout
 
 
 def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]) -> set[str]:
-    """The columns that expressions read; the type column where an answer depends on the event's type."""
+    """The columns that expressions read; the type column if an answer depends on the event's type."""
     found: set[str] = set()
     for expression in expressions:
         for part in walk(expression):
@@ -30,7 +30,7 @@ def columns_read(query: BoundQuery, layout: Layout, expressions: Iterable[Bound]
 
 
 def output_columns(plan: Plan, layout: Layout) -> set[str]:
-    """The columns that must be kept for the output and for predicates that are tested on finished matches."""
+    """The columns that must be kept for the output and for predicates that are tested on complete matches."""
     query = plan.query
     if query.aggregates:
         named = [column.argument for column in query.aggregates if column.argument is not None]
@@ -39,15 +39,15 @@ def output_columns(plan: Plan, layout: Layout) -> set[str]:
     if query.returns is None:
         return set(layout.schema.names)
     expressions = [column.expression for column in query.returns]
-    # Which of these stay residual is not known before lowering; the rest are few.
+    # Lowering decides later which of these stay residual; the rest are few.
     expressions += [c for conjunct in (*plan.construction, *plan.selection) for c in conjunct.comparisons]
     if query.threshold is not None:
-        # Defaults stand in for what is missing, and loss rates may depend on which alternative of WHERE holds.
+        # Defaults replace missing values, and loss rates may depend on which alternative of WHERE holds.
         expressions += query.defaults.values()
         expressions += [comparison for conjunct in query.conjuncts for comparison in conjunct.comparisons]
     found = columns_read(query, layout, expressions)
     if query.output.form is OutputForm.COMPRESSED:
-        # A graph carries whole events, from which matches are built later.
+        # A graph keeps whole events; matches are built from it later.
         found |= {layout.time, *(name for name in (layout.type, layout.start) if name is not None)}
         found |= {test.path[0] for test in query.equivalences} & set(layout.schema.names)
     return found

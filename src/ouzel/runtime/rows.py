@@ -1,7 +1,7 @@
-"""The rows behind live events: what a match shows of them is fetched here when it completes.
+"""The row store: the rows of live events, fetched when a match completes.
 
-Rows have running numbers that never repeat. They are kept in chunks as they came in. A chunk is evicted when its newest
-event has left the window, and small neighbours are merged so that there are never many.
+Rows have increasing numbers that are never reused. They are kept in chunks as they came in. A chunk is evicted when its
+newest event has left the window, and small neighbours are merged to keep their number small.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class RowStore:
         self._next = 0
 
     def append(self, table: pa.Table, ticks: np.ndarray) -> int:
-        """Keep some rows; gives the number of the first."""
+        """Keep some rows; returns the number of the first."""
         base = self._next
         self._next += len(ticks)
         if len(ticks):
             self._chunks.append(_Chunk(base, table, ticks, int(ticks.max())))
-            # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied
-            # a logarithmic number of times.
+            # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied a
+            # logarithmic number of times.
             while len(self._chunks) > 1 and self._chunks[-2].rows <= 2 * self._chunks[-1].rows and self._adjacent():
                 self._merge_last_two()
         return base
@@ -64,11 +64,11 @@ class RowStore:
         return len(self._chunks) == 1
 
     def evict(self, expiry_bound: int) -> None:
-        """Evict chunks whose every event is at or before a tick."""
+        """Evict chunks whose events are all at or before a tick."""
         self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
 
     def keep(self, rows: np.ndarray) -> np.ndarray:
-        """Evict all but some rows; gives their new numbers."""
+        """Evict all rows except some; returns their new numbers."""
         wanted, places = np.unique(rows, return_inverse=True)
         table, ticks, found = self.fetch(wanted)
         columns = [take(one_array(column), found) for column in table.columns]

@@ -1,7 +1,7 @@
-"""A session: queries running over one stream, whoever feeds it. The embedded engine and Spark both drive this class.
+"""A session: queries running over one stream. The embedded engine and Spark both drive this class.
 
-The feeder says what came (`push`) and how far time has certainly moved (`advance`); the session orders events, judges
-which are late, and keeps everything that must survive in one snapshot.
+The feeder passes events (`push`) and declares how far time has moved (`advance`). The session orders events, decides
+which are late, and stores all its state in one snapshot.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ T = TypeVar("T")
 class Session:
     """Queries over one stream of events.
 
-    `push` takes events in any order; `advance(tick)` declares that nothing at or before a tick can come any more and
-    gives what that completes, by query name; `finish` ends a bounded input.
+    `push` takes events in any order. `advance(tick)` declares that no event at or before a tick can come any more, and
+    returns what that completes, by query name. `finish` ends a bounded input.
 
     An error of one query is raised; or, with `isolates`, only that query and those that read its matches stop, and
-    `problems` says why. The rows of a stopped query are in no answer.
+    `problems` gives the reason. The rows of a stopped query are in no answer.
     """
 
     def __init__(self, program: Program, *, keep_late: bool = False, isolates: bool = False) -> None:
@@ -61,9 +61,9 @@ class Session:
         self._late_tables: list[pa.Table] = []
         self._stored_program: bytes | None = None
         self._names = {query.name: _types_named(query) for query in program.queries}
-        # How many events came too late, for each query those of the types that it names.
+        # The number of late events of each query, by the types that it names.
         self.late_by_query = dict.fromkeys(self._runners, 0)
-        # What the feeder of a restored session had stored beside it.
+        # What the feeder of a restored session had stored with it.
         self.feeder: dict[str, Any] | None = None
         # Rows that its feeder had not returned yet.
         self.owed: dict[str, pa.Table] = {}
@@ -76,17 +76,17 @@ class Session:
 
     @property
     def program(self) -> Program:
-        """What is run here."""
+        """The program that runs here."""
         return self._program
 
     @property
     def keep_late(self) -> bool:
-        """Whether late events are kept aside."""
+        """Whether late events are kept for `take_late`."""
         return self._keep_late
 
     @property
     def watermark(self) -> int:
-        """Nothing at or before this tick is taken any more."""
+        """Events at or before this tick are late."""
         return self._watermark
 
     @property
@@ -96,38 +96,39 @@ class Session:
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick that must pass for something held here to move; None where nothing is held for time."""
+        """The earliest tick at which time alone can complete something; None if there is none."""
         deadlines = [runner.next_deadline for runner in self._runners.values()]
         return min((d for d in deadlines if d is not None), default=None)
 
     @property
     def held_events(self) -> int:
-        """How many events are held, over all queries."""
+        """The number of held events, over all queries."""
         return sum(runner.held_events for runner in self._runners.values())
 
     @property
     def open_events(self) -> dict[str, int]:
-        """How many events each query holds."""
+        """The number of events that each query holds."""
         return {name: runner.held_events for name, runner in self._runners.items()}
 
     @property
     def open_runs(self) -> dict[str, int]:
-        """How many runs and matches that wait for their end each query has; sequences keep stacks instead of runs."""
-        return {name: told.get("runs", 0) + told.get("waiting", 0) for name, told in self.statistics.items()}
+        """The number of runs, and of matches that wait for their end, of each query; sequences have stacks instead of
+        runs."""
+        return {name: counts.get("runs", 0) + counts.get("waiting", 0) for name, counts in self.statistics.items()}
 
     def open_by_key(self, query: str) -> list[tuple[tuple[int | str, ...], int, int]] | None:
-        """What a query holds, by key: values of the key, number of events, end of the oldest; None where its runner
-        does not keep events apart by key."""
-        told = getattr(self._runners[query], "open_by_key", None)
-        return None if told is None else list(told(self._watermark))
+        """What a query holds, by key: values of the key, number of events, end of the oldest; None if its operator does
+        not separate events by key."""
+        open_by_key = getattr(self._runners[query], "open_by_key", None)
+        return None if open_by_key is None else list(open_by_key(self._watermark))
 
     @property
     def statistics(self) -> dict[str, dict[str, int]]:
-        """What the kernels counted, by query."""
+        """The counters of the kernels, by query."""
         return {name: runner.statistics for name, runner in self._runners.items()}
 
     def push(self, table: pa.Table, keep_whole: bool = False) -> None:
-        """Take events in. Late ones are counted, kept aside if asked for, and never matched."""
+        """Take in events. Late ones are counted, kept if `keep_late` is set, and never matched."""
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
         if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
@@ -143,12 +144,12 @@ class Session:
 
     def _stage(self, query: AnyQuery, table: pa.Table, ticks: np.ndarray, keep_whole: bool) -> None:
         if is_composed(query):
-            # Beside matches of other queries, of which only what matters is kept.
+            # Composed queries also hold matches of other queries, so only the needed columns are kept.
             table, keep_whole = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
         self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
 
     def _attempt(self, name: str, step: Callable[..., T], *args: Any, **options: Any) -> T | None:
-        """Do a step of one query; None where it has stopped, or stops now."""
+        """Do a step of one query; None if it has stopped, or stops now."""
         if name in self.problems:
             return None
         pause()
@@ -181,7 +182,7 @@ class Session:
             self._late_tables.append(late)
 
     def concerned(self, events: pa.Table, query: str) -> pa.Table:
-        """The events of types that a query names; it may still not want them."""
+        """The events of types that a query names; conditions may still refuse them."""
         named = self._names.get(query)
         type_column = self._program.layout.type
         if named is None or type_column is None:
@@ -189,11 +190,11 @@ class Session:
         return events.filter(pc.is_in(events[type_column].cast(pa.string()), value_set=pa.array(named, pa.string())))
 
     def advance(self, watermark: int) -> dict[str, pa.Table]:
-        """Nothing at or before this tick can come any more. A tick that has passed already changes nothing."""
+        """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
         answers: dict[str, pa.Table] = {}
-        # Queries stand after those whose output they read, and what is handed on to them lies at or before the
-        # watermark, so it is never late.
+        # Queries come after those whose output they read, and matches passed to them are at or before the watermark, so
+        # they are never late.
         for query in self._program.members:
             runner = self._runners[query.name]
             answer = self._attempt(query.name, runner.advance, self._watermark)
@@ -204,7 +205,7 @@ class Session:
         return answers
 
     def _hand_on(self, producer: AnyQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
-        """Give matches to the queries that read them."""
+        """Pass matches to the queries that read them."""
         assert isinstance(producer, BoundQuery)
         for query in self._program.queries:
             if producer.into in query.sources:
@@ -217,13 +218,13 @@ class Session:
         self._runners[query.name].stage(wide, moments[1])
 
     def drop(self, name: str) -> bool:
-        """Let a query go, if nothing else here needs it: aggregates may be counted together with others, and then only
-        tell nothing more."""
+        """Remove a query that no other one reads. An aggregate that is counted together with others only stops
+        returning rows."""
         query = next((query for query in self._program.queries if query.name == name), None)
         if query is not None and query.into is not None:
             return False
         if query is not None and query.aggregates:
-            # A restored session plans anew what is counted together, and must find the same queries.
+            # A restored session plans again which queries are counted together, and must find the same ones.
             self._runners[name] = silenced(self._runners[name])
             return False
         self._program = replace(
@@ -238,7 +239,7 @@ class Session:
         return True
 
     def finish(self) -> dict[str, pa.Table]:
-        """The input has ended: match what is held and let time run on to its end."""
+        """The input has ended: match all held events and advance time to its end."""
         return self.advance(LATEST)
 
     def take_late(self) -> pa.Table:
@@ -253,8 +254,7 @@ class Session:
         *,
         with_program: bool = True,
     ) -> bytes:
-        """The whole state, and beside it whatever the feeder must remember, as plain data, and rows that it has not
-        returned yet.
+        """The whole state, plus plain data of the feeder and rows that it has not returned yet.
 
         `with_program=False` leaves the program out, for feeders that keep it themselves.
         """
@@ -278,7 +278,7 @@ class Session:
 
     @classmethod
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
-        """The session that a snapshot was taken of; with `program` where the snapshot was taken without one."""
+        """The session of a snapshot; `program` is needed if the snapshot was taken without one."""
         reader = Reader(blob)
         if "runners" not in reader.head:
             raise StateError("this snapshot is not of an Engine; try QuerySet.restore")
@@ -309,7 +309,7 @@ class Session:
 
 
 def _types_named(query: BoundQuery) -> list[str] | None:
-    """The event types that a query names; None where it takes any."""
+    """The event types that a query names; None if it takes any."""
     named: dict[str, None] = {}
     for component in query.components:
         if component.types is None:

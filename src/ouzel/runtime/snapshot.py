@@ -1,4 +1,4 @@
-"""State as bytes: a small JSON head, plain arrays and Arrow tables, sealed."""
+"""State as bytes: a small JSON head, plain arrays and Arrow tables, with a checksum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OTHER_FORM = (
 
 
 class Writer:
-    """Collects the parts of a snapshot; each `add_…` gives the number by which the reader finds the part again."""
+    """Collects the parts of a snapshot; each `add_…` returns the number of the part for the reader."""
 
     def __init__(self) -> None:
         self._parts: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ class Writer:
 
 
 class Reader:
-    """Reads a snapshot back; StateError where it is damaged, cut short or from another version."""
+    """Reads a snapshot; StateError if it is damaged, cut short or from another version."""
 
     def __init__(self, blob: bytes | memoryview) -> None:
         body = unseal(SNAPSHOT, blob)
@@ -72,7 +72,7 @@ class Reader:
             self._data = body[8 + length :]
 
     def array(self, number: int) -> np.ndarray:
-        """An array of its own, free to be written to."""
+        """A writable copy of an array."""
         part = self._parts[number]
         flat = np.frombuffer(self._slice(part), dtype=np.dtype(part["dtype"]))
         return flat.reshape(part["shape"]).copy()
@@ -89,7 +89,7 @@ class Reader:
         return [self.array(number) for number in numbers]
 
     def arrays_like(self, numbers: Sequence[int], fresh: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Arrays that take the place of those of a fresh state, and have their form: kernels trust it blindly."""
+        """Arrays that replace those of a new state, with the same form, which kernels do not check."""
         stored = self.arrays(numbers)
         forms = [[(array.dtype, array.ndim) for array in arrays] for arrays in (stored, fresh)]
         if forms[0] != forms[1]:

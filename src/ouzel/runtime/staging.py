@@ -1,7 +1,7 @@
-"""Staging: rows of a batch become instances, small numbers that kernels read.
+"""Staging: turns the rows of a batch into instances, the numbers that kernels read.
 
-A row plays a component if its type and every single-event predicate of the component say so; one instance is made for
-each component that it may play. Rows that play none go no further.
+A row may fill a component if its type and every single-event predicate of the component allow it; it becomes one
+instance for each such component. Rows that fill none are dropped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stager:
         hashed = plan.key if plan.key_strategy is not KeyStrategy.DYNAMIC else plan.key[:1]
         self._first_key = hashed[:1] if plan.key_strategy is KeyStrategy.MULTI_PAIS else hashed
         self._second_key = hashed[1:] if plan.key_strategy is KeyStrategy.MULTI_PAIS else ()
-        # The key 0 is EVERY_KEY, so codes of values count from 1.
+        # The key 0 is EVERY_KEY, so codes of values start at 1.
         self.keys = Coder(first_code=EVERY_KEY + 1)
         self.second_keys = Coder(first_code=EVERY_KEY + 1)
         self.texts = Coder()
@@ -68,12 +68,13 @@ class Stager:
         return [coder.dump(writer) for coder in self.coders]
 
     def load(self, reader: Reader, head: Sequence[Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         for coder, stored in zip(self.coders, head, strict=True):
             coder.load(reader, stored)
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
-        """The rows that matter, by place in the table, and their instances, numbered by place among these rows."""
+        """The rows that fill a component, by place in the table, and their instances, numbered by place among these
+        rows."""
         rows, roles = self._relevant(table)
         frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
         roles = self._test_roles(frame, roles, table)
@@ -90,7 +91,7 @@ class Stager:
         if (key.size and key.min() < 0) or (second.size and second.min() < 0):
             # A null in a written equality: the event can neither match nor forbid.
             kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
-            # As many instances as rows may then be others than one of each row.
+            # The same number of instances and rows does not mean one instance per row here.
             as_they_are = False
             places, component, key = places[kept], component[kept], key[kept]
             second = second[kept] if self._second_key else second
@@ -114,7 +115,7 @@ class Stager:
         return rows, Block(places, instances)
 
     def _relevant(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Rows whose type some component names, and the components as bits."""
+        """The rows whose type some component names, and the components as bits."""
         layout = self._layout
         if layout.type is None:
             code = classify(text_of(pa.array([layout.only_type or ""], pa.large_string())), self._constants)[0]
@@ -145,7 +146,7 @@ class Stager:
         return roles
 
     def _holds_anyway(self, conjunct: Conjunct, table: pa.Table) -> bool:
-        """`x.id IS NOT NULL` over a column that has no nulls: the commonest test of all."""
+        """`x.id IS NOT NULL` over a column without nulls: the most common test."""
         (first, *more) = conjunct.comparisons
         if more or not isinstance(first, Operation) or first.operator != "not":
             return False
@@ -167,7 +168,7 @@ class Stager:
         places: np.ndarray,
         component: np.ndarray,
     ) -> np.ndarray:
-        """The partition of every instance; -1 where a value is null, EVERY_KEY for negatives that no part covers."""
+        """The partition of every instance; -1 if a value is null, EVERY_KEY for negatives that no key part covers."""
         if not parts:
             return np.zeros(len(places) if coder is self.keys else 0, np.int32)
         everywhere = [c.position for c in self._plan.negatives if any(c.position not in p.expressions for p in parts)]
@@ -186,7 +187,7 @@ class Stager:
         return key
 
     def _is_one_column(self, part: KeyPart) -> bool:
-        """Every component is partitioned by one and the same column of the input."""
+        """Whether all components are partitioned by the same column of the input."""
         columns = set()
         for position, expression in part.expressions.items():
             if not isinstance(expression, Attribute) or expression.present_in is not None:
@@ -196,7 +197,7 @@ class Stager:
         return len(columns) == 1
 
     def _key_column(self, frame: EventFrame, part: KeyPart) -> pa.Array:
-        """The one attribute by which all components are partitioned, as it came in."""
+        """The attribute that partitions all components, in its input type."""
         expression = next(iter(part.expressions.values()))
         assert isinstance(expression, Attribute)
         return frame.raw(expression)

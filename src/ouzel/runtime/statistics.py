@@ -1,4 +1,4 @@
-"""What the planner is told of the data: how many values key attributes have and how dense events lie, from a sample."""
+"""Statistics for the planner, from a sample: the number of values of key attributes and the density of events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ouzel.plan.model import Statistics
 from ouzel.runtime.arrays import retyped
 from ouzel.runtime.layout import Layout, ticks_of
 
-# Enough to tell hundreds of values from tens of thousands, small enough to cost nothing beside reading the batch.
+# Enough to distinguish hundreds of values from tens of thousands, and cheap compared with reading the batch.
 _SAMPLE_ROWS = 20_000
 
 
 def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> Statistics:
-    """Distinct values of the attributes of equivalence tests and the rate of events, where a query has several tests.
+    """Distinct values of the attributes of equivalence tests and the rate of events, for a query with several tests.
 
-    Taken from the first rows of the first batch: a plan is a choice, and a wrong one is slower, never wrong.
+    Taken from the first rows of the first batch: a bad choice makes a plan slower, never wrong.
     """
     paths = {test.path for query in queries if len(query.equivalences) > 1 for test in query.equivalences}
     distinct = {}
@@ -38,7 +38,7 @@ def key_statistics(queries: Sequence[BoundQuery], table: pa.Table, layout: Layou
 
 
 def _rates(queries: Sequence[BoundQuery], table: pa.Table, layout: Layout) -> dict[str, float]:
-    """Which share of all events each type has, where several aggregates might be counted together."""
+    """Each type's share of all events, if several aggregates might be counted together."""
     if layout.type is None or not table.num_rows or sum(bool(query.aggregates) for query in queries) < 2:
         return {}
     sample = table.column(layout.type).slice(0, _SAMPLE_ROWS)

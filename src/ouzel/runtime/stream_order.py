@@ -1,5 +1,5 @@
-"""Stream order of simultaneous events (docs/semantics.md, "Stream order"): start, the order= columns, events that play
-some component before all others, then type and the columns that the query uses, nulls first and NaN last."""
+"""Stream order of simultaneous events (docs/semantics.md, "Stream order"): start, the order= columns, events that may
+fill a component before all others, then type and the columns that the query uses, nulls first and NaN last."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ouzel.runtime.values import one_array
 
 
 def deciding_columns(plan: Plan, layout: Layout) -> list[str]:
-    """The columns that decide the order of simultaneous events, after the order= columns: the type, then those that
-    the query uses in order of the attributes' names."""
+    """The tie-break columns of simultaneous events, after the order= columns: the type, then those that the query uses,
+    by attribute name."""
     used = set(layout.schema.names)
     if plan.query.returns is not None:
         used &= _used(plan.query, layout)
@@ -46,10 +46,10 @@ def _used(query: BoundQuery, layout: Layout) -> set[str]:
 def stream_order(
     end: np.ndarray, start: np.ndarray, plays: np.ndarray, table: pa.Table, table_rows: np.ndarray, order_columns: int
 ) -> np.ndarray | None:
-    """The places of events in stream order; None where they stand in it already.
+    """The places of events in stream order; None if they are already in it.
 
-    `table` has the order= columns and then the deciding ones, for each event in row `table_rows`; `plays` says which
-    events play some component.
+    `table` has the order= columns and then the tie-break columns, for each event in row `table_rows`; `plays` says
+    which events may fill a component.
     """
     order = None if first_disorder(end) < 0 else stable_order(end)
     tied = ties(end if order is None else end[order])
@@ -97,7 +97,7 @@ def ranks(column: pa.Array) -> np.ndarray:
 
 
 def _is_ranked_by_python(kind: pa.DataType) -> bool:
-    """Whether Arrow has no order of such values."""
+    """Whether Arrow cannot order such values."""
     return pa.types.is_nested(kind) or pa.types.is_interval(kind) or isinstance(kind, pa.BaseExtensionType)
 
 

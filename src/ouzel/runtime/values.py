@@ -1,4 +1,4 @@
-"""The engine form of values: what a column of each type is while expressions are computed, and the way in and out.
+"""The engine form of values: the type of a column while expressions are computed, and conversions to and from it.
 
 Integers, dates (days) and timestamps (ticks) are int64; floats are float64; decimals, strings, binaries and booleans
 are Arrow's own.
@@ -19,15 +19,15 @@ from ouzel.bind.model import Kind, Type
 from ouzel.errors import InputError
 from ouzel.runtime.arrays import arrow, numbers, valids
 
-Column: TypeAlias = Any  # a pyarrow Array, of which type checkers know nothing
+Column: TypeAlias = Any  # a pyarrow Array (untyped for type checkers)
 
-# Decimals are computed in here, whatever the precision of the user's own context: room for every double, too.
+# The context for decimals, independent of the user's own; large enough for every double.
 EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
 _EXACT_DOUBLE_MAX = 2**53
 
 
 def is_computed(declared: Type) -> bool:
-    """Whether values of a type are computed with; others are only carried along and tested for null.
+    """Whether values of a type are computed with; others are only returned and tested for null.
 
     >>> is_computed(Type(Kind.DECIMAL, precision=30))
     False
@@ -58,14 +58,14 @@ def engine_type(declared: Type) -> pa.DataType:
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as a single array, without a copy where it has a single chunk."""
+    """The column as a single array, without a copy if it has a single chunk."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
 
 
 def to_engine(column: pa.Array | pa.ChunkedArray, declared: Type, name: str = "") -> Column:
-    """An input column in engine form; its name is for the error where a value does not fit."""
+    """An input column in engine form; its name is for the error about a value that does not fit."""
     array = one_array(column)
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
@@ -97,7 +97,8 @@ def _converted(array: pa.Array, declared: Type) -> Column:
 
 
 def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """The digits of decimals that fit 64 bits, without their point and with zeros for nulls, and where there is one.
+    """The digits of decimals that fit 64 bits, without their point and with zeros for nulls, and where there is a
+    value.
 
     >>> from decimal import Decimal
     >>> [part.tolist() for part in unscaled(pa.array([Decimal("1.50"), None]))]
@@ -111,7 +112,7 @@ def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_float(column: Column) -> Column:
-    """Numbers as the doubles nearest to them. Arrow's own cast of decimals is off by a bit now and then.
+    """Numbers as the nearest doubles. Arrow's own cast of decimals is sometimes off by one bit.
 
     >>> from decimal import Decimal
     >>> to_float(pa.array([Decimal("99999.99999"), None])).to_pylist()
@@ -132,7 +133,7 @@ def to_float(column: Column) -> Column:
 
 
 def from_engine(column: Column, declared: Type) -> Column:
-    """A computed column as users see it: ticks and days become timestamps and dates again."""
+    """A computed column in its output type: ticks and days become timestamps and dates again."""
     if declared.kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp(declared.unit or "us", declared.zone))
     if declared.kind is Kind.DATE:
