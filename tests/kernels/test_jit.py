@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ouzel.kernels import jit
+from ouzel.kernels import jit, numba_jit
 
 pytestmark = pytest.mark.compiled
 
@@ -43,12 +42,13 @@ print(twice(40), sum(twice.stats.cache_hits.values()))
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package with the real `jit.py` and two kernels, one of which calls the other."""
+    """A package with the real decorators and two kernels, one of which calls the other."""
     kernels = tmp_path / "source" / "ouzel" / "kernels"
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").touch()
     (kernels / "__init__.py").touch()
-    shutil.copy(jit.__file__, kernels / "jit.py")
+    for name in ("jit.py", "numba_jit.py"):
+        shutil.copy(Path(jit.__file__).with_name(name), kernels)
     (kernels / "callee.py").write_text(CALLEE)
     (kernels / "caller.py").write_text(CALLER)
     return kernels
@@ -57,7 +57,7 @@ def package(tmp_path: Path) -> Path:
 def run(package: Path, **settings: str) -> list[int]:
     """What the kernel returns in a new process, and how many functions were loaded instead of compiled."""
     home = package.parent.parent.parent
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "OUZEL", "XDG"))}
     environment |= {
         "HOME": str(home / "home"),
         "PYTHONPATH": str(package.parent.parent),
@@ -137,42 +137,12 @@ def test_code_of_old_versions_is_removed(tmp_path: Path) -> None:
         (tmp_path / name / "file").touch()
         then = time.time() - age_days * 24 * 3600
         os.utime(tmp_path / name, (then, then))
-    jit.remove_unused(tmp_path)
+    numba_jit.remove_unused(tmp_path)
     assert [folder.name for folder in tmp_path.iterdir()] == ["new"]
 
 
-def compiled_files() -> list[Path]:
-    """The files with compiled functions, of the kernels' folder and of the engines."""
-    return [file for file in jit.PACKAGE.rglob("*.py") if "from ouzel.kernels.jit import" in file.read_text()]
-
-
 def test_every_import_of_a_kernel_is_one_that_the_digest_follows() -> None:
-    for file in compiled_files():
+    for file in jit.kernel_files():
         text = file.read_text()
         assert not re.search(r"^\s*from \.", text, re.MULTILINE), f"{file.name}: write the import in full"
         assert "njit" not in text, f"{file.name}: use the decorators of jit.py"
-
-
-def helpers() -> dict[str, str]:
-    """The functions that only kernels may call, by name, with their docstrings: Python cannot call them."""
-    found = {}
-    for file in compiled_files():
-        module = ".".join(file.relative_to(jit.PACKAGE.parent).with_suffix("").parts)
-        for node in ast.walk(ast.parse(file.read_text())):
-            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-            if any(ast.unparse(decorator).startswith("helper") for decorator in decorators):
-                found[f"{module}.{node.name}"] = ast.get_docstring(node) or ""
-    return found
-
-
-def test_only_kernels_call_helpers() -> None:
-    names = helpers()
-    assert len(names) > 100
-    assert not [name for name, text in names.items() if ">>>" in text], "an example calls a helper: make it a kernel"
-    root = jit.PACKAGE.parent.parent
-    for file in [file for folder in ("src", "tests", "benchmarks") for file in (root / folder).rglob("*.py")]:
-        if "from ouzel.kernels.jit import" not in file.read_text():
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.ImportFrom):
-                    for alias in node.names:
-                        assert f"{node.module}.{alias.name}" not in names, f"{file}: {alias.name} is a helper"

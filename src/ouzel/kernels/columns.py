@@ -4,10 +4,14 @@ All views are read-only, because numba compiles a kernel once for each kind of a
 input.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ouzel.kernels.arrays import ReadOnly
 
 Bytes = NDArray[np.uint8]
 
@@ -15,9 +19,9 @@ Bytes = NDArray[np.uint8]
 class Text(NamedTuple):
     """Strings or byte strings. Value r is data[offsets[r]:offsets[r+1]]; it is null if bit validity_offset + r is 0."""
 
-    offsets: NDArray[Any]  # int32 or int64; one more than there are values
-    data: Bytes
-    validity: Bytes  # empty: nothing is null
+    offsets: ReadOnly[NDArray[np.int32] | NDArray[np.int64]]  # one more than there are values
+    data: ReadOnly[NDArray[np.uint8]]
+    validity: ReadOnly[NDArray[np.uint8]]  # empty: nothing is null
     validity_offset: int
 
 
@@ -33,8 +37,8 @@ class Numbers(NamedTuple):
 class Coded(NamedTuple):
     """Dictionary-encoded values: indices into a dictionary."""
 
-    indices: NDArray[np.int32]
-    validity: Bytes
+    indices: ReadOnly[NDArray[np.int32]]
+    validity: ReadOnly[NDArray[np.uint8]]
     validity_offset: int
 
 

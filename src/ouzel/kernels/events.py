@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.arrays import INT64_MAX, Matrix
 
 # No window.
 NO_WINDOW = INT64_MAX
@@ -36,9 +36,9 @@ class Instances(NamedTuple):
     key: NDArray[np.int32]  # dense code of the partition; 0 without partitions
     second_key: NDArray[np.int32]  # of Multi-PAIS; otherwise empty
     component: NDArray[np.uint8]  # which component of SEQ it may fill, negatives counted
-    int_lanes: NDArray[np.int64]  # [lane, slot]
-    float_lanes: NDArray[np.float64]  # [lane, slot]
-    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    int_lanes: Matrix[np.int64]  # [lane, slot]
+    float_lanes: Matrix[np.float64]  # [lane, slot]
+    lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
     flagged: NDArray[np.uint8]  # per row of lane_flags: 1 if any live slot in it is not LaneFlag.VALUE
 
 

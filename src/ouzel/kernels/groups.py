@@ -4,13 +4,14 @@ variable."""
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
 from ouzel.kernels.jit import kernel
 
 
 @kernel(allocates=True)
-def of_place(values, lengths, place):
+def of_place(values: NDArray[np.int32], lengths: Matrix[np.int32], place: int):
     """The values of one place, match by match, from an array with the values of all places.
 
     >>> of_place(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]]), 0).tolist()
@@ -35,7 +36,7 @@ def of_place(values, lengths, place):
 
 
 @kernel(allocates=True)
-def first_of_each(values, lengths):
+def first_of_each(values: NDArray[np.int32], lengths: Matrix[np.int32]):
     """The first value of each match, from an array with the values of all places.
 
     >>> first_of_each(np.array([1, 2, 3, 4, 5]), np.array([[2, 1], [1, 1]])).tolist()
@@ -51,7 +52,7 @@ def first_of_each(values, lengths):
 
 
 @kernel(allocates=True)
-def count_valid(offsets, valid):
+def count_valid(offsets: NDArray[np.int64], valid: NDArray[np.bool_]):
     """The number of values in each segment that are not null."""
     counts = np.zeros(offsets.size - 1, np.int64)
     for segment in range(counts.size):
@@ -61,7 +62,7 @@ def count_valid(offsets, valid):
 
 
 @kernel(allocates=True)
-def sum_integers(offsets, values, valid):
+def sum_integers(offsets: NDArray[np.int64], values: NDArray[np.int64], valid: NDArray[np.bool_]):
     """(sums, which exist): summed left to right. No sum exists if a segment is empty or overflows on the way."""
     sums = np.zeros(offsets.size - 1, np.int64)
     exists = np.zeros(offsets.size - 1, np.bool_)
@@ -83,7 +84,7 @@ def sum_integers(offsets, values, valid):
 
 
 @kernel(allocates=True)
-def sum_floats(offsets, values, valid):
+def sum_floats(offsets: NDArray[np.int64], values: NDArray[np.float64], valid: NDArray[np.bool_]):
     """(sums, which exist): summed left to right, so that every runtime gives the same bits."""
     sums = np.zeros(offsets.size - 1, np.float64)
     exists = np.zeros(offsets.size - 1, np.bool_)
@@ -96,7 +97,7 @@ def sum_floats(offsets, values, valid):
 
 
 @kernel(allocates=True)
-def pick(offsets, ranks, valid, newest):
+def pick(offsets: NDArray[np.int64], ranks: NDArray[np.int64], valid: NDArray[np.bool_], newest: bool):
     """The place of the value with the smallest rank in each segment; -1 for an empty one.
 
     Among equal ones the first, or with `newest` the last.

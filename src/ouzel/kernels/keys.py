@@ -1,11 +1,14 @@
 """Partition keys to dense codes 0, 1, 2, …, in order of first appearance. Codes stay the same from batch to batch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import ReadOnly
 from ouzel.kernels.columns import NO_NULLS, Numbers, Text, frozen
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.words import (
@@ -185,15 +188,15 @@ def _codes_by_directory(
 
 @kernel(allocates=True)
 def _number_codes(
-    table: Any,
-    column: Any,
-    validity: Any,
-    validity_offset: Any,
-    rows: Any,
-    all_rows: Any,
-    reading: Any,
-    begin: Any,
-    codes: Any,
+    table: NumberKeys,
+    column: ReadOnly[NDArray[np.int64]],
+    validity: ReadOnly[NDArray[np.uint8]],
+    validity_offset: int,
+    rows: ReadOnly[NDArray[np.int32]],
+    all_rows: bool,
+    reading: int,
+    begin: int,
+    codes: NDArray[np.int32],
 ) -> Any:
     """Encode from `begin` on, and stop if there is no room; the range of the next rows decides the size of a
     directory."""
@@ -310,7 +313,14 @@ def _enlarged(table: TextKeys, length: int) -> TextKeys:
 
 @kernel(allocates=True)
 def _text_codes(
-    table: Any, offsets: Any, data: Any, validity: Any, validity_offset: Any, rows: Any, begin: Any, codes: Any
+    table: TextKeys,
+    offsets: ReadOnly[NDArray[np.int32] | NDArray[np.int64]],
+    data: ReadOnly[NDArray[np.uint8]],
+    validity: ReadOnly[NDArray[np.uint8]],
+    validity_offset: int,
+    rows: ReadOnly[NDArray[np.int32]],
+    begin: int,
+    codes: NDArray[np.int32],
 ) -> Any:
     """Encode from `begin` on, and stop if the table has no room."""
     starts, arena, slots, counts = table

@@ -3,15 +3,19 @@
 Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 events.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import ReadOnly
 from ouzel.kernels.columns import frozen
 from ouzel.kernels.jit import kernel
 
 Positions = NDArray[np.int32]
+_Bits = NDArray[np.int32] | NDArray[np.int64]
 
 BLOCK_ROWS = 1024
 RADIX_ROWS_MIN = 4096
@@ -118,7 +122,7 @@ def gather(values: NDArray[Any], rows: Positions) -> NDArray[Any]:
 
 
 @kernel(allocates=True)
-def _first_disorder(times: Any) -> Any:
+def _first_disorder(times: ReadOnly[NDArray[np.int64]]) -> Any:
     for start in range(0, times.size - 1, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, times.size - 1)
         before = times[start:end]
@@ -163,7 +167,14 @@ def _radix_order(times: NDArray[np.int64]) -> Positions:
 
 
 @kernel(allocates=True)
-def _radix_pass(keys: Any, order: Any, shift: Any, digit_bits: Any, sorted_keys: Any, sorted_order: Any) -> None:
+def _radix_pass(
+    keys: NDArray[np.uint64],
+    order: NDArray[np.int32],
+    shift: int,
+    digit_bits: int,
+    sorted_keys: NDArray[np.uint64],
+    sorted_order: NDArray[np.int32],
+) -> None:
     digit_shift = np.uint64(shift)
     digit_mask = np.uint64((1 << digit_bits) - 1)
     places = np.zeros((1 << digit_bits) + 1, dtype=np.uint64)
@@ -180,7 +191,7 @@ def _radix_pass(keys: Any, order: Any, shift: Any, digit_bits: Any, sorted_keys:
 
 
 @kernel(allocates=True)
-def _merge(left: Any, right: Any, order: Any) -> None:
+def _merge(left: ReadOnly[NDArray[np.int64]], right: ReadOnly[NDArray[np.int64]], order: NDArray[np.int32]) -> None:
     left_count = left.size
     right_count = right.size
     left_next = 0
@@ -198,7 +209,7 @@ def _merge(left: Any, right: Any, order: Any) -> None:
 
 
 @kernel(allocates=True)
-def _count_ties(times: Any) -> Any:
+def _count_ties(times: ReadOnly[NDArray[np.int64]]) -> Any:
     if times.size < 2:
         return 0
     before = times[:-1]
@@ -217,7 +228,7 @@ def _count_ties(times: Any) -> Any:
 
 
 @kernel(allocates=True)
-def _write_ties(times: Any, positions: Any, groups: Any) -> None:
+def _write_ties(times: ReadOnly[NDArray[np.int64]], positions: NDArray[np.int32], groups: NDArray[np.int32]) -> None:
     written = 0
     group = -1
     for position in range(1, times.size):
@@ -234,7 +245,7 @@ def _write_ties(times: Any, positions: Any, groups: Any) -> None:
 
 
 @kernel(allocates=True)
-def _count_roles(roles: Any) -> Any:
+def _count_roles(roles: ReadOnly[NDArray[np.uint64]]) -> Any:
     """The number of roles, the number of components among them, and whether every event has exactly one."""
     together = np.uint64(0)
     counted = np.uint64(0)
@@ -259,7 +270,7 @@ def _count_roles(roles: Any) -> Any:
 
 
 @kernel(allocates=True)
-def _single_components(roles: Any, component_count: Any, components: Any) -> None:
+def _single_components(roles: ReadOnly[NDArray[np.uint64]], component_count: int, components: NDArray[np.int8]) -> None:
     for component in range(1, component_count):
         smallest = np.uint64(1) << np.uint64(component)
         for position in range(roles.size):
@@ -267,7 +278,9 @@ def _single_components(roles: Any, component_count: Any, components: Any) -> Non
 
 
 @kernel(allocates=True)
-def _expand(roles: Any, component_count: Any, events: Any, components: Any) -> None:
+def _expand(
+    roles: ReadOnly[NDArray[np.uint64]], component_count: int, events: NDArray[np.int32], components: NDArray[np.int8]
+) -> None:
     written = np.int64(0)
     for position in range(roles.size):
         bits = roles[position]
@@ -278,6 +291,6 @@ def _expand(roles: Any, component_count: Any, events: Any, components: Any) -> N
 
 
 @kernel(allocates=True)
-def _gather(values: Any, rows: Any, gathered: Any) -> None:
+def _gather(values: ReadOnly[_Bits], rows: ReadOnly[NDArray[np.int32]], gathered: _Bits) -> None:
     for position in range(rows.size):
         gathered[position] = values[np.uint32(rows[position])]

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import Matrix
+
 
 class LaneFlag(IntEnum):
     """What a lane holds at a slot."""
@@ -182,10 +184,10 @@ class Predicates(NamedTuple):
     first_alternative: NDArray[np.int32]  # of each conjunct; one more entry than conjuncts
     # Rows: Kind, Comparison, component, lane, other component, other lane, constant, 0. Of a program: Kind, its first
     # instruction, the one after its last, and zeros.
-    alternatives: NDArray[np.int32]
+    alternatives: Matrix[np.int32]
     int_constants: NDArray[np.int64]
     float_constants: NDArray[np.float64]
-    instructions: NDArray[np.int32]  # rows: Opcode, component or constant or Comparison, lane
+    instructions: Matrix[np.int32]  # rows: Opcode, component or constant or Comparison, lane
     depth: int  # the height of the value stack
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
+from ouzel.kernels.events import Instances
 from ouzel.kernels.jit import helper, kernel
-from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode
+from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode, Predicates, Values
 
 _TWO_TO_63 = 2.0**63
 # Products below this in floating point are far from overflow, after any rounding.
@@ -51,7 +53,7 @@ def order_of_floats(left, right):
 
 
 @kernel(inline=True)
-def holds(predicates, instances, bound, values, conjunct):
+def holds(predicates: Predicates, instances: Instances, bound: NDArray[np.int32], values: Values, conjunct: int):
     """Whether one alternative of a conjunct is true for the bound events.
 
     >>> from ouzel.kernels.predicate_tables import *

@@ -5,12 +5,15 @@ time, so that the compiler can use vector gathers and compares. A few constants 
 an open-addressing table.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import ReadOnly
 from ouzel.kernels.columns import Coded, Text, frozen
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.words import (
@@ -22,6 +25,7 @@ from ouzel.kernels.words import (
     TWO,
     equal_bytes,
     hash_text,
+    hash_text_in_python,
     is_valid,
     load_first_word,
     load_word,
@@ -41,16 +45,20 @@ SEEDS_TRIED = 32
 NO_LENGTH = ALL_BITS
 
 
+# One byte, unless there are many constants.
+Codes = NDArray[np.uint8] | NDArray[np.int32]
+
+
 class Constants(NamedTuple):
     """Distinct strings, made by `constants_of`. The code of a constant is its index; the code of any other string is
     their number."""
 
-    first_words: NDArray[np.uint64]
-    last_words: NDArray[np.uint64]
-    lengths: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
-    data: NDArray[np.uint8]
-    slots: NDArray[np.uint64]  # first word, last word, length, code; no slots: compare one by one
+    first_words: ReadOnly[NDArray[np.uint64]]
+    last_words: ReadOnly[NDArray[np.uint64]]
+    lengths: ReadOnly[NDArray[np.uint64]]
+    offsets: ReadOnly[NDArray[np.int64]]
+    data: ReadOnly[NDArray[np.uint8]]
+    slots: ReadOnly[NDArray[np.uint64]]  # first word, last word, length, code; no slots: compare one by one
     slot_shift: int
     seed: np.uint64
     probes_max: int  # how far a constant may be from its own slot
@@ -103,7 +111,7 @@ def _place(fingerprints: list[tuple[int, int, int]]) -> _SlotTable:
         probes_max = 0
         for code, fingerprint in enumerate(fingerprints):
             first_word, last_word, length = (np.uint64(part) for part in fingerprint)
-            home = int(hash_text(first_word ^ np.uint64(seed), last_word, length)) >> (64 - slot_bits)
+            home = int(hash_text_in_python(first_word ^ np.uint64(seed), last_word, length)) >> (64 - slot_bits)
             probes = 0
             while slots[(home + probes) & ((1 << slot_bits) - 1), 2] != NO_LENGTH:
                 probes += 1
@@ -363,7 +371,7 @@ def _code_block(text: Any, constants: Any, start: Any, count: Any, block: Any, c
 
 
 @kernel(allocates=True)
-def _classify(text: Any, constants: Any, codes: Any) -> None:
+def _classify(text: Text, constants: Constants, codes: Codes) -> None:
     block = _new_block(constants)
     for start in range(0, codes.size, BLOCK_ROWS):
         count = min(BLOCK_ROWS, codes.size - start)
@@ -371,7 +379,13 @@ def _classify(text: Any, constants: Any, codes: Any) -> None:
 
 
 @kernel(allocates=True)
-def _select(text: Any, constants: Any, roles_by_code: Any, rows: Any, codes: Any) -> Any:
+def _select(
+    text: Text,
+    constants: Constants,
+    roles_by_code: ReadOnly[NDArray[np.uint64]],
+    rows: NDArray[np.int32],
+    codes: Codes,
+) -> Any:
     block = _new_block(constants)
     block_codes = np.empty(BLOCK_ROWS, dtype=codes.dtype)
     found = 0
@@ -388,7 +402,7 @@ def _select(text: Any, constants: Any, roles_by_code: Any, rows: Any, codes: Any
 
 
 @kernel(allocates=True)
-def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
+def _classify_coded(coded: Coded, dictionary_codes: ReadOnly[Codes], codes: Codes) -> None:
     none = dictionary_codes[-1]
     for row in range(codes.size):
         valid = is_valid(coded.validity, coded.validity_offset + row)
@@ -396,7 +410,13 @@ def _classify_coded(coded: Any, dictionary_codes: Any, codes: Any) -> None:
 
 
 @kernel(allocates=True)
-def _select_coded(coded: Any, dictionary_codes: Any, is_relevant: Any, rows: Any, codes: Any) -> Any:
+def _select_coded(
+    coded: Coded,
+    dictionary_codes: ReadOnly[Codes],
+    is_relevant: ReadOnly[NDArray[np.uint8]],
+    rows: NDArray[np.int32],
+    codes: Codes,
+) -> Any:
     indices = coded.indices
     validity = coded.validity
     validity_offset = coded.validity_offset

@@ -16,7 +16,7 @@ _EARLIEST = np.int64(INT64_MIN + 1)
 
 
 @kernel(inline=True)
-def oldest_alive(now, window):
+def oldest_alive(now: int, window: int):
     """The earliest start that a match which ends now may have."""
     if window == _NO_WINDOW or now < _EARLIEST + (window - 1):
         return _EARLIEST

@@ -1,18 +1,15 @@
 """Bytes read eight at a time: loads, hashes and comparisons that the string kernels share.
 
-Plain Python versions replace them if numba's compiler is switched off (NUMBA_DISABLE_JIT=1): numpy scalars warn when
-64-bit arithmetic wraps, and an intrinsic exists only in compiled code.
+Some have a second form for kernels that run as plain Python: numpy's scalars warn where 64-bit arithmetic wraps.
 """
 
-import sys
+from __future__ import annotations
+
 from typing import Any
 
-import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
-from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.jit import helper, intrinsic
 
 ONE = np.uint64(1)
 TWO = np.uint64(2)
@@ -31,68 +28,47 @@ EXACT_LENGTH_MAX = 16
 
 
 @intrinsic
-def _compiled_load_word(typing_context: Any, data: Any, position: Any) -> Any:
-    from llvmlite import ir
-
-    signature = types.uint64(data, types.uintp)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        # Strings begin anywhere, so the load must be unaligned.
-        word = builder.load(address, align=1)
-        return builder.bswap(word) if sys.byteorder == "big" else word
-
-    return signature, generate
-
-
-@kernel(allocates=True)
-def _compiled_hash_integer(value: Any) -> Any:
-    mixed = np.uint64(value)
-    mixed = (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
-    return (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
-
-
-@kernel(allocates=True)
-def _compiled_hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
-    mixed = first_word * MULTIPLIER_FIRST
-    mixed ^= mixed >> HALF
-    return (mixed + last_word + length) * MULTIPLIER_SECOND
-
-
-@kernel(allocates=True)
-def _compiled_fold(folded: Any, word: Any) -> Any:
-    mixed = (folded ^ word) * MULTIPLIER_SECOND
-    return mixed ^ (mixed >> HALF)
-
-
-def _python_load_word(data: Any, position: Any) -> Any:
+def load_word(data: Any, position: Any) -> Any:
+    """Eight bytes from any position on."""
     start = int(position)
     return np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little"))
 
 
-def _python_hash_integer(value: Any) -> Any:
+def hash_integer_in_python(value: Any) -> Any:
     mixed = int(value) & int(ALL_BITS)
     mixed = (mixed ^ (mixed >> 32)) * int(MULTIPLIER_SECOND) & int(ALL_BITS)
     return np.uint64((mixed ^ (mixed >> 32)) * int(MULTIPLIER_SECOND) & int(ALL_BITS))
 
 
-def _python_hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
+@helper(allocates=True, in_python=hash_integer_in_python)
+def hash_integer(value: Any) -> Any:
+    mixed = np.uint64(value)
+    mixed = (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
+    return (mixed ^ (mixed >> HALF)) * MULTIPLIER_SECOND
+
+
+def hash_text_in_python(first_word: Any, last_word: Any, length: Any) -> Any:
     mixed = int(first_word) * int(MULTIPLIER_FIRST) & int(ALL_BITS)
     mixed ^= mixed >> 32
     return np.uint64((mixed + int(last_word) + int(length)) * int(MULTIPLIER_SECOND) & int(ALL_BITS))
 
 
-def _python_fold(folded: Any, word: Any) -> Any:
+@helper(allocates=True, in_python=hash_text_in_python)
+def hash_text(first_word: Any, last_word: Any, length: Any) -> Any:
+    mixed = first_word * MULTIPLIER_FIRST
+    mixed ^= mixed >> HALF
+    return (mixed + last_word + length) * MULTIPLIER_SECOND
+
+
+def _fold_in_python(folded: Any, word: Any) -> Any:
     mixed = (int(folded) ^ int(word)) * int(MULTIPLIER_SECOND) & int(ALL_BITS)
     return np.uint64(mixed ^ (mixed >> 32))
 
 
-_IS_COMPILED: bool = not getattr(numba.config, "DISABLE_JIT", False)
-load_word: Any = _compiled_load_word if _IS_COMPILED else _python_load_word
-hash_integer: Any = _compiled_hash_integer if _IS_COMPILED else _python_hash_integer
-hash_text: Any = _compiled_hash_text if _IS_COMPILED else _python_hash_text
-fold: Any = _compiled_fold if _IS_COMPILED else _python_fold
+@helper(allocates=True, in_python=_fold_in_python)
+def fold(folded: Any, word: Any) -> Any:
+    mixed = (folded ^ word) * MULTIPLIER_SECOND
+    return mixed ^ (mixed >> HALF)
 
 
 @helper(allocates=True)

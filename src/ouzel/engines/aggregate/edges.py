@@ -37,7 +37,7 @@ from ouzel.engines.aggregate.tables import (
     new_scratch,
     reserve_groups,
 )
-from ouzel.kernels.arrays import INT64_MAX, enlarged
+from ouzel.kernels.arrays import INT64_MAX, Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
@@ -58,9 +58,9 @@ class GraphTables(NamedTuple):
 class Lanes(NamedTuple):
     """What predicates read of events; as `holds` wants it."""
 
-    int_lanes: NDArray[np.int64]
-    float_lanes: NDArray[np.float64]
-    lane_flags: NDArray[np.uint8]
+    int_lanes: Matrix[np.int64]
+    float_lanes: Matrix[np.float64]
+    lane_flags: Matrix[np.uint8]
     flagged: NDArray[np.uint8]
 
 
@@ -78,17 +78,17 @@ def build_graph_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequen
 class GraphState(NamedTuple):
     """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
 
-    head: NDArray[np.int32]  # [key, position]: the newest event
+    head: Matrix[np.int32]  # [key, position]: the newest event
     below: NDArray[np.int32]  # per slot: the one before it of the same key and position
     guard: NDArray[np.int64]  # per slot: the tick of the newest negative event before it
-    last_negative: NDArray[np.int64]  # [key, position of what it stands before]
+    last_negative: Matrix[np.int64]  # [key, position of what it stands before]
     group_head: NDArray[np.int32]  # per group its newest first event
     group_below: NDArray[np.int32]  # per slot of a first event: the one before it of the same group
-    held_words: NDArray[np.uint64]  # [slot, word]: the matches of a first event
-    held_reals: NDArray[np.float64]
-    weight_words: NDArray[np.uint64]  # [slot, word]: scratch of one completion
-    weight_reals: NDArray[np.float64]
-    reached: NDArray[np.int32]  # [2, slot]: scratch, the events of two neighbouring positions
+    held_words: Matrix[np.uint64]  # [slot, word]: the matches of a first event
+    held_reals: Matrix[np.float64]
+    weight_words: Matrix[np.uint64]  # [slot, word]: scratch of one completion
+    weight_reals: Matrix[np.float64]
+    reached: Matrix[np.int32]  # [2, slot]: scratch, the events of two neighbouring positions
     bound: NDArray[np.int32]  # per component
     key_group: NDArray[np.int32]
     groups: Groups
@@ -275,7 +275,16 @@ def _touch(tables, state, group):
 
 
 @kernel
-def _scan(tables, state, instances, lanes, first, last, until, output):
+def _scan(
+    tables: GraphTables,
+    state: GraphState,
+    instances: CounterInstances,
+    lanes: Lanes,
+    first: int,
+    last: int,
+    until: int,
+    output: CounterOutput,
+):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counted = tables.counted
     counters = state.counters

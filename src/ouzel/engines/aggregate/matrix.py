@@ -67,15 +67,9 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
 
 
-@kernel
+@helper
 def climb(kinds, words, reals, node):
-    """A leaf has changed: make all nodes above it anew. `kinds` has the MeasureKind of each measure.
-
-    >>> words = np.array([[0, 0], [0, 0], [2, 0], [3, 0]], np.uint64)
-    >>> climb(np.zeros(0, np.int64), words, np.zeros((4, 1)), 3)
-    >>> words[1].tolist()
-    [5, 0]
-    """
+    """A leaf has changed: make all nodes above it anew. `kinds` has the MeasureKind of each measure."""
     node //= 2
     while node:
         left = 2 * node
@@ -283,7 +277,7 @@ def add_to_total(tables, state, key, sign):
 
 
 @kernel
-def recount_totals(tables, state):
+def recount_totals(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
         group = state.key_group[key]
         if (
@@ -311,7 +305,7 @@ def put_in_tree(tables, state, key):
 
 
 @kernel
-def fill_trees(tables, state):
+def fill_trees(tables: CounterTables, state: MatrixState):
     """After the trees were laid out anew."""
     for key in range(state.is_open.size):
         if state.is_open[key]:
@@ -642,7 +636,7 @@ _FAR = 16.0
 
 
 @kernel
-def _open_all(tables, state):
+def _open_all(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
         if not state.is_open[key]:
             _open(tables, state, key)
@@ -652,7 +646,16 @@ def _open_all(tables, state):
 
 
 @kernel
-def _scan(tables, state, instances, first, last, until, largest_weight, output):
+def _scan(
+    tables: CounterTables,
+    state: MatrixState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    largest_weight: float,
+    output: CounterOutput,
+):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counters = state.counters
     tick = instances.tick
@@ -880,7 +883,7 @@ def _insert(tables, state, instances, slot, behind):
 
 
 @kernel
-def _replay(tables, state, instances, first, last):
+def _replay(tables: CounterTables, state: MatrixState, instances: CounterInstances, first: int, last: int):
     """Count again what is in the window."""
     for key in range(state.is_open.size):
         if state.is_open[key]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ouzel.engines.aggregate.matrix_state import MatrixState
 from ouzel.engines.aggregate.tables import (
     NARROW_MAX,
     ByComponent,
     Counter,
+    CounterInstances,
+    CounterOutput,
     CounterTables,
     Kind,
     Phase,
@@ -41,7 +44,16 @@ def is_plain(tables: CounterTables) -> bool:
 
 
 @kernel
-def scan_plain(tables, state, instances, first, last, until, summed, output):
+def scan_plain(
+    tables: CounterTables,
+    state: MatrixState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    summed: bool,
+    output: CounterOutput,
+):
     """(status, position), as the scan of `matrix.py`. `summed`: some group has several keys."""
     tick = instances.tick
     key_of = instances.key

@@ -24,7 +24,7 @@ from ouzel.engines.aggregate.tables import (
     reserve_groups,
     words_per_column,
 )
-from ouzel.kernels.arrays import enlarged
+from ouzel.kernels.arrays import Matrix, enlarged
 
 
 class MatrixState(NamedTuple):
@@ -32,11 +32,11 @@ class MatrixState(NamedTuple):
 
     words: NDArray[np.uint64]  # a block for each key
     reals: NDArray[np.float64]
-    bound: NDArray[np.float64]  # [key, column], while counters are narrow
+    bound: Matrix[np.float64]  # [key, column], while counters are narrow
     is_open: NDArray[np.uint8]  # per key: 1 once it has had an event
     key_group: NDArray[np.int32]  # per key
     next_of_group: NDArray[np.int32]  # per key: the next key of its group
-    total: NDArray[np.uint64]  # [group, word]: sums over a group's keys, if these can be kept up
+    total: Matrix[np.uint64]  # [group, word]: sums over a group's keys, if these can be kept up
     # Two stacks.
     newest: NDArray[np.int32]  # per key: its newest slot, -1 if it has none
     below: NDArray[np.int32]  # per slot: the one before it of the same key
@@ -44,8 +44,8 @@ class MatrixState(NamedTuple):
     newest_start: NDArray[np.int32]  # per key
     next_start: NDArray[np.int32]  # per slot of a first event: the next one of the same key
     older_row: NDArray[np.int32]  # per slot of a first event: its row among those of older ones, -1 if it is newer
-    older_words: NDArray[np.uint64]  # [row, field * columns + column]
-    older_reals: NDArray[np.float64]
+    older_words: Matrix[np.uint64]  # [row, field * columns + column]
+    older_reals: Matrix[np.float64]
     free_rows: NDArray[np.int32]  # a stack of row numbers
     free_count: NDArray[np.int64]  # of length 1
     start_count: NDArray[np.int64]  # per key: first events in the window
@@ -59,8 +59,8 @@ class MatrixState(NamedTuple):
     leaf: NDArray[np.int32]  # per key: its leaf in the tree of its group
     tree_first: NDArray[np.int64]  # per group: where its nodes begin
     tree_leaves: NDArray[np.int64]  # per group: a power of two, or 0 where it has one key and no tree
-    tree_words: NDArray[np.uint64]  # [node, word]
-    tree_reals: NDArray[np.float64]
+    tree_words: Matrix[np.uint64]  # [node, word]
+    tree_reals: Matrix[np.float64]
     tree_stale: NDArray[np.int64]  # of length 1: 1 where trees were laid out anew
     # A negated start: its events are linked by `next_start`; see `matrix.py`.
     oldest_negative: NDArray[np.int32]  # per key: the oldest in the window, -1 if there is none

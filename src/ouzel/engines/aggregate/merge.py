@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ouzel.engines.aggregate.matrix import climb
 from ouzel.engines.aggregate.tables import NOTHING, MeasureKind
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel
 
 
@@ -33,8 +34,8 @@ class Changes(NamedTuple):
     tick: NDArray[np.int64]
     part: NDArray[np.int32]
     told: NDArray[np.uint8]
-    words: NDArray[np.uint64]  # [row, word], as in CounterOutput
-    reals: NDArray[np.float64]
+    words: Matrix[np.uint64]  # [row, word], as in CounterOutput
+    reals: Matrix[np.float64]
 
 
 class Totals(NamedTuple):
@@ -42,10 +43,10 @@ class Totals(NamedTuple):
 
     row: NDArray[np.int64]  # the last change of the moment
     completed: NDArray[np.uint8]
-    words: NDArray[np.uint64]
-    reals: NDArray[np.float64]
-    before_words: NDArray[np.uint64]  # empty unless changes are asked for
-    before_reals: NDArray[np.float64]
+    words: Matrix[np.uint64]
+    reals: Matrix[np.float64]
+    before_words: Matrix[np.uint64]  # empty unless changes are asked for
+    before_reals: Matrix[np.float64]
 
 
 def total_changes(changes: Changes, kinds: NDArray[np.int64], parts: int, *, on_change: bool) -> Totals:
@@ -82,7 +83,15 @@ _NOTHING = np.uint64(NOTHING)
 
 
 @kernel
-def _total(changes, kinds, leaves, tree_words, tree_reals, on_change, totals):
+def _total(
+    changes: Changes,
+    kinds: NDArray[np.int64],
+    leaves: int,
+    tree_words: Matrix[np.uint64],
+    tree_reals: Matrix[np.float64],
+    on_change: bool,
+    totals: Totals,
+):
     written = 0
     row = 0
     while row < changes.tick.size:

@@ -49,7 +49,7 @@ from ouzel.engines.aggregate.tables import (
     reserve_groups,
     words_per_column,
 )
-from ouzel.kernels.arrays import INT64_MAX, enlarged
+from ouzel.kernels.arrays import INT64_MAX, Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
@@ -76,8 +76,8 @@ class RowState(NamedTuple):
     reals: NDArray[np.float64]
     row_tick: NDArray[np.int64]  # per row of the arena
     row_release: NDArray[np.int64]  # with a negated start: from when on matches of the row stand
-    cells: NDArray[np.int64]  # [cell, Cell]
-    bound: NDArray[np.float64]  # [cell, column], while counters are narrow
+    cells: Matrix[np.int64]  # [cell, Cell]
+    bound: Matrix[np.float64]  # [cell, column], while counters are narrow
     first_cell: NDArray[np.int32]  # per key, -1 if it has none
     key_group: NDArray[np.int32]  # per key
     last_negative: NDArray[np.int64]  # per key, the newest event of a negated start
@@ -252,7 +252,18 @@ def _rebuilt(tables: CounterTables, state: RowState, rows: int, wide: int) -> Ro
 
 
 @kernel
-def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, row_tick, row_release):
+def _copy_cells(
+    tables: CounterTables,
+    state: RowState,
+    kept: NDArray[np.int64],
+    new_cells: Matrix[np.int64],
+    old_wide: int,
+    wide: int,
+    words: NDArray[np.uint64],
+    reals: NDArray[np.float64],
+    row_tick: NDArray[np.int64],
+    row_release: NDArray[np.int64],
+):
     columns = tables.columns
     word_fields = tables.word_fields
     old_words = word_fields + old_wide * (1 + tables.integers)
@@ -300,7 +311,14 @@ def _copy_cells(tables, state, kept, new_cells, old_wide, wide, words, reals, ro
 
 
 @kernel
-def _link_cells(cells, count, first_cell, group_cell, number, old_first):
+def _link_cells(
+    cells: Matrix[np.int64],
+    count: int,
+    first_cell: NDArray[np.int32],
+    group_cell: NDArray[np.int32],
+    number: NDArray[np.int64],
+    old_first: NDArray[np.int32],
+):
     """Lists of cells by key and by group. The first cell of a key stays its first."""
     for key in range(old_first.size):
         if old_first[key] >= 0:
@@ -560,7 +578,16 @@ def _touch(tables, state, group):
 
 
 @kernel
-def _scan(tables, state, instances, first, last, until, largest_weight, output):
+def _scan(
+    tables: CounterTables,
+    state: RowState,
+    instances: CounterInstances,
+    first: int,
+    last: int,
+    until: int,
+    largest_weight: float,
+    output: CounterOutput,
+):
     """(status, position). Everything about the instances at `position` is still to be done."""
     counters = state.counters
     tick = instances.tick

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, enlarged
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
 
 NEVER = INT64_MIN
@@ -103,12 +103,12 @@ class CounterInstances(NamedTuple):
     key: NDArray[np.int32]
     component: NDArray[np.uint8]
     group: NDArray[np.int32]  # of instances that decide a match's group; else of length 0
-    ints: NDArray[np.int64]  # [lane, slot]; nulls are 0, or NOTHING where the least is wanted
-    floats: NDArray[np.float64]  # [lane, slot]; nulls are 0
+    ints: Matrix[np.int64]  # [lane, slot]; nulls are 0, or NOTHING where the least is wanted
+    floats: Matrix[np.float64]  # [lane, slot]; nulls are 0
     # What predicates between events read; of no lanes where there are none.
-    int_lanes: NDArray[np.int64]  # [lane, slot]
-    float_lanes: NDArray[np.float64]
-    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]
+    int_lanes: Matrix[np.int64]  # [lane, slot]
+    float_lanes: Matrix[np.float64]
+    lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]
 
 
 def new_counter_instances(
@@ -147,8 +147,8 @@ class CounterTables(NamedTuple):
     word_fields: int
     integers: int
     real_fields: int
-    by_component: NDArray[np.int32]  # [component, ByComponent]
-    by_measure: NDArray[np.int32]  # [measure, ByMeasure]
+    by_component: Matrix[np.int32]  # [component, ByComponent]
+    by_measure: Matrix[np.int32]  # [measure, ByMeasure]
 
 
 def build_counter_tables(
@@ -234,11 +234,11 @@ class CounterOutput(NamedTuple):
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
     # The count's lower and upper 64 bits, then each measure's: two words of INTEGER, one of LEAST, one unused of FLOAT.
-    words: NDArray[np.uint64]  # [row, word]
-    reals: NDArray[np.float64]  # [row]: the count as a float, then one for each measure, 0 but of FLOAT
+    words: Matrix[np.uint64]  # [row, word]
+    reals: Matrix[np.float64]  # [row]: the count as a float, then one for each measure, 0 but of FLOAT
     completed: NDArray[np.uint8]  # [row]: 0 if the row tells of expiry only
-    before_words: NDArray[np.uint64]  # [row, word]: as things stood before the moment; only for EMIT ON CHANGE
-    before_reals: NDArray[np.float64]
+    before_words: Matrix[np.uint64]  # [row, word]: as things stood before the moment; only for EMIT ON CHANGE
+    before_reals: Matrix[np.float64]
     written: NDArray[np.int64]  # how many rows, and how many there may be
 
 
@@ -300,8 +300,8 @@ class Groups(NamedTuple):
 
     touched: NDArray[np.int32]  # those of the moment
     mark: NDArray[np.uint8]  # per group: 0 untouched, 1 touched, 2 completed in
-    before_words: NDArray[np.uint64]  # [place in touched, word]: the values before the moment, for EMIT ON CHANGE
-    before_reals: NDArray[np.float64]
+    before_words: Matrix[np.uint64]  # [place in touched, word]: the values before the moment, for EMIT ON CHANGE
+    before_reals: Matrix[np.float64]
     first_cell: NDArray[np.int32]  # per group the first of its cells, -1 if none
 
 

@@ -45,7 +45,7 @@ from ouzel.engines.aggregate.tree_tables import (
     Weight,
     larger_shared_output,
 )
-from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.arrays import INT64_MAX, Matrix
 from ouzel.kernels.events import NO_WINDOW
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
@@ -99,7 +99,14 @@ def expand(layout: SharedLayout, symbols: SharedInstances) -> Expanded:
 
 
 @kernel
-def _expand(by_element, first, width, elements, symbols, made):
+def _expand(
+    by_element: Matrix[np.int32],
+    first: NDArray[np.int64],
+    width: NDArray[np.int64],
+    elements: NDArray[np.int32],
+    symbols: SharedInstances,
+    made: SharedInstances,
+):
     weighted = symbols.weight.size > 0
     written = 0
     rows = 0
@@ -161,7 +168,7 @@ def scan_shared(
 
 
 @kernel
-def _open(tables, state, keys):
+def _open(tables: SharedTables, state: SharedState, keys: int):
     """Give each new key the matrix of no event at all."""
     for key in range(state.opened[0], keys):
         words = state.words[key * tables.block : (key + 1) * tables.block]
@@ -179,7 +186,18 @@ def _open(tables, state, keys):
 
 
 @kernel
-def _scan(tables, state, instances, begin, first, last, until, output, heaviest, scratch):
+def _scan(
+    tables: SharedTables,
+    state: SharedState,
+    instances: SharedInstances,
+    begin: int,
+    first: int,
+    last: int,
+    until: int,
+    output: SharedOutput,
+    heaviest: NDArray[np.float64],
+    scratch: NDArray[np.uint64],
+):
     """(status, position). Everything about the instance at `position` is still to be done; `begin` is the first one of
     the call, which no moment comes before."""
     # Functions that are called get arrays one by one: tables and states as a whole would be copied.

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.aggregate.tables import Counter
-from ouzel.kernels.arrays import enlarged
+from ouzel.kernels.arrays import Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
 
 
@@ -119,11 +119,11 @@ class SharedTables(NamedTuple):
     bounds: int  # bounds of a key
     window: int  # NO_WINDOW if nothing ever leaves: a column is then one word
     on_change: int  # 1 if expiry is told, too; all queries only count
-    by_element: NDArray[np.int32]  # [element, ByElement]
-    joints: NDArray[np.int32]  # [joint, ByJoint]
-    segments: NDArray[np.int32]  # [segment, BySegment]
-    finals: NDArray[np.int32]  # [place, ByFinal]: the patterns that an element completes
-    finals_below: NDArray[np.int32]  # [place, (coordinate, pattern, query)]: every pattern once
+    by_element: Matrix[np.int32]  # [element, ByElement]
+    joints: Matrix[np.int32]  # [joint, ByJoint]
+    segments: Matrix[np.int32]  # [segment, BySegment]
+    finals: Matrix[np.int32]  # [place, ByFinal]: the patterns that an element completes
+    finals_below: Matrix[np.int32]  # [place, (coordinate, pattern, query)]: every pattern once
     columns: int  # of a row of the output
     summed: NDArray[np.uint8]  # [query]: 1 where a group may have several keys, whose total is kept
 
@@ -346,10 +346,10 @@ class SharedState(NamedTuple):
     """What is remembered between calls. Slots are places in the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key
-    bound: NDArray[np.float64]  # [key, bound]: of each coordinate's word 0, and of the ways through each segment
-    key_group: NDArray[np.int32]  # [query, key]
-    total: NDArray[np.uint64]  # [pattern, group]
-    last_row: NDArray[np.int64]  # [query, group]: where the output may have a row of the moment
+    bound: Matrix[np.float64]  # [key, bound]: of each coordinate's word 0, and of the ways through each segment
+    key_group: Matrix[np.int32]  # [query, key]
+    total: Matrix[np.uint64]  # [pattern, group]
+    last_row: Matrix[np.int64]  # [query, group]: where the output may have a row of the moment
     opened: NDArray[np.int64]  # of length 1: so many keys have a block
     counters: NDArray[np.int64]  # by tables.Counter
 
@@ -361,7 +361,7 @@ class SharedOutput(NamedTuple):
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
     completed: NDArray[np.uint8]
-    value: NDArray[np.uint64]  # [row, column], modulo 2^64
+    value: Matrix[np.uint64]  # [row, column], modulo 2^64
     before: NDArray[np.uint64]  # [row]: the count before the moment, where expiry is told; else of length 0
     written: NDArray[np.int64]
 

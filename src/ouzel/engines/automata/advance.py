@@ -9,23 +9,29 @@ middle of a moment, nothing of that moment has happened.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ouzel.engines.automata.filters import apart, filter_mask, mixed, programs_hold, run, static_holds, takes
 from ouzel.engines.automata.tables import (
+    Automata,
     Conjunct,
     Counter,
     Edge,
     Entry,
     EntryFlag,
+    Events,
     Finding,
     FrSlot,
     Link,
     Node,
     Place,
+    Results,
+    State,
     Status,
     Time,
     Wait,
 )
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import order_of_floats
 
@@ -210,7 +216,7 @@ def keep_distinct(state, events, content, made):
 
 
 @kernel
-def relink(automata, state, events):
+def relink(automata: Automata, state: State, events: Events):
     """Put all instances into lists again, after the lists were made anew."""
     for instance in range(len(state.links)):
         if state.links[instance, Link.NODE] >= 0:
@@ -218,7 +224,7 @@ def relink(automata, state, events):
 
 
 @kernel
-def sweep(automata, state, now):
+def sweep(automata: Automata, state: State, now: int):
     """Drop instances that waited so long that nothing can come of them at or after a tick."""
     links = state.links
     for instance in range(len(links)):
@@ -233,7 +239,7 @@ def sweep(automata, state, now):
 
 
 @kernel
-def gather_members(links, members, target):
+def gather_members(links: Matrix[np.int32], members: Matrix[np.int32], target: Matrix[np.int32]):
     """Copy the members of live instances to another array, each instance's side by side; gives how many there are."""
     top = 0
     for instance in range(len(links)):
@@ -249,7 +255,13 @@ def gather_members(links, members, target):
 
 
 @kernel
-def members_of(links, members, live, rows, nodes):
+def members_of(
+    links: Matrix[np.int32],
+    members: Matrix[np.int32],
+    live: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+):
     """The instances in `live` once for each member: which it is, and its node."""
     place = 0
     for k in range(len(live)):
@@ -596,7 +608,7 @@ def _go_round(automata, state, events, instance, event):
 
 
 @kernel
-def advance(automata, state, events, first, last, results, moment):
+def advance(automata: Automata, state: State, events: Events, first: int, last: int, results: Results, moment: int):
     """Read events from `first` on. Gives where it stopped, the status, and the number of the last moment."""
     position = first
     counters = state.counters

@@ -37,7 +37,7 @@ from ouzel.engines.automata.tables import (
     Wait,
     aligned,
 )
-from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, enlarged
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Cube, Matrix, enlarged
 from ouzel.kernels.jit import helper, kernel
 
 
@@ -80,7 +80,15 @@ def _conjunct_blocks(
 
 
 @kernel(allocates=True)
-def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
+def _write_atoms(
+    conjuncts: Matrix[np.int64],
+    atoms: Matrix[np.int64],
+    used: int,
+    places: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    table: Cube[np.int64],
+    counts: NDArray[np.int32],
+):
     """Write all atoms of conjuncts from row `used` on; gives the row after the last one."""
     for k in range(len(rows)):
         conjuncts[places[k], Conjunct.ATOM_FIRST] = used
@@ -96,7 +104,9 @@ def _write_atoms(conjuncts, atoms, used, places, rows, table, counts):
 
 
 @kernel(allocates=True)
-def _write_column(table, column, places, rows, values):
+def _write_column(
+    table: Matrix[np.int64], column: int, places: NDArray[np.int64], rows: NDArray[np.int32], values: NDArray[np.int64]
+):
     for k in range(len(rows)):
         table[places[k], column] = values[rows[k]]
 
@@ -338,7 +348,16 @@ def _registers(
 
 
 @kernel(allocates=True)
-def _lives(edge_first, target, conjunct_first, conjuncts, edge_count, wait, node_life, life):
+def _lives(
+    edge_first: NDArray[np.int32],
+    target: NDArray[np.int32],
+    conjunct_first: NDArray[np.int32],
+    conjuncts: Matrix[np.int64],
+    edge_count: int,
+    wait: NDArray[np.int32],
+    node_life: NDArray[np.int64],
+    life: NDArray[np.int64],
+):
     """How long an instance may last at each node, and so in each wait, and still lead to a result.
 
     Edges lead to higher numbers.
@@ -401,7 +420,7 @@ def build(patterns: Sequence[PatternColumns], programs: ProgramTable, *, merge: 
 
 
 @kernel(allocates=True)
-def _append(words, last, values):
+def _append(words: NDArray[np.int64], last: NDArray[np.int64], values: NDArray[np.int64]):
     """Append a column to every row; a column of one value is the same for all."""
     step = 0 if len(values) == 1 else 1
     for row in range(len(last)):
@@ -421,8 +440,19 @@ def _append_parameters(words, at, row, ints, floats, nulls):
 
 @kernel(allocates=True)
 def _append_conjunct(
-    words, last, begin, enabled, atoms, counts, programs, ints, floats, nulls, least, greatest
-):  # fmt: skip
+    words: NDArray[np.int64],
+    last: NDArray[np.int64],
+    begin: int,
+    enabled: NDArray[np.bool_],
+    atoms: Cube[np.int64],
+    counts: NDArray[np.int32],
+    programs: NDArray[np.int64],
+    ints: Matrix[np.int64],
+    floats: Matrix[np.int64],
+    nulls: Matrix[np.uint8],
+    least: NDArray[np.int64],
+    greatest: NDArray[np.int64],
+):
     """Append a conjunct of a predicate: its atoms in one order, its programs with what they read, its bounds of DUR.
 
     Every list is preceded by its length, so that no two conjuncts have the same words.
@@ -459,7 +489,14 @@ def _append_conjunct(
 
 
 @kernel(allocates=True)
-def _append_all_parameters(words, last, begin, ints, floats, nulls):
+def _append_all_parameters(
+    words: NDArray[np.int64],
+    last: NDArray[np.int64],
+    begin: int,
+    ints: Matrix[np.int64],
+    floats: Matrix[np.int64],
+    nulls: Matrix[np.uint8],
+):
     for k in range(len(last)):
         last[k] = _append_parameters(words, last[k], begin + k, ints, floats, nulls)
 
@@ -539,7 +576,19 @@ def _is_same(words, first, last, others, other_first, other_last):
 
 
 @kernel(allocates=True)
-def _number(words, first, last, known, ends, hashes, table, count, bits, numbers, fresh):
+def _number(
+    words: NDArray[np.int64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    known: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    table: NDArray[np.int64],
+    count: int,
+    bits: np.uint64,
+    numbers: NDArray[np.int64],
+    fresh: NDArray[np.int64],
+):
     """Number rules: equal ones have one number. Gives how many are known now; `fresh` has the rows of the new ones."""
     mask = np.uint64(len(table) - 1)
     made = 0
@@ -567,7 +616,7 @@ def _number(words, first, last, known, ends, hashes, table, count, bits, numbers
 
 
 @kernel(allocates=True)
-def _put_again(hashes, count, table):
+def _put_again(hashes: NDArray[np.uint64], count: int, table: NDArray[np.int64]):
     mask = np.uint64(len(table) - 1)
     for number in range(count):
         place = hashes[number] & mask
@@ -648,7 +697,9 @@ def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], ru
 
 
 @kernel(allocates=True)
-def _in_order_of_nodes(given, numbers, wait, firsts):
+def _in_order_of_nodes(
+    given: NDArray[np.int64], numbers: NDArray[np.int32], wait: NDArray[np.int32], firsts: NDArray[np.int32]
+):
     """Number waits from 1 on, in the order of nodes; gives how many there are with the start's. -1: no wait."""
     count = 1
     for node in range(len(given)):

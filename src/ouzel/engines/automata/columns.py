@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.arrays import INT64_MAX, Cube, ReadOnly
+from ouzel.kernels.columns import frozen
 from ouzel.kernels.jit import helper, kernel
 
 Ints = NDArray[np.int64]
@@ -73,32 +73,24 @@ class ConjunctColumns:
             for atom, mine in zip(atoms, present, strict=True):
                 is_equality = atom.equality and not atom.negated
                 code = 2 * atom.lane + atom.negated
-                low, high = atom.low[rows], atom.high[rows]
-                _append_atom(*part, code, code == before, is_equality, low, high, mine[rows])
+                low, high = frozen(atom.low[rows]), frozen(atom.high[rows])
+                _append_atom(*part, code, code == before, is_equality, low, high, frozen(mine[rows]))
                 before = code
         return table
 
 
-# Constants may be read-only, or one for all queries: one compiled function reads them all.
-_NUMBERS = types.Array(types.int64, 1, "A", readonly=True)
-_FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
-
-
-@kernel(
-    signature=types.void(
-        types.int64[:, :, ::1],
-        types.int32[::1],
-        types.int32[::1],
-        types.int64,
-        types.boolean,
-        types.boolean,
-        _NUMBERS,
-        _NUMBERS,
-        _FLAGS,
-    ),
-    allocates=True,
-)
-def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, high, present):
+@kernel(allocates=True)
+def _append_atom(
+    atoms: Cube[np.int64],
+    counts: NDArray[np.int32],
+    equal: NDArray[np.int32],
+    code: int,
+    may_be_known: bool,
+    is_equality: bool,
+    low: ReadOnly[Ints],
+    high: ReadOnly[Ints],
+    present: ReadOnly[NDArray[np.bool_]],
+):
     width = atoms.shape[1]
     for query in range(len(counts)):
         place = counts[query]
@@ -122,8 +114,8 @@ def _append_atom(atoms, counts, equal, code, may_be_known, is_equality, low, hig
             equal[query] = counts[query]
 
 
-@kernel(signature=types.void(_NUMBERS, types.int64[::1]), allocates=True)
-def _put_in_order(bits, numbers):
+@kernel(allocates=True)
+def _put_in_order(bits: ReadOnly[Ints], numbers: Ints):
     for k in range(len(bits)):
         number = bits[k]
         if number & INT64_MAX > _INFINITY:
@@ -142,7 +134,7 @@ def ordered(values: NDArray[np.float64]) -> Ints:
     [0, 1, 2, 3, 4, 5]
     """
     numbers = np.empty(len(values), np.int64)
-    _put_in_order(values.astype(np.float64, copy=False).view(np.int64), numbers)
+    _put_in_order(frozen(values.astype(np.float64, copy=False).view(np.int64)), numbers)
     return numbers
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ouzel.engines.automata.columns import ConjunctColumns, Ints, Words, apart, mix, mixed, order_of
 from ouzel.engines.automata.tables import Conjunct, Entry, EntryFlag, FrSlot, aligned
+from ouzel.kernels.arrays import Cube, Matrix
 from ouzel.kernels.jit import helper, kernel
 
 # With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
@@ -42,7 +43,7 @@ def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
 
 
 @kernel(allocates=True)
-def places_of(owners, first):
+def places_of(owners: NDArray[np.int32] | NDArray[np.int64], first: NDArray[np.int32]):
     """Where things go so that they stand by owner, in the order they have within one."""
     following = first.copy()
     place = np.empty(len(owners), np.int64)
@@ -56,7 +57,16 @@ def places_of(owners, first):
 
 
 @kernel(allocates=True)
-def find_words(words, signatures, values, source, rows, atoms, counts, equal):
+def find_words(
+    words: NDArray[np.uint64],
+    signatures: NDArray[np.int64],
+    values: Matrix[np.int64],
+    source: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    atoms: Cube[np.int64],
+    counts: NDArray[np.int32],
+    equal: NDArray[np.int32],
+):
     """What the FR index finds a conjunct of an edge by: its node, which lanes it compares, and their values."""
     for k in range(len(words)):
         row = rows[k]
@@ -94,9 +104,29 @@ def _is_known(atoms, row, atom, keys, lane, value):
 
 @kernel(allocates=True)
 def write_entries(
-    entries, gates, is_gate_lane, entry_of, places, rows, edges, source, is_indexed, wait, lanes, values,
-    atoms, counts, equal, conjuncts, rest, more, is_plain, target, conjunct_first, register_first,
-):  # fmt: skip
+    entries: Matrix[np.int64],
+    gates: Matrix[np.uint64],
+    is_gate_lane: NDArray[np.bool_],
+    entry_of: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    edges: NDArray[np.int64],
+    source: NDArray[np.int32],
+    is_indexed: NDArray[np.bool_],
+    wait: NDArray[np.int32],
+    lanes: NDArray[np.int32],
+    values: NDArray[np.int64],
+    atoms: Cube[np.int64],
+    counts: NDArray[np.int32],
+    equal: NDArray[np.int32],
+    conjuncts: Matrix[np.int64],
+    rest: Matrix[np.int64],
+    more: int,
+    is_plain: bool,
+    target: NDArray[np.int32],
+    conjunct_first: NDArray[np.int32],
+    register_first: NDArray[np.int32],
+):
     """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at.
 
     Atoms that have no place there go to `rest` from row `more` on; gives the row after the last one.
@@ -248,7 +278,15 @@ def fr_table(fr: FrIndex) -> tuple[Words, Ints]:
 
 
 @kernel(allocates=True)
-def _insert(words, which, values, begins, first_entry, table, bits):
+def _insert(
+    words: NDArray[np.uint64],
+    which: NDArray[np.int64],
+    values: Matrix[np.int64],
+    begins: NDArray[np.int64],
+    first_entry: int,
+    table: Matrix[np.int64],
+    bits: NDArray[np.uint64],
+):
     mask = np.uint64(len(table) - 1)
     bit_mask = np.uint64(64 * len(bits) - 1)
     for k in range(len(begins)):

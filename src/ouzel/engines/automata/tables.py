@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import enlarged
+from ouzel.kernels.arrays import Matrix, enlarged
 from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 
 # More than any expression that the language allows needs.
@@ -180,46 +180,46 @@ class Code(NamedTuple):
 
     plain: NDArray[np.int8]  # by program: 1 compares two loaded integers, 2 two floats, 0 is anything else
     first: NDArray[np.int32]
-    steps: NDArray[np.int32]  # rows: opcode, component or constant or comparison, lane
+    steps: Matrix[np.int32]  # rows: opcode, component or constant or comparison, lane
     int_constants: NDArray[np.int64]
     float_constants: NDArray[np.float64]
-    parameter_ints: NDArray[np.int64]  # [row, parameter]
-    parameter_floats: NDArray[np.float64]
-    parameter_nulls: NDArray[np.uint8]
+    parameter_ints: Matrix[np.int64]  # [row, parameter]
+    parameter_floats: Matrix[np.float64]
+    parameter_nulls: Matrix[np.uint8]
 
 
 class Registers(NamedTuple):
     """What fold carries from round to round, [instance, register]."""
 
-    ints: NDArray[np.int64]
-    floats: NDArray[np.float64]
-    nulls: NDArray[np.uint8]
+    ints: Matrix[np.int64]
+    floats: Matrix[np.float64]
+    nulls: Matrix[np.uint8]
 
 
 class Automata(NamedTuple):
     """Merged automata."""
 
-    nodes: NDArray[np.int32]  # one row more than nodes
+    nodes: Matrix[np.int32]  # one row more than nodes
     # [node, 2]: bits of which an event has one at least if any edge can be taken, by the values of some of its lanes.
-    gates: NDArray[np.uint64]
+    gates: Matrix[np.uint64]
     gate_lanes: NDArray[np.int32]
-    waits: NDArray[np.int32]  # one row more than waits
+    waits: Matrix[np.int32]  # one row more than waits
     life: NDArray[np.int64]  # by wait: the longest DUR with which an instance can still lead to a result
-    edges: NDArray[np.int32]  # sorted by source; one row more than edges
-    registers: NDArray[np.int32]  # [row, 3]: register, program, whether it is a float
-    conjuncts: NDArray[np.int64]  # first those of edges, then those of waits; one row more
-    atoms: NDArray[np.int64]  # [atom, 4]: lane, negated, low, high
+    edges: Matrix[np.int32]  # sorted by source; one row more than edges
+    registers: Matrix[np.int32]  # [row, 3]: register, program, whether it is a float
+    conjuncts: Matrix[np.int64]  # first those of edges, then those of waits; one row more
+    atoms: Matrix[np.int64]  # [atom, 4]: lane, negated, low, high
     programs: NDArray[np.int32]
     code: Code
     # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index
     # but all entries from the second to the third column.
-    signatures: NDArray[np.int32]
+    signatures: Matrix[np.int32]
     signature_words: NDArray[np.uint64]  # what the hash of a signature's values begins with
     fr_bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events that lack a key stop here
-    fr_table: NDArray[np.int64]
-    fr_entries: NDArray[np.int64]
+    fr_table: Matrix[np.int64]
+    fr_entries: Matrix[np.int64]
     # AN index.
-    an_entries: NDArray[np.int32]  # [entry, 2]: wait, bucket
+    an_entries: Matrix[np.int32]  # [entry, 2]: wait, bucket
     an_lanes: NDArray[np.int32]
     an_mask: int
     ai_lanes: NDArray[np.int32]
@@ -243,11 +243,11 @@ class Automata(NamedTuple):
 class Events(NamedTuple):
     """Events in order of their end. `new_events` shows the exact types."""
 
-    times: NDArray[np.int64]  # [event, 5]
-    ints: NDArray[np.int64]  # [lane, event]
-    floats: NDArray[np.float64]
-    int_nulls: NDArray[np.uint8]
-    float_nulls: NDArray[np.uint8]
+    times: Matrix[np.int64]  # [event, 5]
+    ints: Matrix[np.int64]  # [lane, event]
+    floats: Matrix[np.float64]
+    int_nulls: Matrix[np.uint8]
+    float_nulls: Matrix[np.uint8]
 
     @property
     def start(self) -> NDArray[np.int64]:
@@ -261,15 +261,15 @@ class Events(NamedTuple):
 class State(NamedTuple):
     """Instances and the lists they are in."""
 
-    times: NDArray[np.int64]
-    links: NDArray[np.int32]
-    slots: NDArray[np.int32]
+    times: Matrix[np.int64]
+    links: Matrix[np.int32]
+    slots: Matrix[np.int32]
     registers: Registers
     # [member, 2]: its node, and the next member of the same instance, -1 for none. While a moment is read, an instance
     # of one member that goes round a loop has there -2 less the event that it will have.
-    members: NDArray[np.int32]
-    places: NDArray[np.int64]
-    an_links: NDArray[np.int32]  # [entry, 2]: following, preceding
+    members: Matrix[np.int32]
+    places: Matrix[np.int64]
+    an_links: Matrix[np.int32]  # [entry, 2]: following, preceding
     an_heads: NDArray[np.int32]
     ai_heads: NDArray[np.int32]
     edge_stamps: NDArray[np.int64]
@@ -282,8 +282,8 @@ class Results(NamedTuple):
 
     count: NDArray[np.int64]  # type: ignore[assignment]  # a field, not the tuple's method
     node: NDArray[np.int32]
-    times: NDArray[np.int64]  # [result, 5]
-    slots: NDArray[np.int32]
+    times: Matrix[np.int64]  # [result, 5]
+    slots: Matrix[np.int32]
     registers: Registers
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ouzel.engines.incomplete.tables import ENTRY, ArrivalCounter, ArrivalState, ByEdge, Queue, QueueLink
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import add_jump, newest_slot_before
 
@@ -81,7 +82,7 @@ def rebase(state: ArrivalState, dead: int, used: int) -> None:
 
 
 @kernel(allocates=True)
-def _rebase(queues, links, dead, used):
+def _rebase(queues: Matrix[np.int32], links: Matrix[np.int32], dead: int, used: int):
     for own in range(queues.shape[0]):
         node = queues[own, Queue.OLDEST]
         while 0 <= node < dead:

@@ -346,7 +346,9 @@ def scan(
 
 
 @kernel
-def _scan(tables, state, instances, first, last, output):
+def _scan(
+    tables: ArrivalTables, state: ArrivalState, instances: Instances, first: int, last: int, output: ArrivalOutput
+):
     end = instances.end
     links = state.links
     counters = state.counters

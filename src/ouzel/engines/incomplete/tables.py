@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 
 ENTRY = -1
@@ -71,7 +72,7 @@ class CurveTables(NamedTuple):
     low: NDArray[np.int64]
     middle: NDArray[np.float64]
     half: NDArray[np.float64]  # 0: the coefficients are the values at the piece's ticks
-    coefficients: NDArray[np.float64]  # [piece, power]
+    coefficients: Matrix[np.float64]  # [piece, power]
     ceiling: NDArray[np.float64]  # of the curve from 1 to the end of the piece
     trend: NDArray[np.uint8]  # of each curve: 0 neither, 1 rising, 2 falling
 
@@ -90,16 +91,16 @@ class ArrivalTables(NamedTuple):
     position: NDArray[np.int32]  # by component; -1 if negative
     component_at: NDArray[np.int32]  # by position
     first_edge: NDArray[np.int32]  # to each position; one more entry than positions
-    by_edge: NDArray[np.int32]  # [edge, ByEdge], one row more than edges
+    by_edge: Matrix[np.int32]  # [edge, ByEdge], one row more than edges
     edge_worth: NDArray[np.float64]  # of edges without a curve
     edge_other: NDArray[np.float64]
     edge_best: NDArray[np.float64]  # G over the whole window (AYAC section 4)
     edge_negatives: NDArray[np.int32]  # components
-    negatives_between: NDArray[np.int32]  # [negative, 2]: its component and how many positions stand before it
+    negatives_between: Matrix[np.int32]  # [negative, 2]: its component and how many positions stand before it
     curves: CurveTables
-    by_negative: NDArray[np.int32]  # [component, ByNegative]
+    by_negative: Matrix[np.int32]  # [component, ByNegative]
     first_test: NDArray[np.int32]  # whose lowest position is this one; one more entry than positions
-    by_test: NDArray[np.int32]  # [test, ByTest], one row more than tests
+    by_test: Matrix[np.int32]  # [test, ByTest], one row more than tests
     named: NDArray[np.int32]
     variants: NDArray[np.int32]
     predicates: Predicates
@@ -245,8 +246,8 @@ class Queue(IntEnum):
 class ArrivalState(NamedTuple):
     """What is remembered between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
 
-    queues: NDArray[np.int32]  # [key * components + component, Queue]
-    links: NDArray[np.int32]  # [slot, QueueLink]
+    queues: Matrix[np.int32]  # [key * components + component, Queue]
+    links: Matrix[np.int32]  # [slot, QueueLink]
     upper: NDArray[np.float64]  # by slot: u, an upper bound of the worth of all paths to it
     counters: NDArray[np.int64]
     # Scratch of one search.
@@ -266,7 +267,7 @@ class ArrivalState(NamedTuple):
 class ArrivalOutput(NamedTuple):
     """Matches found, so many as `written`, which has one entry, says."""
 
-    slots: NDArray[np.int32]  # [position, match], -1 where missing
+    slots: Matrix[np.int32]  # [position, match], -1 where missing
     worth: NDArray[np.float64]
     other: NDArray[np.float64]
     fuller: NDArray[np.uint8]  # 1: another path with the same last event binds a proper superset

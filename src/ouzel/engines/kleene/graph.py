@@ -87,7 +87,16 @@ def scan_graph(
 
 
 @kernel
-def _scan(tables, state, events, first, last, output, listed, points):
+def _scan(
+    tables: RunTables,
+    state: GraphState,
+    events: RunEvents,
+    first: int,
+    last: int,
+    output: GraphOutput,
+    listed: bool,
+    points: bool,
+):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     length = tables.length

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ouzel.engines.kleene.graph_edges import earliest_end, is_tested, may_follow
 from ouzel.engines.kleene.graph_state import STARTS, GraphCounter, GraphState
-from ouzel.engines.kleene.state import Counter, RunState
+from ouzel.engines.kleene.state import Arena, Counter, RunState
 from ouzel.engines.kleene.tables import RunEvents, RunTables
+from ouzel.kernels.arrays import ReadOnly
 from ouzel.kernels.jit import helper, kernel
 
 _STARTS = np.int32(STARTS)
@@ -149,7 +150,9 @@ def _joined(rows: list[_Row]) -> Compressed:
 
 
 @kernel(allocates=True)
-def _graph_row(tables, state, events, roots, oldest, low):
+def _graph_row(
+    tables: RunTables, state: GraphState, events: RunEvents, roots: NDArray[np.int32], oldest: int, low: int
+):
     cells = state.cells
     reachable = _reachable(tables, state, events, roots, oldest, low)
     count = reachable.size
@@ -289,7 +292,7 @@ def _next_live(cells, number, lowest, link, oldest):
 
 
 @kernel(allocates=True)
-def _runs_row(merged, arena, matches, oldest, low):
+def _runs_row(merged: bool, arena: Arena, matches: NDArray[np.int32], oldest: int, low: int):
     reachable = _reachable_nodes(merged, arena, matches, oldest, low)
     count = reachable.size
     lowest = reachable[0]
@@ -377,13 +380,13 @@ _LARGEST = np.uint64(2**64 - 1)
 class Row(NamedTuple):
     """One compressed row."""
 
-    cell_event: NDArray[np.int32]
-    cell_place: NDArray[np.int32]
-    cell_begin: NDArray[np.int32]
-    cell_take: NDArray[np.int32]
-    link_cell: NDArray[np.int32]
-    link_next: NDArray[np.int32]
-    root_cell: NDArray[np.int32]
+    cell_event: ReadOnly[NDArray[np.int32]]
+    cell_place: ReadOnly[NDArray[np.int32]]
+    cell_begin: ReadOnly[NDArray[np.int32]]
+    cell_take: ReadOnly[NDArray[np.int32]]
+    link_cell: ReadOnly[NDArray[np.int32]]
+    link_next: ReadOnly[NDArray[np.int32]]
+    root_cell: ReadOnly[NDArray[np.int32]]
 
 
 def rows_of(graph: Compressed) -> list[Row]:
@@ -498,7 +501,7 @@ def _count_long(row: Row) -> int:
 
 
 @kernel(allocates=True)
-def _count(row):
+def _count(row: Row):
     """(counts by cell, whether they and their sums fit 64 bits)."""
     cells = row.cell_begin.size
     counts = np.zeros(cells, np.uint64)
@@ -588,7 +591,7 @@ def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
 
 
 @kernel(allocates=True)
-def _list(row, begins, limit, capacity, firsts, base):
+def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts: NDArray[np.int64], base: int):
     """(bounds, rows, whether the room was enough): a walk forward, along which every step leads to a root. The events
     of a place lie between two of `firsts`.
 

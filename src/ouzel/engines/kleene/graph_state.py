@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.kleene.state import rebase_marks, rebase_negatives
-from ouzel.engines.kleene.tables import Form, RunTables
-from ouzel.kernels.arrays import INT64_MIN, enlarged
+from ouzel.engines.kleene.tables import Form, RunEvents, RunTables
+from ouzel.kernels.arrays import INT64_MIN, Cube, Matrix, Strided, enlarged
 from ouzel.kernels.events import Link, Mark
 from ouzel.kernels.jit import kernel
 from ouzel.kernels.predicate_tables import Values, new_values
@@ -46,15 +46,15 @@ class GraphCounter(IntEnum):
 class Cells(NamedTuple):
     """Cells in stream order: columns of one array of records, since most of a cell is read at once."""
 
-    event: NDArray[np.int32]  # slot
-    stage: NDArray[np.uint16]
-    proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
-    begin: NDArray[np.int32]  # the newest cell of the place before that it may follow; STARTS; or -1
-    take: NDArray[np.int32]  # the newest cell of its own place that it may follow, or -1
-    below: NDArray[np.int32]  # the next older cell of its chain
-    newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
-    reach: NDArray[np.int64]  # the largest `newest` from here down the chain
-    earlier: NDArray[np.int32]  # the next older cell of its chain whose event ends earlier
+    event: Strided[np.int32]  # slot
+    stage: Strided[np.uint16]
+    proceeds: Strided[np.uint8]  # the proceed edge of its place holds here
+    begin: Strided[np.int32]  # the newest cell of the place before that it may follow; STARTS; or -1
+    take: Strided[np.int32]  # the newest cell of its own place that it may follow, or -1
+    below: Strided[np.int32]  # the next older cell of its chain
+    newest: Strided[np.int64]  # start (or position) of the youngest run that ends here
+    reach: Strided[np.int64]  # the largest `newest` from here down the chain
+    earlier: Strided[np.int32]  # the next older cell of its chain whose event ends earlier
 
 
 # Without gaps, so that a cell takes 40 bytes.
@@ -89,8 +89,8 @@ class GraphState(NamedTuple):
     key_mark: NDArray[np.int64]
     started: NDArray[np.uint8]
     negative_head: NDArray[np.int32]
-    links: NDArray[np.int32]
-    marks: NDArray[np.int64]
+    links: Cube[np.int32]
+    marks: Cube[np.int64]
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     path: NDArray[np.int32]  # per depth: the cell
@@ -102,8 +102,8 @@ class GraphState(NamedTuple):
     completed: NDArray[np.int32]  # keys
     is_completed: NDArray[np.uint8]  # per key
     best: NDArray[np.int32]  # per cell: the next one of the first match that goes on from it
-    follower: NDArray[np.int32]  # [take or begin, stage]: the oldest cell that may follow one of that stage
-    newer: NDArray[np.int32]  # [take or begin, cell]: the next newer one of these
+    follower: Matrix[np.int32]  # [take or begin, stage]: the oldest cell that may follow one of that stage
+    newer: Matrix[np.int32]  # [take or begin, cell]: the next newer one of these
     starts: NDArray[np.int32]  # cells that begin matches
     top: NDArray[np.int32]  # per stage: the next cell
 
@@ -196,7 +196,7 @@ class GraphOutput(NamedTuple):
     key: NDArray[np.int32]  # per row
     root: NDArray[np.int32]  # per row: the cell that completes it
     oldest: NDArray[np.int64]  # per row: the earliest start (or position) within the window
-    lengths: NDArray[np.int32]  # [row, place]
+    lengths: Matrix[np.int32]  # [row, place]
     slots: NDArray[np.int32]  # of all matches, one behind the other
     found: NDArray[np.int64]
 
@@ -229,7 +229,13 @@ def larger_graph_output(output: GraphOutput) -> GraphOutput:
 
 
 @kernel(allocates=True)
-def drop_expired(tables, state, events, position_counts, needed):
+def drop_expired(
+    tables: RunTables,
+    state: GraphState,
+    events: RunEvents,
+    position_counts: NDArray[np.int64],
+    needed: NDArray[np.bool_],
+):
     """For windows in events: forget the cells from which no match to come may start, within the window of the next
     event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
     cells = state.cells
@@ -264,14 +270,14 @@ def drop_expired(tables, state, events, position_counts, needed):
 
 
 @kernel(allocates=True)
-def renumber_cells(state, renamed):
+def renumber_cells(state: GraphState, renamed: NDArray[np.int32]):
     """Slots have new numbers."""
     for cell in range(state.counters[GraphCounter.CELLS]):
         state.cells.event[cell] = renamed[state.cells.event[cell]]
 
 
 @kernel
-def drop_cells(tables, state, dead, used):
+def drop_cells(tables: RunTables, state: GraphState, dead: int, used: int):
     """Forget the cells of the `dead` oldest slots behind the kernel's own; the rest of the `used` ones have moved down
     by so many."""
     cells = state.cells
@@ -298,7 +304,7 @@ def drop_cells(tables, state, dead, used):
 
 
 @kernel
-def rekey_chains(tables, state, renamed):
+def rekey_chains(tables: RunTables, state: GraphState, renamed: NDArray[np.int32]):
     """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: gone."""
     stages = tables.stage_place.size
     negatives = tables.negatives

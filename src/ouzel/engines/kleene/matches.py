@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.kleene.edges import set_anchors, tests_hold
-from ouzel.engines.kleene.state import Counter, RunOutput, RunState, Status
+from ouzel.engines.kleene.state import Arena, Counter, RunOutput, RunState, Status
 from ouzel.engines.kleene.tables import ByEdge, ByLoad, ByNegative, Form, RunEvents, RunTables, Source
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.events import EVERY_KEY, Link, Mark
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import holds
@@ -102,7 +103,16 @@ def standing(
 
 
 @kernel
-def _mark_standing(tables, state, events, lengths, slots, keys, bounds, stands):
+def _mark_standing(
+    tables: RunTables,
+    state: RunState,
+    events: RunEvents,
+    lengths: Matrix[np.int32],
+    slots: NDArray[np.int32],
+    keys: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    stands: NDArray[np.bool_],
+):
     used = 0
     for match in range(stands.size):
         for place in range(tables.length):
@@ -236,7 +246,7 @@ def release_until(tables, state, events, until, output):
 
 
 @kernel(allocates=True)
-def release_in_form(tables, state, events, until, output):
+def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput):
     """The same, each moment being settled before the next one is released."""
     status = release_until(tables, state, events, until, output)
     while status == Status.UNSETTLED:
@@ -603,7 +613,17 @@ def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Exp
 
 
 @kernel(allocates=True)
-def _expand(arena, nodes, length, merged, limit, events_max, matches, ends, oldest_by_match):
+def _expand(
+    arena: Arena,
+    nodes: int,
+    length: int,
+    merged: bool,
+    limit: int,
+    events_max: int,
+    matches: NDArray[np.int32],
+    ends: NDArray[np.int64],
+    oldest_by_match: NDArray[np.int64],
+):
     written = matches.size
     lengths = np.zeros((written + 16, length), np.int32)
     rows = np.empty(written + 16, np.int32)

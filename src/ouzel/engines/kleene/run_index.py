@@ -63,7 +63,7 @@ def build_index(tables: RunTables, state: RunState, events: RunEvents) -> RunSta
 
 
 @kernel
-def _build(tables, state, events):
+def _build(tables: RunTables, state: RunState, events: RunEvents):
     index = state.trees
     index.root[:] = -1
     index.fresh[:] = -1
@@ -90,7 +90,7 @@ def _build(tables, state, events):
 
 
 @kernel
-def end_expired(tables, state, oldest):
+def end_expired(tables: RunTables, state: RunState, oldest: int):
     """End the runs that have left the window, whose oldest tick is given; how many they were."""
     ended = 0
     for key in range(state.key_head.size):
@@ -115,7 +115,7 @@ def _free(state, run):
 
 
 @kernel
-def place_all(tables, state, events):
+def place_all(tables: RunTables, state: RunState, events: RunEvents):
     """Put the runs of the present moment into the trees, too."""
     for key in range(state.key_head.size):
         _place(tables, state, events, key)

@@ -176,7 +176,7 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
 
 
 @kernel(allocates=True)
-def _scan_in_form(tables, state, events, first, last, output):
+def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """`_scan` for the forms of output: each moment is settled before the next one is read."""
     status, position = _scan(tables, state, events, first, last, output)
     while status == Status.UNSETTLED:
@@ -188,7 +188,9 @@ def _scan_in_form(tables, state, events, first, last, output):
 
 
 @kernel(allocates=True)
-def _scan_plain_in_form(tables, state, events, first, last, output):
+def _scan_plain_in_form(
+    tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput
+):
     """The same for `scan_plain`."""
     status, position = scan_plain(tables, state, events, first, last, output)
     while status == Status.UNSETTLED:
@@ -200,7 +202,7 @@ def _scan_plain_in_form(tables, state, events, first, last, output):
 
 
 @kernel(allocates=True)
-def _scan_loop_in_form(tables, state, events, first, last, output):
+def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """The same for `scan_loop`."""
     status, position = scan_loop(tables, state, events, first, last, output)
     while status == Status.UNSETTLED:
@@ -212,7 +214,7 @@ def _scan_loop_in_form(tables, state, events, first, last, output):
 
 
 @kernel
-def _scan(tables, state, events, first, last, output):
+def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)

@@ -12,8 +12,8 @@ import numpy as np
 from ouzel.engines.kleene.edges import allows, bounds_differ, edge_of, read_lane, set_bound
 from ouzel.engines.kleene.matches import is_unwanted, push_negatives, settle_before
 from ouzel.engines.kleene.runs_plain import finish, free_run, join, limit_passed, new_run, set_node
-from ouzel.engines.kleene.state import Counter, Status
-from ouzel.engines.kleene.tables import Form, Selection
+from ouzel.engines.kleene.state import Counter, RunOutput, RunState, Status
+from ouzel.engines.kleene.tables import Form, RunEvents, RunTables, Selection
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import oldest_alive
 
@@ -29,7 +29,7 @@ _LAST = np.uint32(1)
 
 
 @kernel
-def scan_loop(tables, state, events, first, last, output):
+def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
     counters = state.counters
     runs = state.runs

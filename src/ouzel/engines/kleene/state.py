@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.kleene.tables import ByPlace, ByRegister, Form, Function, RunTables
-from ouzel.kernels.arrays import INT64_MIN, enlarged
+from ouzel.engines.kleene.tables import ByPlace, ByRegister, Form, Function, RunEvents, RunTables
+from ouzel.kernels.arrays import INT64_MIN, Cube, Matrix, enlarged
 from ouzel.kernels.events import EVERY_KEY, Link, Mark
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Values, new_values
@@ -70,10 +70,10 @@ class Arena(NamedTuple):
     own: NDArray[np.int64]  # the same by way of the parent, leaving aside what was merged into the node
     others: NDArray[np.int32]  # nodes of runs that were merged into this one's, -1 where the list ends
     proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
-    counts: NDArray[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
-    values: NDArray[np.int64]  # [node, register]: an integer or a slot
-    totals: NDArray[np.float64]  # [node, register]: a sum of floats; empty where the query has none
-    codes: NDArray[np.int32]  # [node, test]: what the run's events have in common, -1 where none has it
+    counts: Matrix[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
+    values: Matrix[np.int64]  # [node, register]: an integer or a slot
+    totals: Matrix[np.float64]  # [node, register]: a sum of floats; empty where the query has none
+    codes: Matrix[np.int32]  # [node, test]: what the run's events have in common, -1 where none has it
 
 
 class Runs(NamedTuple):
@@ -87,9 +87,9 @@ class Runs(NamedTuple):
     next: NDArray[np.int32]
     # [run, take or begin]: the test that last turned an event away since the run moved, if it is a guard, and what it
     # compares with (ByGuard).
-    guard: NDArray[np.int32]  # -1: none
-    int_bounds: NDArray[np.int64]
-    float_bounds: NDArray[np.float64]
+    guard: Matrix[np.int32]  # -1: none
+    int_bounds: Matrix[np.int64]
+    float_bounds: Matrix[np.float64]
 
 
 class Waiting(NamedTuple):
@@ -106,8 +106,8 @@ class RunIndex(NamedTuple):
     on: NDArray[np.uint8]  # of length 1: 1 while the rest is true
     key: NDArray[np.int32]  # per run
     previous: NDArray[np.int32]  # per run: the one before it in the list of its key
-    tree: NDArray[np.int32]  # [run, take or begin, column]
-    root: NDArray[np.int32]  # [key * length + place, 3 * edge + class]
+    tree: Cube[np.int32]  # [run, take or begin, column]
+    root: Matrix[np.int32]  # [key * length + place, 3 * edge + class]
     fresh: NDArray[np.int32]  # per key: the first run that is not in the trees yet
     moment: NDArray[np.int64]  # per key: the tick of the event that made it
     # Scratch.
@@ -129,15 +129,15 @@ class RunState(NamedTuple):
     key_mark: NDArray[np.int64]  # per key: what a match must start after (a tick) or at (a slot), by form of output
     started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has given a match that starts here
     negative_head: NDArray[np.int32]  # [key * negatives + negative]: the newest such event
-    links: NDArray[np.int32]  # [negative, Link, slot]
-    marks: NDArray[np.int64]  # [negative, Mark, slot]
+    links: Cube[np.int32]  # [negative, Link, slot]
+    marks: Cube[np.int64]  # [negative, Mark, slot]
     counters: NDArray[np.int64]  # by Counter
     # Scratch; nothing in it outlives a call.
     bound: NDArray[np.int32]  # per reference
     anchor: NDArray[np.int32]  # per place: the last node of the run at hand
     failed: NDArray[np.int32]  # of length 1: the test that was the last to fail
     # Of the nodes that an event has made, those with futures of their own.
-    kinds: NDArray[np.int32]  # [kind, node or run]
+    kinds: Matrix[np.int32]  # [kind, node or run]
     futures: NDArray[np.int64]  # per kind: the mark of its future
     # For reclaiming nodes.
     renamed: NDArray[np.int32]  # per node
@@ -344,7 +344,7 @@ def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
 
 
 @kernel(allocates=True)
-def _reclaim(merged, state, output):
+def _reclaim(merged: bool, state: RunState, output: RunOutput):
     arena = state.arena
     runs = state.runs
     renamed = state.renamed
@@ -459,7 +459,7 @@ def _mark(merged, arena, marks, waiting, node, oldest):
 
 
 @kernel(allocates=True)
-def sweep(tables, state, oldest_start, position_counts):
+def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts: NDArray[np.int64]):
     """Drop runs that nothing can complete any more.
 
     A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
@@ -489,7 +489,7 @@ def sweep(tables, state, oldest_start, position_counts):
 
 
 @kernel(allocates=True)
-def rebase(tables, state, shift, used):
+def rebase(tables: RunTables, state: RunState, shift: int, used: int):
     """Forget the `shift` oldest slots behind the kernel's own: the rest of the `used` ones move down.
 
     No run, waiting match or match that is not written out may refer to one of them.
@@ -540,7 +540,7 @@ def rebase_negatives(tables, negative_head, links, marks, shift, used):
 
 
 @kernel(allocates=True)
-def mark_needed(tables, state, events, needed):
+def mark_needed(tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_]):
     """Mark the slots that runs still need, for windows in events: `sweep` and `reclaim_nodes` have gone before.
 
     A partition that has fallen silent keeps its own events for as long as it likes, and nothing of the others.
@@ -569,7 +569,9 @@ def _holds_slot(tables, arena, node, register, number):
 
 
 @kernel(allocates=True)
-def renumber(tables, state, events, needed, renamed):
+def renumber(
+    tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_], renamed: NDArray[np.int32]
+):
     """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
     arena = state.arena
     for node in range(state.counters[Counter.NODES]):
@@ -606,7 +608,7 @@ def renumber(tables, state, events, needed, renamed):
 
 
 @kernel(allocates=True)
-def number_events(key, counts, positions):
+def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: NDArray[np.int64]):
     """Give each event its position among those of its key, going on from `counts`; keys below 0 have none."""
     for event in range(key.size):
         if key[event] >= 0:
@@ -615,7 +617,7 @@ def number_events(key, counts, positions):
 
 
 @kernel(allocates=True)
-def rekey(state, renamed):
+def rekey(state: RunState, renamed: NDArray[np.int32]):
     """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1: gone."""
     state.trees.on[0] = 0
     keys = min(state.key_head.size, renamed.size)

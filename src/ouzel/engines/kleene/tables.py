@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.events import NO_LIMIT, NO_WINDOW
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, LaneFlag, Predicates, build_predicates
 
@@ -259,16 +260,16 @@ class RunTables(NamedTuple):
     max_matches_per_timestamp: int
     max_runs: int
     max_events: int  # of all matches of the output together
-    by_place: NDArray[np.int32]
-    by_edge: NDArray[np.int32]
-    by_guard: NDArray[np.int32]  # by test
-    plain: NDArray[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
+    by_place: Matrix[np.int32]
+    by_edge: Matrix[np.int32]
+    by_guard: Matrix[np.int32]  # by test
+    plain: Matrix[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
     loop: int  # 1: it will, and the query is T+ a[] with one component behind it
-    by_test: NDArray[np.int32]
-    loads: NDArray[np.int32]  # [load, ByLoad]
-    iterated_loads: NDArray[np.int32]  # [load, ByLoad]
-    by_register: NDArray[np.int32]
-    by_negative: NDArray[np.int32]
+    by_test: Matrix[np.int32]
+    loads: Matrix[np.int32]  # [load, ByLoad]
+    iterated_loads: Matrix[np.int32]  # [load, ByLoad]
+    by_register: Matrix[np.int32]
+    by_negative: Matrix[np.int32]
     stage_place: NDArray[np.int32]  # by stage of the graph
     predicates: Predicates
 
@@ -554,10 +555,10 @@ class RunEvents(NamedTuple):
     roles: NDArray[np.uint64]  # bit 2p: may begin place p; 2p + 1: may be taken there; 2 * length + n: negative n
     position: NDArray[np.int64]  # in the partition, for windows in events; else of length 0
     sequence: NDArray[np.int64]  # what may not be passed over has the next number; for contiguity, else of length 0
-    codes: NDArray[np.int32]  # [test, slot]: a code for the value, -1 where the event's type lacks the attribute
-    int_lanes: NDArray[np.int64]  # [lane, slot]
-    float_lanes: NDArray[np.float64]  # [lane, slot]
-    lane_flags: NDArray[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
+    codes: Matrix[np.int32]  # [test, slot]: a code for the value, -1 where the event's type lacks the attribute
+    int_lanes: Matrix[np.int64]  # [lane, slot]
+    float_lanes: Matrix[np.float64]  # [lane, slot]
+    lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag
     flagged: NDArray[np.uint8]  # per row of lane_flags: 1 if any live slot in it is not LaneFlag.VALUE
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ouzel.engines.sequence.tables import ByNegative, ByStage, Counter
-from ouzel.kernels.events import EVERY_KEY, Link, Mark, Status
+from ouzel.engines.sequence.tables import ByNegative, ByStage, Counter, StackOutput, StackState, StackTables
+from ouzel.kernels.events import EVERY_KEY, Instances, Link, Mark, Status
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.windows import NEVER, deadline, newest_before, oldest_alive
@@ -105,7 +105,7 @@ def wait(state, instances, output, first_match, last_match):
 
 
 @kernel
-def release_until(tables, state, instances, until, output):
+def release_until(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput):
     """Append the waiting matches whose last tick is at or before `until`, first instance by first instance."""
     start = instances.start
     counters = state.counters

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ouzel.engines.sequence.negation import forbidden, guard_before, release_until, wait
 from ouzel.engines.sequence.stacks_plain import (
@@ -116,7 +117,15 @@ def release(tables: StackTables, state: StackState, instances: Instances, until:
 
 
 @kernel
-def _scan(tables, state, instances, points, first, last, output):
+def _scan(
+    tables: StackTables,
+    state: StackState,
+    instances: Instances,
+    points: bool,
+    first: int,
+    last: int,
+    output: StackOutput,
+):
     """(status, position). Everything about one instance happens, or, where the status is not DONE, nothing of it.
 
     Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
@@ -373,7 +382,7 @@ def _passes(tables, state, instances, stage):
 
 
 @kernel
-def rebase(state, shift, used):
+def rebase(state: StackState, shift: int, used: int):
     """Forget the oldest `shift` of `used` slots: they are dropped from the front of the buffers, the rest move down.
 
     Only slots that no match can use any more may go: those with end <= newest end - window.
@@ -409,7 +418,7 @@ def _lower(slots, shift):
 
 
 @kernel
-def rekey(head, components, new_code):
+def rekey(head: NDArray[np.int32], components: int, new_code: NDArray[np.int32]):
     """Move stacks to new keys: new_code[key] is where a key goes, never a larger one, or -1 to forget it.
 
     Give it `state.head`, or `state.second_head` with the new codes of second keys.

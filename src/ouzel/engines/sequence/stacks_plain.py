@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ouzel.engines.sequence.tables import ByComponent, Counter
-from ouzel.kernels.events import Link, Mark, Status
+from ouzel.engines.sequence.tables import ByComponent, Counter, StackOutput, StackState, StackTables
+from ouzel.kernels.events import Instances, Link, Mark, Status
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import NEVER, oldest_alive
 
@@ -44,7 +44,9 @@ def last_before(end, skip, top, begin):
 
 
 @kernel
-def scan_plain(tables, state, instances, first, last, output):
+def scan_plain(
+    tables: StackTables, state: StackState, instances: Instances, first: int, last: int, output: StackOutput
+):
     """(status, position), as `stacks.scan` tells them.
 
     Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.kernels.arrays import INT64_MIN, enlarged
+from ouzel.kernels.arrays import INT64_MIN, Matrix, enlarged
 from ouzel.kernels.events import NO_LIMIT, NO_WINDOW, Link, Mark
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 
@@ -101,9 +101,9 @@ class StackTables(NamedTuple):
     # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
     # events are points.
     plain: int
-    by_component: NDArray[np.int32]  # [component, ByComponent]
-    by_stage: NDArray[np.int32]  # [stage, ByStage], one row more than stages
-    by_negative: NDArray[np.int32]  # [negative, ByNegative], one row more than negatives
+    by_component: Matrix[np.int32]  # [component, ByComponent]
+    by_stage: Matrix[np.int32]  # [stage, ByStage], one row more than stages
+    by_negative: Matrix[np.int32]  # [negative, ByNegative], one row more than negatives
     checks: NDArray[np.int32]  # negatives: guarded ones, searched ones, those behind the last positive
     first_at_end: int  # where the last of these begin; if there are any, matches wait
     predicates: Predicates
@@ -227,10 +227,10 @@ class StackState(NamedTuple):
 
     head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
     second_head: NDArray[np.int32]  # the same by the second key
-    links: NDArray[np.int32]  # [Link, slot]
-    marks: NDArray[np.int64]  # [Mark, slot]
+    links: Matrix[np.int32]  # [Link, slot]
+    marks: Matrix[np.int64]  # [Mark, slot]
     # Waiting matches: rows in rings, one ring for each first instance, and a heap of first instances by start.
-    waiting_slots: NDArray[np.int32]  # [row, position]
+    waiting_slots: Matrix[np.int32]  # [row, position]
     waiting_next: NDArray[np.int32]  # in rows: the next of the ring, or the next free row
     waiting_tail: NDArray[np.int32]  # per slot the newest row of its ring
     waiting_heap: NDArray[np.int32]
@@ -300,7 +300,7 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
 class StackOutput(NamedTuple):
     """Matches, a column of slots for each positive component. Take what is there, set written[0] to 0, use it again."""
 
-    slots: NDArray[np.int32]  # [position, match]
+    slots: Matrix[np.int32]  # [position, match]
     match_end: NDArray[np.int64]
     written: NDArray[np.int64]  # of length 1: how many there are
 

@@ -1,0 +1,180 @@
+"""Kernels that numba compiles when they are first called, and where their machine code is kept.
+
+Numba's own cache checks the file that defines a function, but a kernel also contains the code of the helpers it calls.
+Here the machine code of a function is kept under a digest of its file and of every file of ours that this one imports,
+directly or not. An edited helper, an upgraded package or another numba therefore never runs old code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import stat
+import sys
+import tempfile
+import time
+import types
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.extending import intrinsic
+from numba.misc.appdirs import AppDirs
+
+from ouzel.kernels import jit
+
+_UNUSED_SECONDS_MAX = 30 * 24 * 3600
+_SEAL_BYTES = 32
+
+
+def compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """A function that numba compiles at its first call; whatever it calls of ours becomes one, too."""
+    dispatcher = numba.njit(**options)(_with_compiled_callees(function))
+    folder = cache_folder()
+    if folder is not None:
+        dispatcher._cache = _Cache(function, folder / digest(Path(function.__code__.co_filename)))
+    return dispatcher
+
+
+def _with_compiled_callees(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself where its callees are compiled already; in a process that uses the library they are not."""
+    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    plain = {name: value for name, value in names.items() if _is_ours_and_plain(value)}
+    if not plain:
+        return function
+    scope = function.__globals__ | {name: from_source(value) for name, value in plain.items()}
+    made = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    made.__module__ = function.__module__
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def _is_ours_and_plain(value: Any) -> bool:
+    return (
+        callable(value) and isinstance(value, (types.FunctionType, types.BuiltinFunctionType)) and value in jit.SOURCES
+    )
+
+
+@functools.cache
+def from_source(made: Any) -> Any:
+    """A kernel or helper as numba compiles it, whatever this process uses."""
+    source = jit.SOURCES[made]
+    return compiled(source.function, source.options) if source.options else INTRINSICS[source.function.__name__]
+
+
+@functools.cache
+def digest(source: Path) -> str:
+    """The name of what a file compiles to: its text, the texts of all files it imports, and the compiler's version."""
+    versions = [numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag or "python"]
+    return hashlib.sha256(repr([*versions, jit.digest_of(jit.sources([source]))]).encode()).hexdigest()[:24]
+
+
+@intrinsic
+def load_word(typing_context: Any, data: Any, position: Any) -> Any:
+    signature = numba.types.uint64(data, numba.types.uintp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        # Strings begin anywhere, so the load must not be taken for an aligned one.
+        word = builder.load(address, align=1)
+        return builder.bswap(word) if sys.byteorder == "big" else word
+
+    return signature, generate
+
+
+INTRINSICS = {"load_word": load_word}
+
+
+class _Cache(NullCache):  # type: ignore[misc]
+    """The machine code of one function on disk: a file for each signature and processor, with a checksum."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        self._folder = folder
+        self._name = (
+            f"{Path(function.__code__.co_filename).stem}.{function.__name__}-{function.__code__.co_firstlineno}"
+        )
+
+    @property
+    def cache_path(self) -> str:
+        return str(self._folder)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        target.refresh()
+        path = self._path(signature, target.codegen())
+        try:
+            sealed = path.read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(sealed[_SEAL_BYTES:]).digest() != sealed[:_SEAL_BYTES]:
+            # Cut short or damaged: it is compiled again and written anew.
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        return CompileResult._rebuild(target, *pickle.loads(sealed[_SEAL_BYTES:]))
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        body = dumps(result._reduce())
+        path = self._path(signature, result.codegen)
+        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        # The function is compiled and runs. If the disk is full, the next process compiles it again.
+        with contextlib.suppress(OSError):
+            if not self._folder.is_dir():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                remove_unused(self._folder.parent)
+            try:
+                unfinished.write_bytes(hashlib.sha256(body).digest() + body)
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+
+    def _path(self, signature: Any, codegen: Any) -> Path:
+        form = hashlib.sha256(repr((str(signature), codegen.magic_tuple())).encode()).hexdigest()[:16]
+        return self._folder / f"{self._name}-{form}"
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Where machine code is kept: numba's folder if it was given, the user's cache, a temporary folder, or nowhere."""
+    if numba.config.CACHE_DIR:
+        candidates = [Path(numba.config.CACHE_DIR) / "ouzel"]
+    else:
+        user = os.getuid() if hasattr(os, "getuid") else "user"
+        candidates = [
+            Path(AppDirs("ouzel", appauthor=False).user_cache_dir) / "kernels",
+            Path(tempfile.gettempdir()) / f"ouzel-kernels-{user}",
+        ]
+    return next((folder for folder in candidates if _is_ours(folder)), None)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether we can write there and nobody else can: machine code is loaded from it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    is_private = not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not hasattr(os, "getuid") or (state.st_uid == os.getuid() and is_private)
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove the code of versions whose folder nobody has written to for a month."""
+    oldest = time.time() - _UNUSED_SECONDS_MAX
+    for version in folder.iterdir():
+        if version.stat().st_mtime < oldest:
+            for file in version.iterdir():
+                file.unlink(missing_ok=True)
+            version.rmdir()
