@@ -257,7 +257,7 @@ def answer(text: str, table: pa.Table, *, rules_off: tuple[str, ...] = ()) -> pa
         as_queries(text), table.schema, time="ts", type="type", rules_off=rules_off, limits=NO_LIMITS
     )
     session = Session(program)
-    session.push(table, keep_whole=True)
+    session.push(table, zero_copy=True)
     return session.finish()["query"]
 
 

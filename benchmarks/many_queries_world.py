@@ -146,7 +146,7 @@ def affected(table: pa.Table, expression: Stream) -> float:
     binder = InputBinder(as_queries(expression), time="ts", type="type", limits=limits_of(None))
     events = binder.table(table)
     session = Session(binder.program)
-    session.push(events, keep_whole=True)
+    session.push(events, zero_copy=True)
     session.finish()
     (counted,) = session.statistics.values()
     return counted["instances_read"] / table.num_rows

@@ -65,14 +65,14 @@ def program_of(
 def run(text: str, table: pa.Table, **how: Any) -> pa.Table:
     """As `ouzel.match`, with rules off or a given way for a second equivalence test."""
     session = Session(program_of(text, table, **how))
-    session.push(table, keep_whole=True)
+    session.push(table, zero_copy=True)
     return session.finish()["query"]
 
 
 def work_of(text: str, table: pa.Table, **how: Any) -> Work:
     """What the kernel counted in one run."""
     session = Session(program_of(text, table, **how))
-    session.push(table, keep_whole=True)
+    session.push(table, zero_copy=True)
     answer = session.finish()["query"]
     return Work(answer.num_rows, session.statistics["query"])
 

@@ -37,8 +37,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "spark", "datasets",
     },
 }  # fmt: skip
-# The planner and the runtime reach engines in these files only.
-KNOW_ENGINES = {"ouzel.plan.choose", "ouzel.runtime.operator", "ouzel.runtime.output"}
+# The planner and the runtime reach engines in this file only.
+KNOW_ENGINES = {"ouzel.plan.choose"}
 # The only import from one engine to another: aggregates count the sequences that the other one plans.
 ENGINE_MAY_IMPORT = {("aggregate", "sequence")}
 

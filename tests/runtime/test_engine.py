@@ -425,8 +425,8 @@ def test_rows_are_counted_beyond_32_bits() -> None:
     engine = ouzel.Engine(PAIR)
     engine.push(ROWS[:1])
     assert engine._session is not None
-    (runner,) = engine._session._runners.values()
-    runner._buffer.store._next = 2**40  # type: ignore[attr-defined]
+    (operator,) = engine._session._operators
+    operator._buffer.store._next = 2**40  # type: ignore[attr-defined]
     engine.push(ROWS[1:3])
     engine = ouzel.Engine.restore(engine.snapshot())
     assert engine.push(ROWS[3:])["query"].to_pylist() == ANSWER

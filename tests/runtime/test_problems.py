@@ -115,6 +115,25 @@ def test_snapshots_keep_problems() -> None:
         later[0]["bad"]
 
 
+@pytest.mark.parametrize("bad", ["first", "second"])
+def test_queries_counted_together_stop_one_by_one(bad: str) -> None:
+    sums = "PATTERN SEQ(A a, B b, C c) WITHIN 1000 AGG SUM(c.x) AS total"
+    counts = "PATTERN SEQ(A a, B b, C c) WITHIN 1000 AGG COUNT AS total"
+    queries = {name: sums if name == bad else counts for name in ("first", "second")}
+    (other,) = {"first", "second"} - {bad}
+    engine = ouzel.Engine(queries)
+    answers = []
+    with pytest.warns(ouzel.ProblemWarning):
+        for k, x in enumerate([1, 2**62, 2**62, 1, 1]):
+            answers.append(engine.push([{"type": t, "ts": 10 * k + i, "x": x} for i, t in enumerate("ABC")]))
+            if k == 3:
+                engine = ouzel.Engine.restore(engine.snapshot())
+    assert engine._session is not None and len(engine._session._operators) == 1
+    assert [problem.query for problem in engine.problems()] == [bad]
+    answers.append(engine.finish())
+    assert [row["total"] for row in rows(answers, other)] == [1, 4, 10, 20, 35]
+
+
 def test_match_of_several_raises_and_names_the_query() -> None:
     events = [event for batch in BATCHES for event in batch]
     with pytest.raises(ouzel.LimitError, match="query 'bad'"):

@@ -6,18 +6,20 @@ Modules are imported when they are first needed: the compiled code of an engine 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ouzel.loss import LossModel
     from ouzel.plan.explain import Explanation
     from ouzel.plan.model import Plan, Statistics
     from ouzel.plan.rules import Rule
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import Operator, QueryOperator
 
 # The first one that applies to a query answers it.
 NAMES = ("automata", "incomplete", "aggregate", "kleene", "sequence")
@@ -57,9 +59,15 @@ class Engine(ABC):
         """What EXPLAIN shows of several queries that run together."""
         return [f"{name} is answered alone: it asks for matches" for name in plans]
 
+    def derived_schema(self, query: Any, layout: Layout) -> pa.Schema:
+        """The columns of the stream that a query writes INTO."""
+        from ouzel.runtime.output import output_schema
+
+        return output_schema(query, layout)
+
     @abstractmethod
-    def operator(self, plan: Any, layout: Layout, limits: Limits) -> Runner:
-        """The operator that runs a plan, before its first event."""
+    def operator(self, plan: Any, layout: Layout, limits: Limits) -> QueryOperator:
+        """The operator of one query, before its first event."""
 
     def operators(
         self,
@@ -70,8 +78,11 @@ class Engine(ABC):
         off: Collection[str],
         *,
         partial: bool = False,
-    ) -> dict[str, Runner]:
-        """The operators of queries that run together. `partial`: only a part of the stream is seen, and totals are made
-        elsewhere out of what they emit."""
+        together: Sequence[Sequence[str]] | None = None,
+    ) -> list[Operator]:
+        """The operators of queries over one stream: one each, unless the engine answers several by one.
+
+        `together` has the queries of each operator, where a snapshot decides that. `partial`: only a part of the
+        stream is seen, and totals are made elsewhere out of what the operators emit."""
         assert not partial, "only counters emit partial results"
-        return {name: self.operator(plan, layouts[name], limits) for name, plan in plans.items()}
+        return [self.operator(plan, layouts[name], limits) for name, plan in plans.items()]

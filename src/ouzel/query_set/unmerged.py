@@ -269,9 +269,6 @@ class UnmergedQueries:
                 for id, owner, began, own in members:
                     mine = program if own is None else replace(program, queries=decode(own))
                     self._join(id, Registration(mine, owner, began, _key(mine)[1]), epoch, one)
-                if not members:
-                    # It was removed, but stays because others are counted with it.
-                    session.drop(name)
 
 
 def _answers(epoch: _Epoch, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:

@@ -17,8 +17,8 @@ from ouzel.algebra.model import BoundAlgebra
 from ouzel.bind.model import BoundQuery
 from ouzel.bind.script import INPUT
 from ouzel.errors import InputError
+from ouzel.plan.choose import choose
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.output import output_schema
 
 EVENT_TYPE = "event type"
 EVENT_START = "event start"
@@ -55,7 +55,7 @@ def _composed_layout(
     query: BoundQuery, feeding: Sequence[BoundQuery], known: Mapping[str, Layout], primary: Layout
 ) -> Layout:
     time = primary.schema.field(primary.time).type
-    derived = {producer.name: output_schema(producer, known[producer.name]) for producer in feeding}
+    derived = {producer.name: choose(producer).derived_schema(producer, known[producer.name]) for producer in feeding}
     # A match that ends with its window may need a finer unit than the input.
     finer = [schema.field("end").type for schema in derived.values() if schema.field("end").type != time]
     fields = {
@@ -102,9 +102,7 @@ def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Lay
     )
 
 
-def widen_matches(
-    matches: pa.Table, moments: tuple[np.ndarray, np.ndarray], producer: BoundQuery, layout: Layout
-) -> pa.Table:
+def widen_matches(matches: pa.Table, starts: np.ndarray, producer: BoundQuery, layout: Layout) -> pa.Table:
     """The rows of a query's answer as events for a query that reads them."""
     name = producer.result_type
     columns = {
@@ -118,7 +116,7 @@ def widen_matches(
         {
             **columns,
             EVENT_TYPE: pa.repeat(pa.scalar(name), matches.num_rows),
-            EVENT_START: pa.array(moments[0], pa.int64()),
+            EVENT_START: pa.array(starts, pa.int64()),
             EVENT_END: matches.column("end"),
         },
     )

@@ -6,18 +6,18 @@ Operators are imported when the first plan needs them, because their kernels are
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from typing import Any, Generic, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ouzel.errors import OuzelError
 from ouzel.kernels.events import Instances, new_instances
 from ouzel.kernels.order import gather
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.lowering import Domain, Lanes
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import Block, Events, OpenKey, StreamBuffer, expiry_bound, part
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -25,52 +25,96 @@ from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
 
-NO_MOMENTS = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+class Answer(NamedTuple):
+    """Rows of a query, and the start and end of each in ticks. Operators may leave these out if no query reads the
+    rows."""
+
+    table: pa.Table
+    starts: np.ndarray
+    ends: np.ndarray
 
 
-class Runner(Protocol):
-    """One query running over one stream."""
+NO_TICKS = np.empty(0, np.int64)
+
+
+class Operator(ABC):
+    """Some queries over one stream: events are read once for all of them."""
 
     @property
-    def schema(self) -> pa.Schema:
-        """The columns of the answer."""
+    @abstractmethod
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of each query's answer."""
 
     @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end, in ticks, of the rows of the last `advance`."""
-
-    @property
+    @abstractmethod
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something."""
 
     @property
+    @abstractmethod
     def held_events(self) -> int:
         """The number of pending and live events."""
 
     @property
+    @abstractmethod
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take in rows, in any order."""
+    def open_by_key(self, watermark: int) -> list[OpenKey] | None:
+        """The keys of events that may still be part of a match; None if keys do not keep events apart."""
+        return None
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: return the matches that this completes."""
+    @abstractmethod
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
+        """Take in rows, in any order. `zero_copy`: keep the table instead of copying the needed rows."""
 
+    @abstractmethod
+    def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
+        """No event at or before `until` can come any more: return what that completes, or the error that stops a query."""
+
+    @abstractmethod
+    def detach(self, query: str) -> None:
+        """Answer one query less, but never the last one."""
+
+    @abstractmethod
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything; returns what `load` needs."""
 
+    @abstractmethod
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
 
 
-class StreamOperator(ABC, Generic[Events]):
+class QueryOperator(Operator):
+    """An operator of one query."""
+
+    name: str
+    schema: pa.Schema
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """The columns of the answer."""
+        return {self.name: self.schema}
+
+    def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
+        """No event at or before `until` can come any more: return what that completes."""
+        return {self.name: self.answer(until)}
+
+    @abstractmethod
+    def answer(self, until: int) -> Answer:
+        """What `advance` returns."""
+
+    def detach(self, query: str) -> None:
+        """There is no other query."""
+        raise AssertionError("the last query of an operator is removed with it")
+
+
+class StreamOperator(QueryOperator, Generic[Events]):
     """One query over one stream: a stager, a buffer and a kernel. The operator of an engine adds its kernel.
 
     `texts` are the rows of `int_lanes` with codes or ranks of texts, each for one component or, with None, for all.
     """
-
-    schema: pa.Schema
 
     def __init__(
         self,
@@ -83,6 +127,7 @@ class StreamOperator(ABC, Generic[Events]):
     ) -> None:
         self._plan = plan
         self._query = plan.query
+        self.name = plan.query.name
         self._layout = layout
         self._limits = limits
         self._stager = stager
@@ -93,7 +138,7 @@ class StreamOperator(ABC, Generic[Events]):
     # ── What a kernel does ─────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def _read(self, ready: Block[Events] | None, until: int) -> pa.Table:
+    def _read(self, ready: Block[Events] | None, until: int) -> Answer:
         """Make the ready events live, and return what they, or time alone, complete."""
 
     @abstractmethod
@@ -106,22 +151,22 @@ class StreamOperator(ABC, Generic[Events]):
 
     # ── What a session asks ────────────────────────────────────────────────────────────────────────
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take in rows, in any order. `keep_whole`: keep the table instead of copying the needed rows."""
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
+        """Take in rows, in any order. `zero_copy`: keep the table instead of copying the needed rows."""
         places, block = self._stager.stage(table, ticks)
         if block.count:
-            self._buffer.add(block, places, table, ticks, zero_copy=keep_whole)
+            self._buffer.add(block, places, table, ticks, zero_copy=zero_copy)
             self._check_held()
 
     def _check_held(self) -> None:
         if self._buffer.entries > self._limits.max_buffered_events:
             self._limits.check_held([self._query.name], self.held_events)
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match the ready events and return what they complete."""
-        table = self._read(self._buffer.take_ready(until), until)
+    def answer(self, until: int) -> Answer:
+        """Match the ready events and return what they complete."""
+        answer = self._read(self._buffer.take_ready(until), until)
         self._evict(until)
-        return table
+        return answer
 
     def _evict(self, until: int) -> None:
         """Evict events that no future match can have, with their rows and unused codes."""
@@ -177,7 +222,7 @@ class StreamOperator(ABC, Generic[Events]):
         return self._buffer.open_by_key(expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; `load` takes what this returns."""
+        """Store everything; returns what `load` needs."""
         return {"buffer": self._buffer.dump(writer), "coders": self._stager.dump(writer)}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
@@ -217,10 +262,10 @@ class InstanceOperator(StreamOperator[Instances]):
         # The live rows, numbered once for all matches of one call.
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match the ready events and return what they complete."""
+    def answer(self, until: int) -> Answer:
+        """Match the ready events and return what they complete."""
         self._numbered = None
-        return super().advance(until)
+        return super().answer(until)
 
     def _fetch(self, slots: list[np.ndarray]) -> tuple[pa.Table, np.ndarray, list[np.ndarray]]:
         """A table with the rows of matches, their event times, and for each component the places of its rows."""
@@ -235,83 +280,7 @@ class InstanceOperator(StreamOperator[Instances]):
         return table, ticks, list(places)
 
 
-class Silent:
-    """Placeholder for a removed query. It keeps the snapshot entry, ignores events and returns nothing."""
-
-    next_deadline: int | None = None
-    held_events = 0
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.schema = runner.schema
-        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.statistics: dict[str, int] = {}
-
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take nothing in."""
-
-    def advance(self, until: int) -> pa.Table:
-        """Nothing."""
-        return empty_table(self.schema)
-
-    def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store the kept entry."""
-        return self._runner.dump(writer)
-
-    def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Restore the kept entry."""
-        self._runner.load(reader, head)
-
-
-class Stopped:
-    """Placeholder for a query that stopped because of an error: it holds nothing, ignores events and returns
-    nothing."""
-
-    next_deadline: int | None = None
-    held_events = 0
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        self.moments = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.statistics: dict[str, int] = {}
-
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take nothing in."""
-
-    def advance(self, until: int) -> pa.Table:
-        """Nothing."""
-        return empty_table(self.schema)
-
-    def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store nothing."""
-        return {}
-
-    def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take nothing back."""
-
-
-def stopped(runner: Runner) -> Runner:
-    """The placeholder for an operator whose state is no longer valid. A query that is counted together with others has
-    no state of its own; it only stops to return rows."""
-    from ouzel.engines.aggregate.shared import SharedRunner
-
-    if isinstance(runner, SharedRunner):
-        runner.silence()
-        return runner
-    return Stopped(runner.schema)
-
-
-def silenced(runner: Runner) -> Runner:
-    """The placeholder for a removed operator. Aggregates that are counted together with it continue."""
-    from ouzel.engines.aggregate.shared import SharedRunner
-
-    if isinstance(runner, SharedRunner):
-        runner.silence()
-        return runner
-    return runner if isinstance(runner, Silent) else Silent(runner)
-
-
-def runners_for(
+def operators_for(
     plans: Mapping[str, Plan],
     layouts: Mapping[str, Layout],
     limits: Limits,
@@ -319,17 +288,24 @@ def runners_for(
     rules_off: Collection[str],
     *,
     partial: bool = False,
-) -> dict[str, Runner]:
-    """The operators of some queries over one stream, before their first event. Aggregates may be counted together.
+    together: Sequence[Sequence[str]] | None = None,
+) -> list[Operator]:
+    """The operators of some queries over one stream, before their first event, in the order of their queries.
 
-    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
+    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere. `together`
+    has the queries of each operator; without it, the engines decide which queries share one.
     """
-    made: dict[str, Runner] = {}
+    made: list[Operator] = []
     for engine, own in by_engine(plans):
-        made |= engine.operators(own, layouts, limits, statistics, rules_off, partial=partial)
-    return {name: made[name] for name in plans}
+        known = None
+        if together is not None:
+            known = [names for names in together if names[0] in own]
+            own = {name: own[name] for names in known for name in names}
+        made += engine.operators(own, layouts, limits, statistics, rules_off, partial=partial, together=known)
+    place = {name: number for number, name in enumerate(plans)}
+    return sorted(made, key=lambda operator: min(place[name] for name in operator.schemas))
 
 
-def runner_for(plan: Plan, layout: Layout, limits: Limits) -> Runner:
-    """The operator of a plan, before its first event."""
+def operator_for(plan: Plan, layout: Layout, limits: Limits) -> QueryOperator:
+    """The operator of one query, before its first event."""
     return engine_of(plan).operator(plan, layout, limits)

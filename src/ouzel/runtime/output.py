@@ -25,7 +25,6 @@ from ouzel.bind.model import (
     Type,
     parts,
 )
-from ouzel.engines.aggregate.output import aggregate_schema
 from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.arrays import arrow, numbers
@@ -37,9 +36,7 @@ from ouzel.runtime.values import EXACT, Column, engine_type, from_engine, is_com
 
 
 def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
-    """The columns of the answer, known before any event is seen."""
-    if query.aggregates:
-        return aggregate_schema(query, layout, _attribute_type)
+    """The columns of a query's matches, known before any event is seen."""
     time = _time_type(layout)
     fields = [pa.field("start", time), pa.field("end", end_type(layout, query))]
     if query.returns is None:
@@ -110,7 +107,7 @@ def _time_type(layout: Layout) -> pa.DataType:
 
 def _struct_fields(query: BoundQuery, layout: Layout, component: Component) -> list[pa.Field]:
     return [
-        pa.field(attribute.path[0], _attribute_type(query, layout, attribute))
+        pa.field(attribute.path[0], attribute_type(query, layout, attribute))
         for attribute in _attributes(query, layout, component)
     ]
 
@@ -139,7 +136,8 @@ def _attributes(query: BoundQuery, layout: Layout, component: Component) -> list
     ]
 
 
-def _attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
+def attribute_type(query: BoundQuery, layout: Layout, attribute: Attribute) -> pa.DataType:
+    """The type in which an attribute comes in."""
     component = query.components[attribute.component]
     types = component.types or tuple(query.catalog.declared or ("",))
     owner = next(t for t in types if attribute.present_in is None or t in attribute.present_in)
@@ -153,7 +151,7 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
     if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
         return pa.list_(_column_type(query, layout, replace(expression, at=At.SINGLE)))
     if isinstance(expression, Attribute):
-        return _attribute_type(query, layout, expression)
+        return attribute_type(query, layout, expression)
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
         return _time_type(layout)
     if ranges_over_events(expression):
@@ -161,7 +159,7 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
     if isinstance(expression, Aggregation) and not is_computed(expression.type):
         # The first or last of values that are not computed with.
         assert isinstance(expression.operand, Attribute)
-        return _attribute_type(query, layout, expression.operand)
+        return attribute_type(query, layout, expression.operand)
     return output_type(expression.type)
 
 

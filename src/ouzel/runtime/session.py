@@ -6,7 +6,7 @@ which are late, and stores all its state in one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,9 +18,10 @@ from ouzel.bind.model import BoundQuery
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
 from ouzel.runtime.layout import conform, ticks_of
-from ouzel.runtime.operator import runners_for, silenced, stopped
+from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
 from ouzel.runtime.snapshot import Reader, Writer
@@ -41,28 +42,42 @@ class Session:
     `problems` gives the reason. The rows of a stopped query are in no answer.
     """
 
-    def __init__(self, program: Program, *, keep_late: bool = False, isolates: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        keep_late: bool = False,
+        isolates: bool = False,
+        together: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         self._program = program
         self.isolates = isolates
         self.problems: dict[str, Problem] = {}
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
         self._layouts = layouts(program.members, program.layout)
-        self._runners = runners_for(
+        made = operators_for(
             program.plans(),
             self._layouts,
             program.limits,
             program.statistics,
             program.rules_off,
             partial=program.partial,
+            together=together,
         )
+        # The operators with the queries that they answer. An operator comes after those whose output it reads.
+        self._operators = {operator: list(operator.schemas) for operator in made}
+        self._operator_of = {name: operator for operator in made for name in operator.schemas}
+        # The columns of each query's answer.
+        self.schemas = {query.name: self._operator_of[query.name].schemas[query.name] for query in program.members}
         self._watermark = EARLIEST
         self._keep_late = keep_late
         self._late_tables: list[pa.Table] = []
         self._stored_program: bytes | None = None
+        self._queries: dict[str, AnyQuery] = {query.name: query for query in program.members}
         self._names = {query.name: _types_named(query) for query in program.queries}
         # The number of late events of each query, by the types that it names.
-        self.late_by_query = dict.fromkeys(self._runners, 0)
+        self.late_by_query = dict.fromkeys((query.name for query in program.members), 0)
         # What the feeder of a restored session had stored with it.
         self.feeder: dict[str, Any] | None = None
         # Rows that its feeder had not returned yet.
@@ -90,25 +105,21 @@ class Session:
         return self._watermark
 
     @property
-    def schemas(self) -> dict[str, pa.Schema]:
-        """The columns of each query's answer."""
-        return {name: runner.schema for name, runner in self._runners.items()}
-
-    @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something; None if there is none."""
-        deadlines = [runner.next_deadline for runner in self._runners.values()]
+        deadlines = [operator.next_deadline for operator in self._operators]
         return min((d for d in deadlines if d is not None), default=None)
 
     @property
     def held_events(self) -> int:
         """The number of held events, over all queries."""
-        return sum(runner.held_events for runner in self._runners.values())
+        return sum(operator.held_events for operator in self._operators)
 
     @property
     def open_events(self) -> dict[str, int]:
-        """The number of events that each query holds."""
-        return {name: runner.held_events for name, runner in self._runners.items()}
+        """The number of events that each query holds. Those of an operator count for the first of its queries."""
+        held = {names[0]: operator.held_events for operator, names in self._operators.items()}
+        return {name: held.get(name, 0) for name in self.schemas}
 
     @property
     def open_runs(self) -> dict[str, int]:
@@ -116,18 +127,19 @@ class Session:
         runs."""
         return {name: counts.get("runs", 0) + counts.get("waiting", 0) for name, counts in self.statistics.items()}
 
-    def open_by_key(self, query: str) -> list[tuple[tuple[int | str, ...], int, int]] | None:
+    def open_by_key(self, query: str) -> list[OpenKey] | None:
         """What a query holds, by key: values of the key, number of events, end of the oldest; None if its operator does
         not separate events by key."""
-        open_by_key = getattr(self._runners[query], "open_by_key", None)
-        return None if open_by_key is None else list(open_by_key(self._watermark))
+        operator = self._operator_of.get(query)
+        return None if operator is None else operator.open_by_key(self._watermark)
 
     @property
     def statistics(self) -> dict[str, dict[str, int]]:
-        """The counters of the kernels, by query."""
-        return {name: runner.statistics for name, runner in self._runners.items()}
+        """The counters of the kernels, by query; those of an operator for the first of its queries."""
+        counted = {names[0]: operator.statistics for operator, names in self._operators.items()}
+        return {name: counted.get(name, {}) for name in self.schemas}
 
-    def push(self, table: pa.Table, keep_whole: bool = False) -> None:
+    def push(self, table: pa.Table, zero_copy: bool = False) -> None:
         """Take in events. Late ones are counted, kept if `keep_late` is set, and never matched."""
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
@@ -138,41 +150,60 @@ class Session:
         if not len(ticks):
             return
         self._newest = max(self._newest, int(ticks.max()))
-        for query in self._program.members:
-            if reads_input(query):
-                self._attempt(query.name, self._stage, query, table, ticks, keep_whole)
+        for operator, names in tuple(self._operators.items()):
+            # Queries of one operator read the same streams.
+            if reads_input(query := self._queries[names[0]]):
+                self._attempt(operator, self._stage, operator, query, table, ticks, zero_copy)
 
-    def _stage(self, query: AnyQuery, table: pa.Table, ticks: np.ndarray, keep_whole: bool) -> None:
+    def _stage(self, operator: Operator, query: AnyQuery, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         if is_composed(query):
             # Composed queries also hold matches of other queries, so only the needed columns are kept.
-            table, keep_whole = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
-        self._runners[query.name].stage(table, ticks, keep_whole=keep_whole)
+            table, zero_copy = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
+        operator.stage(table, ticks, zero_copy=zero_copy)
 
-    def _attempt(self, name: str, step: Callable[..., T], *args: Any, **options: Any) -> T | None:
-        """Do a step of one query; None if it has stopped, or stops now."""
-        if name in self.problems:
+    def _attempt(self, operator: Operator, step: Callable[..., T], *args: Any) -> T | None:
+        """Do a step of an operator; None if its queries have stopped, or stop because of it."""
+        if operator not in self._operators:
             return None
         pause()
         try:
-            return step(*args, **options)
+            return step(*args)
         except Exception as error:
+            names = list(self._operators[operator])
             if not isinstance(error, OuzelError):
-                error.add_note(f"This happened in query '{name}'.")
+                quoted = ", ".join(f"'{name}'" for name in names)
+                error.add_note(f"This happened in {'query' if len(names) == 1 else 'one of the queries'} {quoted}.")
             if not self.isolates:
                 raise
-            self.error = error
-            self._stop(name, Problem.of(name, shown_time(self._newest, self._program.layout), error))
+            for name in names:
+                self._fail(name, error)
             return None
+
+    def _fail(self, name: str, error: Exception) -> None:
+        """Stop a query because of an error of its own."""
+        self.error = error
+        self._stop(name, Problem.of(name, shown_time(self._newest, self._program.layout), error))
 
     def _stop(self, name: str, problem: Problem) -> None:
         """Stop a query, and those that read its matches."""
         self.problems[name] = problem
-        self._runners[name] = stopped(self._runners[name])
+        self._detach(name)
         into = next((query.into for query in self._program.queries if query.name == name), None)
         for query in self._program.queries:
             if into is not None and into in query.sources and query.name not in self.problems:
                 reason = f"query '{query.name}' reads '{into}', which query '{name}' no longer writes: {problem.reason}"
                 self._stop(query.name, replace(problem, query=query.name, reason=reason))
+
+    def _detach(self, name: str) -> None:
+        """Answer a query no more; the others of its operator go on."""
+        operator = self._operator_of[name]
+        self._operators[operator].remove(name)
+        if self._operators[operator]:
+            operator.detach(name)
+        else:
+            del self._operators[operator]
+            for known in operator.schemas:
+                del self._operator_of[known]
 
     def _set_aside(self, late: pa.Table) -> None:
         self.late += late.num_rows
@@ -193,47 +224,48 @@ class Session:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
         answers: dict[str, pa.Table] = {}
-        # Queries come after those whose output they read, and matches passed to them are at or before the watermark, so
-        # they are never late.
-        for query in self._program.members:
-            runner = self._runners[query.name]
-            answer = self._attempt(query.name, runner.advance, self._watermark)
-            if answer is not None:
-                answers[query.name] = answer
-                if query.into is not None and answer.num_rows:
-                    self._hand_on(query, answer, runner.moments)
-        return answers
+        # Matches passed on are at or before the watermark, so they are never late.
+        for operator in tuple(self._operators):
+            for name, answer in (self._attempt(operator, operator.advance, self._watermark) or {}).items():
+                if isinstance(answer, OuzelError):
+                    if not self.isolates:
+                        raise answer
+                    self._fail(name, answer)
+                    continue
+                answers[name] = answer.table
+                query = self._queries[name]
+                if query.into is not None and answer.table.num_rows:
+                    self._hand_on(query, answer)
+        return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
-    def _hand_on(self, producer: AnyQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray]) -> None:
-        """Pass matches to the queries that read them."""
+    def _hand_on(self, producer: AnyQuery, answer: Answer) -> None:
+        """Pass matches to the operators that read them."""
         assert isinstance(producer, BoundQuery)
-        for query in self._program.queries:
-            if producer.into in query.sources:
-                self._attempt(query.name, self._stage_matches, query, matches, moments, producer)
+        for operator, names in tuple(self._operators.items()):
+            if producer.into in (query := self._queries[names[0]]).sources:
+                self._attempt(operator, self._stage_matches, operator, query, answer, producer)
 
-    def _stage_matches(
-        self, query: BoundQuery, matches: pa.Table, moments: tuple[np.ndarray, np.ndarray], producer: BoundQuery
-    ) -> None:
-        wide = widen_matches(matches, moments, producer, self._layouts[query.name])
-        self._runners[query.name].stage(wide, moments[1])
+    def _stage_matches(self, operator: Operator, query: AnyQuery, answer: Answer, producer: BoundQuery) -> None:
+        operator.stage(widen_matches(answer.table, answer.starts, producer, self._layouts[query.name]), answer.ends)
 
     def drop(self, name: str) -> bool:
-        """Remove a query that no other one reads. An aggregate that is counted together with others only stops
-        returning rows."""
-        query = next((query for query in self._program.queries if query.name == name), None)
-        if query is not None and query.into is not None:
+        """Remove a query; False if it stays in the program, because others read what it writes, or because its operator
+        answers others too."""
+        if self._queries[name].into is not None:
             return False
-        if query is not None and query.aggregates:
-            # A restored session plans again which queries are counted together, and must find the same ones.
-            self._runners[name] = silenced(self._runners[name])
-            return False
+        operator = self._operator_of.get(name)
+        if operator is not None:
+            if name in self._operators[operator]:
+                self._detach(name)
+            if operator in self._operators:
+                return False
         self._program = replace(
             self._program,
             queries=tuple(query for query in self._program.queries if query.name != name),
             algebra=tuple(expression for expression in self._program.algebra if expression.name != name),
         )
         self._stored_program = None
-        for known in (self._runners, self.late_by_query):
+        for known in (self.schemas, self._queries, self.late_by_query):
             del known[name]
         self.problems.pop(name, None)
         return True
@@ -272,7 +304,10 @@ class Session:
             "owed": {name: writer.add_table(table) for name, table in (owed or {}).items()},
             "keep_late": self._keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
-            "runners": {name: runner.dump(writer) for name, runner in self._runners.items()},
+            "operators": [
+                {"queries": list(operator.schemas), "answered": names, "state": operator.dump(writer)}
+                for operator, names in self._operators.items()
+            ],
         }
         return writer.finish(head)
 
@@ -280,7 +315,7 @@ class Session:
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
         """The session of a snapshot; `program` is needed if the snapshot was taken without one."""
         reader = Reader(blob)
-        if "runners" not in reader.head:
+        if "operators" not in reader.head:
             raise StateError("this snapshot is not of an Engine; try QuerySet.restore")
         with decoding(SNAPSHOT):
             stored = None
@@ -289,7 +324,12 @@ class Session:
                     raise StateError("this snapshot is one of a stream on Spark, not one of an Engine")
                 stored = reader.bytes(reader.head["program"])
                 program = load(stored)
-            session = cls(program, keep_late=reader.head["keep_late"])
+            operators = {one["queries"][0]: one for one in reader.head["operators"]}
+            together = [one["queries"] for one in operators.values()]
+            problems = {plain["query"]: Problem.from_plain(plain) for plain in reader.head.get("problems", [])}
+            # A query that has stopped has an operator if others share it.
+            together += [[name] for name in problems if all(name not in names for names in together)]
+            session = cls(program, keep_late=reader.head["keep_late"], together=together)
             session._stored_program = stored
             session.feeder = reader.head["feeder"]
             session._watermark = reader.head["watermark"]
@@ -298,13 +338,14 @@ class Session:
             session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
             session.owed = {name: reader.table(number) for name, number in reader.head.get("owed", {}).items()}
             session._newest = reader.head.get("newest", EARLIEST)
-            for plain in reader.head.get("problems", []):
-                problem = Problem.from_plain(plain)
-                session.isolates = True
-                session.problems[problem.query] = problem
-                session._runners[problem.query] = stopped(session._runners[problem.query])
-            for name, runner in session._runners.items():
-                runner.load(reader, reader.head["runners"][name])
+            session.problems, session.isolates = problems, bool(problems)
+            for operator, (first, *others) in tuple(session._operators.items()):
+                stored_operator = operators.get(first, {"answered": []})
+                for name in (first, *others):
+                    if name not in stored_operator["answered"]:
+                        session._detach(name)
+                if operator in session._operators:
+                    operator.load(reader, stored_operator["state"])
         return session
 
 

@@ -164,7 +164,7 @@ def joined(ranges: Ranges, group: QueryGroup, batches: Iterable[pa.RecordBatch])
             if following >= ranges.span:
                 break
         session = Session.open(group.program, isolates=group.reports)
-        session.push(pa.concat_tables(pieces), keep_whole=True)
+        session.push(pa.concat_tables(pieces), zero_copy=True)
         for number, table in group.numbered(session.finish()):
             start, end = (as_ticks(table[name]) for name in ("start", "end"))
             crossing = table.filter(pa.array((start <= last) & (end > last)))

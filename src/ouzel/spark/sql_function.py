@@ -102,7 +102,7 @@ class OuzelMatch:
         ]
         self._rows.clear()
         session = Session.open(self._analysed.program)
-        session.push(pa.table(columns, schema=schema), keep_whole=True)
+        session.push(pa.table(columns, schema=schema), zero_copy=True)
         for answer in session.finish().values():
             for row in answer.to_pylist():
                 yield tuple(map(_as_row, row.values()))

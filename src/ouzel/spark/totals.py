@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from ouzel.engines.aggregate.output import aggregate_schema
 from ouzel.engines.aggregate.partial import (
     PART,
     TIME_BUCKET,
@@ -33,7 +34,6 @@ from ouzel.engines.aggregate.partial import (
 )
 from ouzel.errors import OuzelError, StateError
 from ouzel.plan.model import Plan
-from ouzel.runtime.output import output_schema
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import load
 from ouzel.sealing import TOTALS, TOTALS_CHUNK, decoding, mark_of, seal, unseal
@@ -73,7 +73,7 @@ def _plans(program: bytes) -> list[tuple[Plan, pa.Schema]]:
     found = []
     for name, plan in loaded.plans().items():
         assert plan.counts_only, name
-        found.append((plan, output_schema(plan.query, loaded.layout)))
+        found.append((plan, aggregate_schema(plan.query, loaded.layout)))
     return found
 
 

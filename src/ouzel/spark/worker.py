@@ -90,7 +90,7 @@ def _answers_of_whole(group: QueryGroup, job: BatchJob, batches: Iterable[pa.Rec
         return
     for part, events in _parts(group, job, pa.Table.from_batches(pieces)):
         session = Session.open(group.program, isolates=group.reports)
-        session.push(events, keep_whole=True)
+        session.push(events, zero_copy=True)
         yield part, session.finish(), session.problems
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ouzel.engines.aggregate.tree import SharedInstances
 
 
-class GroupBook:
+class GroupIndex:
     """The groups of one query."""
 
     def __init__(self, plan: AggregatePlan, layout: Layout, schema: pa.Schema) -> None:

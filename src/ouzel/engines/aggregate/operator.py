@@ -21,10 +21,10 @@ from ouzel.engines.aggregate.edges import (
     reserve_graph,
     scan_graph,
 )
-from ouzel.engines.aggregate.groups import GroupBook, chosen, ready_and_rest
+from ouzel.engines.aggregate.groups import GroupIndex, chosen, ready_and_rest
 from ouzel.engines.aggregate.matrix import rekey_matrix, scan_matrix, take_over
 from ouzel.engines.aggregate.matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
-from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
+from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_tell
 from ouzel.engines.aggregate.partial import changes_schema, changes_table
 from ouzel.engines.aggregate.per_start import (
     Cell,
@@ -57,12 +57,12 @@ from ouzel.runtime.codes import COMPACT_MIN
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.output import output_schema
+from ouzel.runtime.operator import Answer, QueryOperator
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
 
-class AggregateRunner:
+class AggregateOperator(QueryOperator):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the rows."""
 
     def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits, *, partial: bool = False) -> None:
@@ -72,6 +72,7 @@ class AggregateRunner:
         self._partial = partial
         self._on_change = partial or plan.query.emit_on_change
         self._query = plan.query
+        self.name = plan.query.name
         self._layout = layout
         self._limits = limits
         # Predicates between events come first, so that what they were lowered to still fits.
@@ -85,8 +86,8 @@ class AggregateRunner:
             for measure in plan.measures
         ]
         self._stager = Stager(plan, self._lanes, layout)
-        shown = output_schema(self._query, layout)
-        self._groups = GroupBook(plan, layout, shown)
+        shown = aggregate_schema(self._query, layout)
+        self._groups = GroupIndex(plan, layout, shown)
         self.schema = changes_schema(plan, shown) if partial else shown
         self._tables = build_counter_tables(
             [c.negated for c in self._query.components],
@@ -110,7 +111,6 @@ class AggregateRunner:
         self._graph = build_graph_tables(self._tables, self._edges())
         self._graph_state = new_graph_state(self._graph)
         self._output = new_counter_output(self._tables)
-        self._ticks = np.empty(0, np.int64)
         self._own_keys = True
         self._until = EARLIEST
 
@@ -147,7 +147,7 @@ class AggregateRunner:
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take rows in, in any order."""
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
@@ -171,7 +171,7 @@ class AggregateRunner:
         )
         self._check_held()
 
-    def share_groups(self, groups: GroupBook) -> None:
+    def share_groups(self, groups: GroupIndex) -> None:
         """Instances come from somebody else, who knows the keys and their groups."""
         self._groups = groups
         self._own_keys = False
@@ -225,8 +225,8 @@ class AggregateRunner:
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: count what is ready and tell what has changed."""
+    def answer(self, until: int) -> Answer:
+        """Count what is ready, and give what has changed."""
         self._until = max(self._until, until)
         ready = self._take_ready(until)
         # One event may change many groups. As many rows as there are events are always allowed.
@@ -244,9 +244,9 @@ class AggregateRunner:
                 "push fewer events "
                 "at a time, group by an attribute with fewer values, give a smaller WITHIN window, or raise the limit"
             ) from None
-        table = self._collect()
+        answer = self._collect()
         self._forget()
-        return table
+        return answer
 
     def _take_ready(self, until: int) -> CounterInstances:
         """What is pending at or before a tick, in the order that counters want."""
@@ -321,14 +321,14 @@ class AggregateRunner:
 
     # ── Telling ────────────────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> pa.Table:
+    def _collect(self) -> Answer:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
         if self._partial:
-            self._ticks = output.tick[:count].copy()
+            ticks = output.tick[:count].copy()
             groups = self._groups.show(output.group[:count])
-            return changes_table(self.schema, output, count, groups, self._adds_at_most())
+            return Answer(changes_table(self.schema, output, count, groups, self._adds_at_most()), ticks, ticks)
         told = np.arange(count)
         values = self._columns(output.words[:count], output.reals[:count])
         if self._on_change and count:
@@ -337,10 +337,8 @@ class AggregateRunner:
             told = rows_to_tell(self._query, output.completed[:count], values, before)
             places = pa.array(told)
             values = {name: column.take(places) for name, column in values.items()}
-        table, self._ticks = answer(
-            self._query, self.schema, output.tick[told], self._groups.show(output.group[told]), values
-        )
-        return table
+        groups = self._groups.show(output.group[told])
+        return answer(self._query, self.schema, output.tick[told], groups, values)
 
     def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
         return columns_of(self._query, self._plan.measures, words, reals, self._adds_at_most())
@@ -350,11 +348,6 @@ class AggregateRunner:
         # Over a component with + one match may hold many values.
         several = 2.0**32 if any(c.kleene for c in self._query.components) else 1.0
         return [float(most) * several for most in self._largest]
-
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """The moments of the rows that the last `advance` gave."""
-        return self._ticks, self._ticks
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
@@ -482,7 +475,7 @@ class AggregateRunner:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
+        """Store everything; `load` takes what this returns."""
         return {
             "state": dump_arrays(self._state, writer),
             "live": dump_arrays(_cut(self._live, self._live_count), writer),
@@ -493,7 +486,7 @@ class AggregateRunner:
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
+        """Take back what `dump` stored."""
         if self._plan.way is Way.GRAPH:
             self._graph_state = load_arrays(self._graph_state, head["state"], reader)
         elif self._plan.way is Way.PER_START:

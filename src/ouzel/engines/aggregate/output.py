@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 
@@ -33,16 +33,13 @@ from ouzel.runtime.arrays import numbers, truths
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, end_type
+from ouzel.runtime.operator import Answer
+from ouzel.runtime.output import attribute_type
 from ouzel.runtime.values import Column, engine_type, from_engine, output_type, to_engine
 
 
-def aggregate_schema(
-    query: BoundQuery, layout: Layout, attribute_type: Callable[[BoundQuery, Layout, Attribute], pa.DataType]
-) -> pa.Schema:
-    """`end`, the GROUP BY columns, and a column for each aggregate that is shown.
-
-    `attribute_type` tells in which type an attribute comes in.
-    """
+def aggregate_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
+    """`end`, the GROUP BY columns, and a column for each aggregate that is shown."""
     time = layout.schema.field(layout.time).type
     fields = [pa.field("end", end_type(layout, query))]
     for key in query.group_by:
@@ -76,8 +73,8 @@ def answer(
     ticks: np.ndarray,
     keys: Sequence[pa.Array],
     values: Mapping[str, Column],
-) -> tuple[pa.Table, np.ndarray]:
-    """The table of some rows, and the ticks of those that HAVING lets through.
+) -> Answer:
+    """The rows that HAVING lets through. Each is of one tick.
 
     `keys` are the GROUP BY columns as users see them, `values` the aggregates by name in engine form.
     """
@@ -99,7 +96,7 @@ def answer(
             columns.append(_times(value, wanted))
         else:
             columns.append(from_engine(value, column.type))
-    return pa.table(columns, schema=schema), ticks
+    return Answer(pa.table(columns, schema=schema), ticks, ticks)
 
 
 def rows_to_tell(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.bind.model import AggregateColumn, Kind, Type
-from ouzel.engines.aggregate.output import INT64_MAX, answer, checked_integer
+from ouzel.engines.aggregate.output import INT64_MAX, aggregate_schema, answer, checked_integer
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.errors import LimitError
 from ouzel.plan.expressions import ranges_over_events
-from ouzel.plan.model import Plan
+from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.output import output_schema
+from ouzel.runtime.operator import Answer, QueryOperator, operator_for
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import engine_type, from_engine, one_array, to_engine
 
@@ -155,17 +155,16 @@ class _GroupTotals:
             total.change(some, sign)
 
 
-class MatchesRunner:
-    """Aggregates over the matches that another runner builds."""
+class MatchesOperator(QueryOperator):
+    """Aggregates over the matches that another operator builds."""
 
-    def __init__(
-        self, plan: AggregatePlan, layout: Layout, limits: Limits, runner_for: Callable[[Plan, Layout, Limits], Any]
-    ) -> None:
+    def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> None:
         assert plan.inner is not None
         self._query = plan.query
+        self.name = plan.query.name
         self._limits = limits
         self._window = plan.window_ticks
-        self._inner = runner_for(plan.inner, layout, limits)
+        self._inner = operator_for(plan.inner, layout, limits)
         self._groups: dict[Group, _GroupTotals] = {}
         # (when it leaves, number, group, values): in the order in which matches leave.
         self._leaving: list[tuple[int, int, Group, list[list[Any]]]] = []
@@ -173,17 +172,15 @@ class MatchesRunner:
         # The matches that stand, as they were built, for snapshots: table, starts, ends.
         self._standing: list[tuple[pa.Table, np.ndarray, np.ndarray]] = []
         self._now = -(2**63)
-        self._ticks = np.empty(0, np.int64)
-        self.schema = output_schema(self._query, layout)
+        self.schema = aggregate_schema(self._query, layout)
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take rows in, in any order."""
-        self._inner.stage(table, ticks, keep_whole=keep_whole)
+        self._inner.stage(table, ticks, zero_copy=zero_copy)
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: tell what has changed up to then."""
-        matches = self._inner.advance(until)
-        starts, ends = self._inner.moments
+    def answer(self, until: int) -> Answer:
+        """What has changed up to a tick."""
+        matches, starts, ends = self._inner.answer(until)
         if matches.num_rows:
             self._standing.append((matches, starts, ends))
         rows = self._rows(self._read(matches, starts, ends), until)
@@ -289,7 +286,7 @@ class MatchesRunner:
 
     # ── Telling ────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, rows: Sequence[tuple[int, Group, list[Any]]]) -> pa.Table:
+    def _answer(self, rows: Sequence[tuple[int, Group, list[Any]]]) -> Answer:
         ticks = np.array([moment for moment, _, _ in rows], np.int64)
         keys = []
         for number, key in enumerate(self._query.group_by):
@@ -300,8 +297,7 @@ class MatchesRunner:
         for number, column in enumerate(self._query.aggregates):
             found = [self._engine_value(column, told[number]) for _, _, told in rows]
             values[column.name] = pa.array(found, engine_type(column.type))
-        table, self._ticks = answer(self._query, self.schema, ticks, keys, values)
-        return table
+        return answer(self._query, self.schema, ticks, keys, values)
 
     def _engine_value(self, column: AggregateColumn, value: Any) -> Any:
         if value is None or column.function in ("avg", "min", "max"):
@@ -314,11 +310,6 @@ class MatchesRunner:
         return checked_integer(self._query, column, value)
 
     @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """The moments of the rows that the last `advance` gave."""
-        return self._ticks, self._ticks
-
-    @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which something that is held could lead to an answer by time alone."""
         ticks = [self._inner.next_deadline]
@@ -329,12 +320,11 @@ class MatchesRunner:
     @property
     def held_events(self) -> int:
         """How many events are pending or live."""
-        return int(self._inner.held_events)
+        return self._inner.held_events
 
-    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+    def open_by_key(self, watermark: int) -> list[OpenKey] | None:
         """The keys of events that may still be part of a match."""
-        found: list[tuple[tuple[int | str, ...], int, int]] = self._inner.open_by_key(watermark)
-        return found
+        return self._inner.open_by_key(watermark)
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -344,7 +334,7 @@ class MatchesRunner:
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
+        """Store everything; `load` takes what this returns."""
         standing = []
         for table, starts, ends in self._standing:
             alive = np.arange(len(starts))
@@ -355,7 +345,7 @@ class MatchesRunner:
         return {"inner": self._inner.dump(writer), "standing": standing, "now": self._now}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
+        """Take back what `dump` stored."""
         self._inner.load(reader, head["inner"])
         self._now = head["now"]
         for table, starts, ends in head["standing"]:

@@ -49,11 +49,13 @@ from ouzel.plan.rules import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ouzel.loss import LossModel
     from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import Operator, QueryOperator
 
 COUNT_WITHOUT_MATCHES = "count_without_matches"
 COUNT_BY_INVERSE = "count_by_inverse"
@@ -411,15 +413,19 @@ class _Aggregate(Engine):
 
         return sharing_lines(plans, statistics, off)
 
-    def operator(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> Runner:
+    def derived_schema(self, query: BoundQuery, layout: Layout) -> pa.Schema:
+        from ouzel.engines.aggregate.output import aggregate_schema
+
+        return aggregate_schema(query, layout)
+
+    def operator(self, plan: AggregatePlan, layout: Layout, limits: Limits) -> QueryOperator:
         if plan.inner is not None:
-            from ouzel.engines.aggregate.over_matches import MatchesRunner
-            from ouzel.runtime.operator import runner_for
+            from ouzel.engines.aggregate.over_matches import MatchesOperator
 
-            return MatchesRunner(plan, layout, limits, runner_for)
-        from ouzel.engines.aggregate.operator import AggregateRunner
+            return MatchesOperator(plan, layout, limits)
+        from ouzel.engines.aggregate.operator import AggregateOperator
 
-        return AggregateRunner(plan, layout, limits)
+        return AggregateOperator(plan, layout, limits)
 
     def operators(
         self,
@@ -430,20 +436,27 @@ class _Aggregate(Engine):
         off: Collection[str],
         *,
         partial: bool = False,
-    ) -> dict[str, Runner]:
+        together: Sequence[Sequence[str]] | None = None,
+    ) -> list[Operator]:
         if partial:
-            from ouzel.engines.aggregate.operator import AggregateRunner
+            from ouzel.engines.aggregate.operator import AggregateOperator
 
-            return {n: AggregateRunner(plan, layouts[n], limits, partial=True) for n, plan in plans.items()}
-        from ouzel.engines.aggregate.sharing import plan_sharing
+            return [AggregateOperator(plan, layouts[n], limits, partial=True) for n, plan in plans.items()]
+        from ouzel.engines.aggregate.sharing import plan_sharing, shared_plan
 
-        made: dict[str, Runner] = {}
-        for shared in plan_sharing(plans, statistics, off=off):
-            from ouzel.engines.aggregate.shared import shared_runners
+        if together is None:
+            shared = plan_sharing(plans, statistics, off=off)
+        else:
+            several = [{name: plans[name] for name in names} for names in together if len(names) > 1]
+            shared = tuple(shared_plan(own, statistics) for own in several)
+        made: list[Operator] = []
+        for one in shared:
+            from ouzel.engines.aggregate.shared import SharedOperator
 
-            made |= shared_runners(shared, layouts[shared.names[0]], limits)
-        alone = {name: plan for name, plan in plans.items() if name not in made}
-        return made | super().operators(alone, layouts, limits, statistics, off)
+            made.append(SharedOperator(one, layouts[one.names[0]], limits))
+        taken = {name for one in shared for name in one.names}
+        alone = {name: plan for name, plan in plans.items() if name not in taken}
+        return made + super().operators(alone, layouts, limits, statistics, off)
 
 
 ENGINE = _Aggregate()

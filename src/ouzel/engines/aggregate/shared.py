@@ -1,7 +1,6 @@
-"""Running several aggregates in one pass: events are staged once, and each bank of counters reads what it needs.
+"""Running several aggregates in one pass: events are staged once, and a tree of counters counts for all of them.
 
-For a session every query has a runner of its own. The first of those that share does the work; the others fetch their
-rows. Where 64 bits are no longer enough for a bank, its queries go on alone, with the same window.
+Where 64 bits are no longer enough, the queries go on alone, with the same window.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.groups import GroupBook, chosen, ready_and_rest
-from ouzel.engines.aggregate.operator import AggregateRunner
-from ouzel.engines.aggregate.output import answer, columns_of, measured, rows_to_tell
+from ouzel.engines.aggregate.groups import GroupIndex, chosen, ready_and_rest
+from ouzel.engines.aggregate.operator import AggregateOperator
+from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_tell
 from ouzel.engines.aggregate.sharing import Bank, SharedPlan
 from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
 from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
@@ -31,24 +30,23 @@ from ouzel.engines.aggregate.tree_tables import (
     rekey_shared,
     reserve_shared,
 )
-from ouzel.errors import LimitError, OuzelError, StateError
+from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import ties
 from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.plan.lowering import Domain, LaneSpec, lower
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import LATEST
 from ouzel.runtime.codes import COMPACT_MIN
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.output import output_schema
+from ouzel.runtime.operator import Answer, Operator
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
-# What a query is told: its table and the moments of its rows.
-Told = tuple[pa.Table, np.ndarray]
+# What each query gets: its rows, or the error that stops it.
+Answers = dict[str, Answer | OuzelError]
 
 
 class BankCounters:
@@ -58,7 +56,7 @@ class BankCounters:
         self,
         shared: SharedPlan,
         bank: Bank,
-        books: Mapping[str, GroupBook],
+        books: Mapping[str, GroupIndex],
         schemas: Mapping[str, pa.Schema],
         layout: Layout,
         limits: Limits,
@@ -78,9 +76,8 @@ class BankCounters:
         self._live = no_instances()
         self._count = 0
         # The queries one by one, once 64 bits are no longer enough for all of them together.
-        self._apart: dict[str, AggregateRunner] = {}
-        # Those that nobody asks for any more.
-        self._silent: set[str] = set()
+        self._apart: dict[str, AggregateOperator] = {}
+        self._detached: set[str] = set()
 
     def _laid_out(self) -> SharedLayout:
         window = self._bank.window
@@ -99,7 +96,7 @@ class BankCounters:
     def _new_output(self, rows: int) -> SharedOutput:
         return new_shared_output(rows, self._layout.tables.columns, on_change=self._bank.on_change)
 
-    def advance(self, ready: SharedInstances, until: int, heaviest: float) -> dict[str, Told | OuzelError]:
+    def advance(self, ready: SharedInstances, until: int, heaviest: float) -> Answers:
         """Count what is ready, whose weights go up to `heaviest`, and tell each query."""
         block, rows = self._expanded(ready)
         if self._apart:
@@ -156,7 +153,7 @@ class BankCounters:
 
     # ── Telling ────────────────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> dict[str, Told | OuzelError]:
+    def _collect(self) -> Answers:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
@@ -165,9 +162,9 @@ class BankCounters:
         if self._sums:
             order = order[output.completed[order] != 0]
         bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
-        told: dict[str, Told | OuzelError] = {}
+        told: Answers = {}
         for number, name in enumerate(self._plans):
-            if name in self._silent:
+            if name in self._detached:
                 continue
             try:
                 told[name] = self._collect_one(name, order[bounds[number] : bounds[number + 1]])
@@ -175,7 +172,7 @@ class BankCounters:
                 told[name] = error
         return told
 
-    def _collect_one(self, name: str, rows: np.ndarray) -> Told:
+    def _collect_one(self, name: str, rows: np.ndarray) -> Answer:
         output, plan = self._output, self._plans[name]
         sums = len(plan.measures)
         words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
@@ -197,9 +194,7 @@ class BankCounters:
 
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 
-    def _go_apart(
-        self, told: dict[str, Told | OuzelError], widen_at: int, until: int, heaviest: float
-    ) -> dict[str, Told | OuzelError]:
+    def _go_apart(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
         """Go on with a runner for each query, from the moment at `widen_at` on."""
         moment = int(self._live.tick[widen_at])
         if self._bank.window is None:
@@ -217,9 +212,7 @@ class BankCounters:
         self._advance_apart(window, moment - 1)
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
-    def _go_apart_from_counts(
-        self, told: dict[str, Told | OuzelError], widen_at: int, until: int, heaviest: float
-    ) -> dict[str, Told | OuzelError]:
+    def _go_apart_from_counts(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
         """The same where nothing ever leaves: there is no window to count again, but what was counted so far."""
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = no_instances(), 0
@@ -233,7 +226,7 @@ class BankCounters:
             for field, measure in enumerate(self._plans[name].measures, start=1):
                 # Up to the component that it is over, a sum has the prefixes of the count.
                 fields[:, field, : 1 + measure.component] = 0
-            if name not in self._silent:
+            if name not in self._detached:
                 runner.go_on_from(fields, heaviest)
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
@@ -241,16 +234,14 @@ class BankCounters:
         for name in self._plans:
             self._apart[name] = self._runner_of(name)
 
-    def _runner_of(self, name: str) -> AggregateRunner:
-        runner = AggregateRunner(self._plans[name], self._event_layout, self._limits)
+    def _runner_of(self, name: str) -> AggregateOperator:
+        runner = AggregateOperator(self._plans[name], self._event_layout, self._limits)
         runner.share_groups(self._books[name])
         return runner
 
-    def silence(self, name: str) -> None:
-        """Tell a query nothing any more: what it has in common with others is counted on, what it has alone is not."""
-        if name not in self._plans:
-            return
-        self._silent.add(name)
+    def detach(self, name: str) -> None:
+        """Answer one query less: what it has in common with others is counted on, what it has alone is not."""
+        self._detached.add(name)
         if self._apart:
             self._apart[name] = self._runner_of(name)
 
@@ -258,10 +249,10 @@ class BankCounters:
         """The elements of a query's count, and of each of its sums."""
         return [self._layout.paths[number] for number, (own, _) in enumerate(self._columns) if own == query]
 
-    def _advance_apart(self, block: SharedInstances, until: int) -> dict[str, Told | OuzelError]:
-        told: dict[str, Told | OuzelError] = {}
+    def _advance_apart(self, block: SharedInstances, until: int) -> Answers:
+        told: Answers = {}
         for query, (name, runner) in enumerate(self._apart.items()):
-            if name in self._silent:
+            if name in self._detached:
                 continue
             path, *sums = self._paths_of(query)
             component = np.full(len(self._layout.symbol), 255, np.uint8)
@@ -273,8 +264,7 @@ class BankCounters:
                 values[instances.component == measure.component] = block.weight[block.element == own[measure.component]]
             try:
                 runner.take(instances)
-                table = runner.advance(until)
-                told[name] = table, runner.moments[0]
+                told[name] = runner.answer(until)
             except OuzelError as error:
                 told[name] = error
         return told
@@ -368,14 +358,15 @@ def _counter_instances(
     return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
 
 
-def _together(first: Told | OuzelError, second: Told | OuzelError) -> Told | OuzelError:
+def _together(first: Answer | OuzelError, second: Answer | OuzelError) -> Answer | OuzelError:
     if isinstance(first, OuzelError) or isinstance(second, OuzelError):
         return first if isinstance(first, OuzelError) else second
-    return pa.concat_tables([first[0], second[0]]), np.concatenate([first[1], second[1]])
+    ticks = np.concatenate([first.ends, second.ends])
+    return Answer(pa.concat_tables([first.table, second.table]), ticks, ticks)
 
 
-class SharedCounters:
-    """The state of several queries that are counted together."""
+class SharedOperator(Operator):
+    """Several queries that are counted together."""
 
     def __init__(self, shared: SharedPlan, layout: Layout, limits: Limits) -> None:
         self._shared = shared
@@ -387,30 +378,27 @@ class SharedCounters:
             for symbol, measure in shared.weights.items()
         ]
         self._stager = Stager(shared.stage, lanes, layout)
-        self.schemas = {name: output_schema(plan.query, layout) for name, plan in shared.plans.items()}
+        self._schemas = {name: aggregate_schema(plan.query, layout) for name, plan in shared.plans.items()}
         # Queries that group alike have one book.
-        alike: dict[object, GroupBook] = {}
-        self.books: dict[str, GroupBook] = {}
+        alike: dict[object, GroupIndex] = {}
+        self.books: dict[str, GroupIndex] = {}
         for name, plan in shared.plans.items():
-            kinds = tuple((key.path, self.schemas[name].field(key.name).type) for key in plan.query.group_by)
+            kinds = tuple((key.path, self._schemas[name].field(key.name).type) for key in plan.query.group_by)
             if kinds not in alike:
-                alike[kinds] = GroupBook(shared.of(name), layout, self.schemas[name])
+                alike[kinds] = GroupIndex(shared.of(name), layout, self._schemas[name])
             self.books[name] = alike[kinds]
         self._book_of = {book: name for name, book in reversed(self.books.items())}
-        self._banks = [BankCounters(shared, bank, self.books, self.schemas, layout, limits) for bank in shared.banks]
+        self._banks = [BankCounters(shared, bank, self.books, self._schemas, layout, limits) for bank in shared.banks]
         # The largest absolute weight so far.
         self.heaviest = 1.0
         self._pending: list[SharedInstances] = []
-        self._told: dict[str, Told | OuzelError] = {}
-        # What stopped all of the queries at once.
-        self._error: OuzelError | None = None
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
-    def stage(self, table: pa.Table, ticks: np.ndarray) -> None:
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take rows in, in any order."""
         rows, block = self._stager.stage(table, ticks)
-        if not block.count or self._error is not None:
+        if not block.count:
             return
 
         def frame_of(places: np.ndarray) -> EventFrame:
@@ -426,12 +414,7 @@ class SharedCounters:
         self._pending.append(SharedInstances(instances.end, instances.key, element, self._weighed(instances)))
         if any(bank.window is None for bank in self._shared.banks):
             self._limits.check_keys(f"one of the queries {', '.join(self._shared.names)}", self._stager.keys.count - 1)
-        try:
-            self._limits.check_held(self._shared.names, self.held_events)
-        except LimitError as error:
-            # All of the queries stop, each when it is asked for its rows.
-            self._pending = []
-            self._error = error
+        self._limits.check_held(self._shared.names, self.held_events)
 
     def _weighed(self, instances: Instances) -> np.ndarray:
         """What each instance weighs; nothing at all where no query sums."""
@@ -452,28 +435,19 @@ class SharedCounters:
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> None:
-        """Count what is ready, and keep what each query is to be told, or the error that stops it."""
-        if self._error is not None:
-            self._told = dict.fromkeys(self._shared.names, self._error)
-            return
+    def advance(self, until: int) -> Answers:
+        """Count what is ready: what each query gets."""
         ready = self._take_ready(until)
-        self._told = {}
+        answers: Answers = {}
         for bank in self._banks:
-            self._told |= bank.advance(ready, until, self.heaviest)
+            answers |= bank.advance(ready, until, self.heaviest)
         self._forget_keys()
+        return answers
 
-    def take(self, name: str) -> Told:
-        """What the last `advance` told a query; raises the error that stops it."""
-        told = self._told.pop(name)
-        if isinstance(told, OuzelError):
-            raise told
-        return told
-
-    def silence(self, name: str) -> None:
-        """Tell a query nothing any more."""
+    def detach(self, query: str) -> None:
+        """Answer one query less: what it has in common with others is counted on."""
         for bank in self._banks:
-            bank.silence(name)
+            bank.detach(query)
 
     def _take_ready(self, until: int) -> SharedInstances:
         """What is pending at or before a tick, in order of time."""
@@ -502,6 +476,11 @@ class SharedCounters:
             bank.rename_keys(keys, renamed, groups)
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The columns of each query's answer."""
+        return self._schemas
 
     @property
     def next_deadline(self) -> int | None:
@@ -536,70 +515,3 @@ class SharedCounters:
         self._stager.load(reader, head["coders"])
         for bank, stored in zip(self._banks, head["banks"], strict=True):
             bank.load(reader, stored)
-
-
-class SharedRunner:
-    """One of the queries that share. The one that `leads` comes first, stages for all and counts for all."""
-
-    def __init__(self, counters: SharedCounters, name: str, *, leads: bool) -> None:
-        self._counters = counters
-        self._name = name
-        self._leads = leads
-        self._is_silent = False
-        self._ticks = np.empty(0, np.int64)
-        self.schema = counters.schemas[name]
-
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
-        """Take rows in, in any order."""
-        if self._leads:
-            self._counters.stage(table, ticks)
-
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: what this query is told."""
-        if self._leads:
-            self._counters.advance(until)
-        if self._is_silent:
-            return empty_table(self.schema)
-        table, self._ticks = self._counters.take(self._name)
-        return table
-
-    def silence(self) -> None:
-        """Nobody asks for this query any more: it must tell nothing, nor fail where its own numbers get too large."""
-        self._is_silent = True
-        self._ticks = np.empty(0, np.int64)
-        self._counters.silence(self._name)
-
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """The moments of the rows that the last `advance` gave."""
-        return self._ticks, self._ticks
-
-    @property
-    def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
-        return self._counters.next_deadline if self._leads else None
-
-    @property
-    def held_events(self) -> int:
-        """How many events are held; those of all queries count for the one that leads."""
-        return self._counters.held_events if self._leads else 0
-
-    @property
-    def statistics(self) -> dict[str, int]:
-        """What the kernels counted, likewise."""
-        return self._counters.statistics if self._leads else {}
-
-    def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
-        return self._counters.dump(writer) if self._leads else {}
-
-    def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
-        if self._leads:
-            self._counters.load(reader, head)
-
-
-def shared_runners(shared: SharedPlan, layout: Layout, limits: Limits) -> dict[str, SharedRunner]:
-    """The runners of queries that share, before their first event."""
-    counters = SharedCounters(shared, layout, limits)
-    return {name: SharedRunner(counters, name, leads=not number) for number, name in enumerate(shared.names)}

@@ -217,6 +217,11 @@ def plan_sharing(
     return tuple(made)
 
 
+def shared_plan(plans: Mapping[str, AggregatePlan], statistics: Statistics) -> SharedPlan:
+    """The plan of queries that were counted together before."""
+    return _shared(_draft(plans, {name: _patterns_of(plan) for name, plan in plans.items()}, statistics))
+
+
 def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
     """Whether two of them begin with the same types, or have the same ones somewhere in a row."""
     seen: set[object] = set()

@@ -1,6 +1,6 @@
 """Running algebra expressions: one automaton for each stream, chained where one reads another's events.
 
-A stream's runner holds what is pending, the events that live instances refer to as lanes, and the rows behind them.
+A stream's automaton holds what is pending, the events that live instances refer to as lanes, and the rows behind them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from ouzel.runtime.codes import COMPACT_MIN, Coder
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
+from ouzel.runtime.operator import Answer, QueryOperator
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
@@ -65,7 +66,7 @@ class _Pending(NamedTuple):
     source: np.ndarray
 
 
-class StreamRunner:
+class StreamAutomaton:
     """The automaton of one stream of an expression, over any number of sources."""
 
     def __init__(self, name: str, stream: BoundStream, time: Any, limits: Limits, column_of: Any) -> None:
@@ -108,7 +109,7 @@ class StreamRunner:
         )
         self.life = longest_life(automata)
 
-    def stage(self, source: Source, batch: Batch, *, keep_whole: bool) -> None:
+    def stage(self, source: Source, batch: Batch, *, zero_copy: bool) -> None:
         """Take events of one source in, in any order."""
         number = self.sources.index(source)
         frame = RowFrame(batch, lambda name: self._column_of(source, name))
@@ -119,7 +120,7 @@ class StreamRunner:
         if not len(wanted):
             return
         table = batch.table
-        if not keep_whole or 2 * len(wanted) < len(batch.end):
+        if not zero_copy or 2 * len(wanted) < len(batch.end):
             places = wanted.astype(np.int32)
             table = pa.table([take(one_array(c), places) for c in table.columns], schema=table.schema)
             rows = np.arange(len(wanted))
@@ -206,7 +207,7 @@ class StreamRunner:
         return output_type_of(self.stream.branches[0], name, self.column_type)
 
     def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
-        """The Arrow type of a source's column; the runner of all streams knows."""
+        """The Arrow type of a source's column; the automaton of all streams knows."""
         return None
 
     def _collect(self, results: Results) -> Batch:
@@ -304,22 +305,22 @@ def _joined_pending(parts: list[_Pending]) -> _Pending:
     )
 
 
-class AlgebraRunner:
+class AlgebraOperator(QueryOperator):
     """The state of one expression. `stage` takes events in, `advance` moves time on and gives the results."""
 
     def __init__(self, query: BoundAlgebra, layout: Layout, limits: Limits) -> None:
         self._query = query
+        self.name = query.name
         self._layout = layout
         self._limits = limits
         self._next_row = 0
-        self._moments = np.empty(0, np.int64), np.empty(0, np.int64)
-        self._runners: list[StreamRunner] = []
+        self._automata: list[StreamAutomaton] = []
         for stream in query.streams:
-            runner = StreamRunner(query.name, stream, query.catalog.time.type, limits, self._column_of)
-            runner.column_type = self._column_type  # type: ignore[method-assign]
-            self._runners.append(runner)
+            automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, limits, self._column_of)
+            automaton.column_type = self._column_type  # type: ignore[method-assign]
+            self._automata.append(automaton)
         time = layout.schema.field(layout.time).type
-        answer = self._runners[-1].table_type
+        answer = self._automata[-1].table_type
         for name in answer.names:
             if name in ("start", "end"):
                 raise QueryError(
@@ -336,23 +337,23 @@ class AlgebraRunner:
             found = self._layout.schema.field(self._layout.column(source.base.type, path[0])).type
         else:
             assert source.derived is not None
-            found = self._runners[source.derived].table_type.field(path[0]).type
+            found = self._automata[source.derived].table_type.field(path[0]).type
         for name in path[1:]:
             found = found.field(name).type
         return found
 
-    def stage(self, table: pa.Table, ticks: np.ndarray, *, keep_whole: bool = False) -> None:
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take rows in, in any order."""
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
         chosen: dict[Source, Batch] = {}
-        for runner in self._runners:
-            for source in runner.sources:
+        for automaton in self._automata:
+            for source in automaton.sources:
                 if source.base is not None:
                     if source not in chosen:
                         chosen[source] = self._batch(source, table, ticks, prints)
-                    runner.stage(source, chosen[source], keep_whole=keep_whole)
+                    automaton.stage(source, chosen[source], zero_copy=zero_copy)
         advice = "a smaller bound on DUR, more selective operands"
         self._limits.check_held([self._query.name], self.held_events, advice=advice)
 
@@ -370,63 +371,57 @@ class AlgebraRunner:
             start = start_ticks(table, base.start, self._layout, ticks)
         return Batch(table, start, ticks, ticks, prints)
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: give what that completes."""
+    def answer(self, until: int) -> Answer:
+        """Read what is ready, stream by stream, and give the results of the last one."""
         batch: Batch | None = None
-        for number, runner in enumerate(self._runners):
-            batch = runner.advance(until)
+        for number, automaton in enumerate(self._automata):
+            batch = automaton.advance(until)
             if len(batch.end):
                 source = Source(derived=number)
-                for reader in self._runners[number + 1 :]:
+                for reader in self._automata[number + 1 :]:
                     if source in reader.sources:
-                        reader.stage(source, batch, keep_whole=True)
+                        reader.stage(source, batch, zero_copy=True)
         assert batch is not None
-        self._moments = batch.start, batch.end
         time = self._layout.schema.field(self._layout.time).type
         columns = [ticks_to_time(batch.start, time), ticks_to_time(batch.end, time), *batch.table.columns]
-        return pa.table(columns, schema=self.schema)
-
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end, in ticks, of the rows that the last `advance` gave."""
-        return self._moments
+        return Answer(pa.table(columns, schema=self.schema), batch.start, batch.end)
 
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which something that is held could lead to an answer by time alone."""
-        ticks = [runner.next_deadline for runner in self._runners]
+        ticks = [automaton.next_deadline for automaton in self._automata]
         return min((tick for tick in ticks if tick is not None), default=None)
 
     @property
     def held_events(self) -> int:
         """How many events are pending or referred to."""
-        return sum(runner.held_events for runner in self._runners)
+        return sum(automaton.held_events for automaton in self._automata)
 
     @property
     def statistics(self) -> dict[str, int]:
         """What the kernels counted, over all streams."""
         total: dict[str, int] = {}
-        for runner in self._runners:
-            for name, value in runner.statistics.items():
+        for automaton in self._automata:
+            for name, value in automaton.statistics.items():
                 total[name] = total.get(name, 0) + value
         return total
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; gives what `load` needs to find it again."""
-        return {"next_row": self._next_row, "streams": [runner.dump(writer) for runner in self._runners]}
+        """Store everything; `load` takes what this returns."""
+        return {"next_row": self._next_row, "streams": [automaton.dump(writer) for automaton in self._automata]}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take the place of the runner that `dump` stored."""
+        """Take back what `dump` stored."""
         self._next_row = head["next_row"]
-        for runner, one in zip(self._runners, head["streams"], strict=True):
-            runner.load(reader, one)
+        for automaton, one in zip(self._automata, head["streams"], strict=True):
+            automaton.load(reader, one)
 
 
 def require_bounded(query: BoundAlgebra) -> None:
     """On streams next and fold need an upper bound on DUR: without one, instances would wait for ever."""
     for stream in query.streams:
-        runner = StreamRunner(query.name, stream, query.catalog.time.type, Limits(), None)
-        if any(branch.hops for branch in stream.branches) and runner.life == INT64_MAX:
+        automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, Limits(), None)
+        if any(branch.hops for branch in stream.branches) and automaton.life == INT64_MAX:
             raise QueryError(
                 "on a stream next(…) and fold(…) need an upper bound on DUR",
                 text=query.text,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import QueryOperator
 
 CONJUNCTS_MAX = 16
 ITEMS_MAX = 8
@@ -521,10 +521,10 @@ class _Automata(Engine):
 
         return explain(plan.query)
 
-    def operator(self, plan: AlgebraPlan, layout: Layout, limits: Limits) -> Runner:
-        from ouzel.engines.automata.operator import AlgebraRunner
+    def operator(self, plan: AlgebraPlan, layout: Layout, limits: Limits) -> QueryOperator:
+        from ouzel.engines.automata.operator import AlgebraOperator
 
-        return AlgebraRunner(plan.query, layout, limits)
+        return AlgebraOperator(plan.query, layout, limits)
 
 
 ENGINE = _Automata()

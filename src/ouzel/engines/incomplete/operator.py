@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ouzel.engines.incomplete.output import Explanations, best_of_each, refined, transform_incomplete
 from ouzel.engines.incomplete.plan import IncompletePlan, LoweredTests, lower_incomplete
@@ -28,7 +27,7 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_MOMENTS, InstanceOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import deciding_columns
@@ -36,7 +35,7 @@ from ouzel.runtime.stream_order import deciding_columns
 _OUTPUT_MATCHES = 1 << 14
 
 
-class IncompleteRunner(InstanceOperator):
+class IncompleteOperator(InstanceOperator):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
 
     def __init__(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> None:
@@ -54,7 +53,6 @@ class IncompleteRunner(InstanceOperator):
         if query.output.form is OutputForm.BEST:
             ordering = {*self._buffer.columns, *deciding_columns(plan, layout), *layout.order}
             self._buffer.columns = [name for name in layout.schema.names if name in ordering]
-        self.moments = NO_MOMENTS
         self.schema = output_schema(query, layout)
 
     def _rebase(self, dead: int, used: int) -> None:
@@ -65,7 +63,7 @@ class IncompleteRunner(InstanceOperator):
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, ready: Block[Instances] | None, until: int) -> pa.Table:
+    def _read(self, ready: Block[Instances] | None, until: int) -> Answer:
         if ready is not None:
             self._scan(ready)
         return self._collect()
@@ -96,11 +94,10 @@ class IncompleteRunner(InstanceOperator):
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> pa.Table:
+    def _collect(self) -> Answer:
         count = int(self._output.written[0])
-        self.moments = NO_MOMENTS
         if not count:
-            return empty_table(self.schema)
+            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
         found = self._found(count)
         self._output.written[0] = 0
         if len(self._output.worth) > 8 * _OUTPUT_MATCHES:
@@ -118,8 +115,8 @@ class IncompleteRunner(InstanceOperator):
             by = found.probability if self._threshold.on_probability else found.score
             kept = best_of_each(found, by, self._plan, self._layout, table, ticks, places)
             found, places = found.chosen(kept), [rows[kept] for rows in places]
-        self.moments = (found.starts, found.ends)
-        return transform_incomplete(self._query, self._layout, table, ticks, places, found)
+        made = transform_incomplete(self._query, self._layout, table, ticks, places, found)
+        return Answer(made, found.starts, found.ends)
 
     def _found(self, count: int) -> Explanations:
         """What the kernel wrote, copied, since its buffers are written again."""

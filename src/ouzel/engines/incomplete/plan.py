@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import QueryOperator
 
 UPPER_BOUNDS = "upper_bounds"
 Defaults = Mapping[Attribute | Intrinsic, Bound]
@@ -299,10 +299,10 @@ class _Incomplete(Engine):
 
         return explain(plan)
 
-    def operator(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> Runner:
-        from ouzel.engines.incomplete.operator import IncompleteRunner
+    def operator(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> QueryOperator:
+        from ouzel.engines.incomplete.operator import IncompleteOperator
 
-        return IncompleteRunner(plan, layout, limits)
+        return IncompleteOperator(plan, layout, limits)
 
 
 ENGINE = _Incomplete()

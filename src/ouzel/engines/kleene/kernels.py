@@ -1,4 +1,4 @@
-"""The two kernels behind one door: runs one by one, and the graph that shares them. The runner feeds either."""
+"""The two kernels behind one door: runs one by one, and the graph that shares them. The operator feeds either."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FoundCompressed:
 
 
 class Kernel(Protocol):
-    """What a runner asks of a kernel."""
+    """What an operator asks of a kernel."""
 
     @property
     def deadline(self) -> int | None:

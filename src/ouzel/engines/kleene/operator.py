@@ -28,7 +28,7 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import Block, StreamBuffer, chosen, cut, expiry_bound
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_MOMENTS, StreamOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, StreamOperator
 from ouzel.runtime.output import Matches, output_schema, transform_matches
 from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
@@ -54,7 +54,7 @@ _FORMS = {
 }
 
 
-class RunsRunner(StreamOperator[RunEvents]):
+class KleeneOperator(StreamOperator[RunEvents]):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
 
     _stager: RunStager
@@ -96,7 +96,6 @@ class RunsRunner(StreamOperator[RunEvents]):
         # Events have left the buffer, and their rows and codes are still there.
         self._has_evicted = False
         self.schema = compressed_schema(plan, layout) if self._is_compressed else output_schema(self._query, layout)
-        self.moments = NO_MOMENTS
         # The events of the matches that this call of `advance` has found.
         self._answer_events = 0
 
@@ -116,22 +115,21 @@ class RunsRunner(StreamOperator[RunEvents]):
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> pa.Table:
-        """No event at or before `until` can come any more: match what is ready and give what completed."""
+    def answer(self, until: int) -> Answer:
+        """Match what is ready and give what completed."""
         ready = self._buffer.take_ready(until)
         self._answer_events = 0
-        tables, moments = [], []
+        found = []
         pieces = self._pieces(ready) if ready is not None else [None]
         for piece in pieces:
             reached = until if piece is None or piece is pieces[-1] else int(piece.events.end[-1])
-            tables.append(self._read(piece, reached))
-            moments.append(self.moments)
+            found.append(self._read(piece, reached))
             self._evict_events(reached)
         self._evict_rest(until)
-        if len(tables) == 1:
-            return tables[0]
-        self.moments = (np.concatenate([one[0] for one in moments]), np.concatenate([one[1] for one in moments]))
-        return pa.concat_tables(tables)
+        if len(found) == 1:
+            return found[0]
+        tables, starts, ends = zip(*found, strict=True)
+        return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
     def _pieces(self, ready: Block[RunEvents]) -> Sequence[Block[RunEvents] | None]:
         """Events in stream order, cut between timestamps, so that expired ones are evicted before all are read."""
@@ -145,7 +143,7 @@ class RunsRunner(StreamOperator[RunEvents]):
             firsts.append(int(np.searchsorted(ends, ends[firsts[-1] + _PIECE - 1], side="right")))
         return [cut(ready, a, b) for a, b in zip(firsts, [*firsts[1:], ready.count], strict=True) if a < b]
 
-    def _read(self, ready: Block[RunEvents] | None, until: int) -> pa.Table:
+    def _read(self, ready: Block[RunEvents] | None, until: int) -> Answer:
         buffer = self._buffer
         if ready is not None:
             first = buffer.count
@@ -205,19 +203,17 @@ class RunsRunner(StreamOperator[RunEvents]):
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> pa.Table:
+    def _collect(self) -> Answer:
         found = self._kernel.take(self._kernel_events() if self._tables.late else self._buffer.events)
         if isinstance(found, Status):
             self._check(found)
         if not isinstance(found, Found):
-            self.moments = NO_MOMENTS
-            return empty_table(self.schema)
+            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
         self._count_answer(len(found.slots))
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
-        self.moments = (starts, found.ends)
         matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
-        return transform_matches(self._query, self._layout, matches)
+        return Answer(transform_matches(self._query, self._layout, matches), starts, found.ends)
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
         """A table that holds the rows of some slots, the event times of its rows, and where in it each slot's is."""
@@ -234,16 +230,16 @@ class RunsRunner(StreamOperator[RunEvents]):
         self._answer_events += events
         self._limits.check_answer(self._query.name, self._answer_events)
 
-    def _collect_compressed(self) -> pa.Table:
+    def _collect_compressed(self) -> Answer:
         found = self._kernel.take_compressed(self._kernel_events())
-        self.moments = NO_MOMENTS
         if isinstance(found, Status):
             self._check(found)
         if not isinstance(found, FoundCompressed):
-            return empty_table(self.schema)
+            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
         self._count_answer(len(found.graph.cell_event) + len(found.graph.link_cell))
         table, _, rows = self._buffer.store.fetch(self._buffer.rows[found.graph.event_slot])
-        return compressed_table(self._run_plan, self._layout, self.schema, found, table, rows)
+        made = compressed_table(self._run_plan, self._layout, self.schema, found, table, rows)
+        return Answer(made, NO_TICKS, NO_TICKS)
 
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 

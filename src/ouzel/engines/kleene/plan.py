@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import QueryOperator
 
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
@@ -484,10 +484,10 @@ class _Kleene(Engine):
 
         return explain(plan)
 
-    def operator(self, plan: RunPlan, layout: Layout, limits: Limits) -> Runner:
-        from ouzel.engines.kleene.operator import RunsRunner
+    def operator(self, plan: RunPlan, layout: Layout, limits: Limits) -> QueryOperator:
+        from ouzel.engines.kleene.operator import KleeneOperator
 
-        return RunsRunner(plan, layout, limits)
+        return KleeneOperator(plan, layout, limits)
 
 
 ENGINE = _Kleene()

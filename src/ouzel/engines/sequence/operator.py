@@ -29,7 +29,7 @@ from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_MOMENTS, InstanceOperator
+from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
 from ouzel.runtime.output import output_schema, transform
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -37,7 +37,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 _OUTPUT_MATCHES = 1 << 18
 
 
-class SequenceRunner(InstanceOperator):
+class SequenceOperator(InstanceOperator):
     """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
@@ -47,9 +47,8 @@ class SequenceRunner(InstanceOperator):
         self._state = new_state(self._tables, 0, 1, second_keys=1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
         # What one call of `advance` finds, piece by piece.
-        self._found: list[pa.Table] = []
+        self._found: list[Answer] = []
         self._found_count = 0
-        self._moments: list[tuple[np.ndarray, np.ndarray]] = []
         self.schema = output_schema(self._query, layout)
 
     def _rebase(self, dead: int, used: int) -> None:
@@ -67,15 +66,19 @@ class SequenceRunner(InstanceOperator):
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, ready: Block[Instances] | None, until: int) -> pa.Table:
+    def _read(self, ready: Block[Instances] | None, until: int) -> Answer:
         self._found = []
         self._found_count = 0
-        self._moments = []
         if ready is not None:
             self._scan(ready)
         self._release(until)
         self._collect()
-        return pa.concat_tables(self._found) if self._found else empty_table(self.schema)
+        if not self._found:
+            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+        if len(self._found) == 1:
+            return self._found[0]
+        tables, starts, ends = zip(*self._found, strict=True)
+        return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
     def _scan(self, ready: Block[Instances]) -> None:
         position = self._buffer.count
@@ -123,14 +126,6 @@ class SequenceRunner(InstanceOperator):
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end, in ticks, of the rows that the last `advance` gave, if some other query may read them."""
-        if not self._moments:
-            return NO_MOMENTS
-        starts, ends = zip(*self._moments, strict=True)
-        return np.concatenate(starts), np.concatenate(ends)
-
     def _collect(self) -> None:
         """Make an answer of the matches that the kernel has written, and its buffers free again."""
         count = int(self._output.written[0])
@@ -150,9 +145,8 @@ class SequenceRunner(InstanceOperator):
                 starts, ends = starts[kept], ends[kept]
         self._found_count += len(places[0])
         self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
-        self._found.append(transform(self._query, self._layout, table, ticks, places, starts, ends))
-        if starts is not None and ends is not None:
-            self._moments.append((starts, ends))
+        made = transform(self._query, self._layout, table, ticks, places, starts, ends)
+        self._found.append(Answer(made, NO_TICKS if starts is None else starts, NO_TICKS if ends is None else ends))
         self._output.written[0] = 0
         if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ouzel.plan.explain import Explanation
     from ouzel.runtime.layout import Layout
     from ouzel.runtime.limits import Limits
-    from ouzel.runtime.operator import Runner
+    from ouzel.runtime.operator import QueryOperator
 
 
 class _Sequence(Engine):
@@ -32,10 +32,10 @@ class _Sequence(Engine):
 
         return explain(plan)
 
-    def operator(self, plan: Plan, layout: Layout, limits: Limits) -> Runner:
-        from ouzel.engines.sequence.operator import SequenceRunner
+    def operator(self, plan: Plan, layout: Layout, limits: Limits) -> QueryOperator:
+        from ouzel.engines.sequence.operator import SequenceOperator
 
-        return SequenceRunner(plan, layout, limits)
+        return SequenceOperator(plan, layout, limits)
 
 
 ENGINE = _Sequence()
