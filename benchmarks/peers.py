@@ -14,6 +14,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import sys
 from collections import deque
+from itertools import combinations
 from typing import Any
 
 import duckdb
@@ -83,6 +84,39 @@ def loop_w2(events: list[Event], window: int) -> list[tuple[Event, Event]]:
                 while before and before[0][1] <= low:
                     before.popleft()
                 found += [(a, event) for a in before]
+    return found
+
+
+ShopReading = tuple[Any, ...]
+
+
+def shop_tuples(table: pa.Table) -> list[ShopReading]:
+    """(time, type, tag, …), all columns of a reading, times in microseconds."""
+    columns = [table.column(name).to_pylist() for name in table.column_names]
+    columns[0] = table.column(0).cast(pa.int64()).to_pylist()
+    columns[1] = [sys.intern(name) for name in columns[1]]
+    return list(zip(*columns, strict=True))
+
+
+def loop_shop(events: list[ShopReading], window: int) -> list[tuple[ShopReading, ShopReading, ShopReading]]:
+    """Two readings at shelves, then one at an exit, of one tag and within a window."""
+    found: list[tuple[ShopReading, ShopReading, ShopReading]] = []
+    shelves: dict[str, deque[ShopReading]] = {}
+    for event in events:
+        kind = event[1]
+        if kind == "Shelf":
+            tag = event[2]
+            if tag in shelves:
+                shelves[tag].append(event)
+            else:
+                shelves[tag] = deque((event,))
+        elif kind == "Exit":
+            before = shelves.get(event[2])
+            if before:
+                low = event[0] - window
+                while before and before[0][0] <= low:
+                    before.popleft()
+                found += [(a, b, event) for a, b in combinations(before, 2)]
     return found
 
 

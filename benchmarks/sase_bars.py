@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import compileall
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 
 import ouzel
@@ -162,6 +164,46 @@ def _best_duck(duck: peers.DuckDb, texts: dict[str, str]) -> str:
     contestants = {name: (lambda t=text: duck.ask(t, WINDOW)) for name, text in texts.items()}
     seconds = alternate(contestants, 1)
     return min(seconds, key=seconds.__getitem__)
+
+
+# ── Many matches ───────────────────────────────────────────────────────────────────────────────────
+
+SHOP = "PATTERN SEQ(Shelf a, Shelf b, Exit c) WHERE [tag_id] WITHIN 12 hours"
+
+
+def many_matches_bars(events: int, runs: int) -> tuple[Table, list[Bar]]:
+    """A day in a shop, without RETURN: each match has all columns of its three readings."""
+    table = ouzel.datasets.shop_day(min(events, 1_000_000), seed=7).events
+    tuples = peers.shop_tuples(table)
+    query = ouzel.query(SHOP)
+    window = 12 * 3600 * 1_000_000
+    contestants: dict[str, Callable[[], Any]] = {
+        "ouzel": lambda: ouzel.match(table, query),
+        "loop": lambda: peers.loop_shop(tuples, window),
+    }
+    answer, expected = contestants["ouzel"](), contestants["loop"]()
+    _check_shop(answer, expected)
+    matches = len(expected)
+    del answer, expected
+    seconds = alternate(contestants, runs)
+    gain = seconds.ratio("loop", "ouzel")
+    per_match = [f"{seconds[who] / matches * 1e9:.0f}" for who in contestants]
+    row = [f"{table.num_rows:,}", f"{matches:,}", *per_match, f"{gain:.1f}"]
+    bar = Bar(f"{matches:,} matches of three events, over the Python loop", gain, 6.0, at_least=True)
+    return (["events", "matches", "Ouzel, ns a match", "loop, ns a match", "gain"], [row]), [bar]
+
+
+def _check_shop(answer: pa.Table, expected: list[tuple[Any, ...]]) -> None:
+    """Both found the same readings."""
+    columns = [f.name for f in answer.schema.field("a").type]
+    found = answer.combine_chunks()
+    parts = []
+    for variable in "abc":
+        fields = {name: pc.struct_field(found.column(variable), name) for name in columns}
+        fields["ts"] = fields["ts"].cast(pa.int64())
+        parts.append(list(zip(*(column.to_pylist() for column in fields.values()), strict=True)))
+    # Equal readings may come in another order, and columns may be null.
+    assert Counter(zip(*parts, strict=True)) == Counter(expected), "the matches differ"
 
 
 # ── Growth ─────────────────────────────────────────────────────────────────────────────────────────

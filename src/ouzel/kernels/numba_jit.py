@@ -94,7 +94,21 @@ def load_word(typing_context: Any, data: Any, position: Any) -> Any:
     return signature, generate
 
 
-INTRINSICS = {"load_word": load_word}
+@intrinsic
+def store_word(typing_context: Any, data: Any, position: Any, word: Any) -> Any:
+    signature = numba.types.void(data, numba.types.uintp, numba.types.uint64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        word = builder.bswap(arguments[2]) if sys.byteorder == "big" else arguments[2]
+        builder.store(word, address, align=1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+INTRINSICS = {"load_word": load_word, "store_word": store_word}
 
 
 class _Cache(NullCache):  # type: ignore[misc]

@@ -109,16 +109,19 @@ def expand(roles: NDArray[np.uint64]) -> tuple[Positions, NDArray[np.int8]]:
     return events[:instance_count], components[:instance_count]
 
 
-def gather(values: NDArray[Any], rows: Positions) -> NDArray[Any]:
+def gather(values: NDArray[Any], rows: Positions, gathered: NDArray[Any] | None = None) -> NDArray[Any]:
     """`values[rows]` for values of four or eight bytes: numpy would first widen the row numbers.
+
+    Writes them into `gathered` where it is given.
 
     >>> gather(np.array([1.5, 2.5, 3.5]), np.array([2, 0], dtype=np.int32)).tolist()
     [3.5, 1.5]
     """
     bits = np.int64 if values.dtype.itemsize == 8 else np.int32
-    gathered = np.empty(rows.size, dtype=bits)
-    _gather(frozen(values.view(bits)), frozen(rows), gathered)
-    return gathered.view(values.dtype)
+    if gathered is None:
+        gathered = np.empty(rows.size, dtype=values.dtype)
+    _gather(frozen(values.view(bits)), frozen(rows), gathered.view(bits))
+    return gathered
 
 
 @kernel(allocates=True)

@@ -34,6 +34,13 @@ def load_word(data: Any, position: Any) -> Any:
     return np.uint64(int.from_bytes(data[start : start + 8].tobytes(), "little"))
 
 
+@intrinsic
+def store_word(data: Any, position: Any, word: Any) -> None:
+    """Write eight bytes from any position on."""
+    start = int(position)
+    data[start : start + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
+
+
 def hash_integer_in_python(value: Any) -> Any:
     mixed = int(value) & int(ALL_BITS)
     mixed = (mixed ^ (mixed >> 32)) * int(MULTIPLIER_SECOND) & int(ALL_BITS)

@@ -34,6 +34,9 @@ from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.stream_order import ranks
 from ouzel.runtime.values import EXACT, Column, engine_type, from_engine, is_computed, join, output_type, split
 
+# So many rows of a constant are kept for the next answer.
+_REPEATED_MAX = 1 << 18
+
 
 def output_schema(query: BoundQuery, layout: Layout) -> pa.Schema:
     """The columns of a query's matches, known before any event is seen."""
@@ -56,35 +59,89 @@ def _variable_type(query: BoundQuery, layout: Layout, component: Component) -> p
     return pa.list_(one) if component.kleene else one
 
 
-def transform(
-    query: BoundQuery,
-    layout: Layout,
-    table: pa.Table,
-    ticks: np.ndarray,
-    rows: Sequence[np.ndarray],
-    starts: np.ndarray | None = None,
-    ends: np.ndarray | None = None,
-) -> pa.Table:
-    """Composite events from matches.
+class Output:
+    """Makes composite events of matches: what every answer of a query has in common is worked out once."""
 
-    `rows` has an array of row numbers of `table` for each positive component. `starts` and `ends` are the ticks of each
-    match; None: the times of its first and last event.
-    """
-    schema = output_schema(query, layout)
-    place = {c.position: i for i, c in enumerate(query.positives)}
-    alike = _alike(query, layout)
-    frame = EventFrame(query, layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=alike)
-    time = _time_type(layout)
-    first, last = query.positives[0].position, query.positives[-1].position
-    columns: list[pa.Array] = [
-        frame.time(first) if starts is None else ticks_to_time(starts, time),
-        frame.time(last) if ends is None else ticks_to_time(ends, schema.field("end").type),
-    ]
-    if query.returns is None:
-        columns += [struct_column(query, layout, frame, c, schema.field(c.variable).type) for c in query.positives]
-    else:
-        columns += [returned(frame, column.expression, time) for column in query.returns]
-    return pa.table(columns, schema=schema)
+    def __init__(self, query: BoundQuery, layout: Layout) -> None:
+        self._query = query
+        self._layout = layout
+        self.schema = output_schema(query, layout)
+        self._time = _time_type(layout)
+        self._alike = _alike(query, layout)
+        self._attributes: dict[int, list[Attribute]] = {}
+        # The name of an event type as many times as it was needed so far.
+        self._repeated: dict[str, pa.Array] = {}
+
+    def of_places(
+        self,
+        table: pa.Table,
+        ticks: np.ndarray,
+        rows: Sequence[np.ndarray],
+        starts: np.ndarray | None = None,
+        ends: np.ndarray | None = None,
+    ) -> pa.Table:
+        """Composite events out of matches with one event for each positive component.
+
+        `rows` has an array for each of these, which numbers rows of `table`; `starts` and `ends` are the ticks between
+        which each match lies, None where they are the times of its first and last event.
+        """
+        query = self._query
+        place = {c.position: i for i, c in enumerate(query.positives)}
+        frame = EventFrame(query, self._layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=self._alike)
+        first, last = query.positives[0].position, query.positives[-1].position
+        columns: list[pa.Array] = [
+            frame.time(first) if starts is None else ticks_to_time(starts, self._time),
+            frame.time(last) if ends is None else ticks_to_time(ends, self.schema.field("end").type),
+        ]
+        if query.returns is None:
+            columns += [self.structs(frame, c, self.schema.field(c.variable).type) for c in query.positives]
+        else:
+            columns += [returned(frame, column.expression, self._time) for column in query.returns]
+        return pa.table(columns, schema=self.schema)
+
+    def of_matches(self, matches: Matches | MatchesByPlace) -> pa.Table:
+        """Composite events out of matches that may have Kleene variables."""
+        query, schema, time = self._query, self.schema, self._time
+        frame = MatchFrame(query, self._layout, matches)
+        columns: list[pa.Array] = [
+            ticks_to_time(matches.starts, time),
+            ticks_to_time(matches.ends, schema.field("end").type),
+        ]
+        if query.returns is not None:
+            columns += [_returned(frame, column.expression, time) for column in query.returns]
+            return pa.table(columns, schema=schema)
+        for component in query.positives:
+            wanted = schema.field(component.variable).type
+            if component.kleene:
+                events = frame.events(component.position, At.EVERY)
+                structs = self.structs(events, component, wanted.value_type)
+                columns.append(_lists(frame.offsets(component.position), structs, wanted))
+            else:
+                events = frame.events(component.position, At.SINGLE)
+                columns.append(self.structs(events, component, wanted))
+        return pa.table(columns, schema=schema)
+
+    def structs(self, frame: EventFrame, component: Component, type_: pa.StructType) -> pa.Array:
+        """The events of a component, a struct each."""
+        if component.position not in self._attributes:
+            self._attributes[component.position] = _attributes(self._query, self._layout, component)
+        children = []
+        for attribute, field in zip(self._attributes[component.position], type_, strict=True):
+            if attribute.path[0] == self._layout.type and component.types is not None and len(component.types) == 1:
+                # Every event of the component has the same type: no need to gather its name.
+                children.append(self._repeat(component.types[0], frame.rows, field.type))
+            else:
+                children.append(frame.raw(attribute))
+        return pa.StructArray.from_arrays(children, fields=list(type_))
+
+    def _repeat(self, text: str, count: int, wanted: pa.DataType) -> pa.Array:
+        """The same text so many times. Answers share its memory."""
+        known = self._repeated.get(text)
+        if known is None or len(known) < count:
+            known = _constant_text(text, count, wanted)
+            if count <= _REPEATED_MAX:
+                self._repeated[text] = known
+        return known.slice(0, count)
 
 
 def _alike(query: BoundQuery, layout: Layout) -> frozenset[str]:
@@ -161,20 +218,6 @@ def _column_type(query: BoundQuery, layout: Layout, expression: Bound) -> pa.Dat
         assert isinstance(expression.operand, Attribute)
         return attribute_type(query, layout, expression.operand)
     return output_type(expression.type)
-
-
-def struct_column(
-    query: BoundQuery, layout: Layout, frame: EventFrame, component: Component, type_: pa.StructType
-) -> pa.Array:
-    attributes = _attributes(query, layout, component)
-    children = []
-    for attribute, field in zip(attributes, type_, strict=True):
-        if attribute.path[0] == layout.type and component.types is not None and len(component.types) == 1:
-            # All events of the component have the same type: no need to gather its name.
-            children.append(_constant_text(component.types[0], frame.rows, field.type))
-        else:
-            children.append(frame.raw(attribute))
-    return pa.StructArray.from_arrays(children, fields=list(type_))
 
 
 def _constant_text(text: str, count: int, wanted: pa.DataType) -> pa.Array:
@@ -380,30 +423,6 @@ def _decimal_sum(expression: Aggregation, values: Column, offsets: np.ndarray) -
                 break
         sums.append(total)
     return pa.array(sums, engine_type(expression.type))
-
-
-def transform_matches(query: BoundQuery, layout: Layout, matches: Matches | MatchesByPlace) -> pa.Table:
-    """Composite events from matches that may have Kleene variables."""
-    schema = output_schema(query, layout)
-    frame = MatchFrame(query, layout, matches)
-    time = schema.field("start").type
-    columns: list[pa.Array] = [
-        ticks_to_time(matches.starts, time),
-        ticks_to_time(matches.ends, schema.field("end").type),
-    ]
-    if query.returns is not None:
-        columns += [_returned(frame, column.expression, time) for column in query.returns]
-        return pa.table(columns, schema=schema)
-    for component in query.positives:
-        wanted = schema.field(component.variable).type
-        if component.kleene:
-            events = frame.events(component.position, At.EVERY)
-            structs = struct_column(query, layout, events, component, wanted.value_type)
-            columns.append(_lists(frame.offsets(component.position), structs, wanted))
-        else:
-            events = frame.events(component.position, At.SINGLE)
-            columns.append(struct_column(query, layout, events, component, wanted))
-    return pa.table(columns, schema=schema)
 
 
 def _returned(frame: MatchFrame, expression: Bound, time: pa.DataType) -> pa.Array:

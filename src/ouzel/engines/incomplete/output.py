@@ -19,7 +19,7 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.expressions import holds
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.output import output_schema, returned, struct_column
+from ouzel.runtime.output import Output, returned
 from ouzel.runtime.stream_order import deciding_columns, ranks
 from ouzel.runtime.values import one_array
 
@@ -186,11 +186,12 @@ def transform_incomplete(
 ) -> pa.Table:
     """Composite events out of paths. `places` has an array for each positive component, which numbers rows of
     `table`; where a component is missing, its entry means nothing."""
-    schema = output_schema(query, layout)
+    answer = Output(query, layout)
+    schema = answer.schema
     parts, order = [], []
     for missing, rows in found.by_missing():
         local = [one[rows] for one in places]
-        parts.append(_part(query, layout, table, ticks, local, found.chosen(rows), missing, schema))
+        parts.append(_part(query, layout, table, ticks, local, found.chosen(rows), missing, answer))
         order.append(rows)
     if not parts:
         return empty_table(schema)
@@ -210,9 +211,10 @@ def _part(
     places: Sequence[np.ndarray],
     found: Explanations,
     missing: tuple[int, ...],
-    schema: pa.Schema,
+    answer: Output,
 ) -> pa.Table:
     """The rows of paths that all miss the same components."""
+    schema = answer.schema
     position = {c.position: i for i, c in enumerate(query.positives)}
     frame = EventFrame(query, layout, table, ticks, lambda c: places[position[c]], found.count)
     time = schema.field("start").type
@@ -224,7 +226,7 @@ def _part(
             if component.position in absent:
                 columns.append(pa.nulls(found.count, kind))
             else:
-                columns.append(struct_column(query, layout, frame, component, kind))
+                columns.append(answer.structs(frame, component, kind))
     else:
         for column in query.returns:
             kind = schema.field(column.name).type

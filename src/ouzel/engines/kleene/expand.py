@@ -34,7 +34,7 @@ from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import layouts
 from ouzel.runtime.inputs import as_table
 from ouzel.runtime.layout import INPUT_TYPE, Layout, end_type, ticks_of
-from ouzel.runtime.output import MatchesByPlace, output_schema, transform_matches
+from ouzel.runtime.output import MatchesByPlace, Output
 from ouzel.runtime.program import make_program
 from ouzel.runtime.values import one_array
 
@@ -135,11 +135,12 @@ def listed(
         by_row.append(found)
         starts.append(event_starts[found.rows[0][found.bounds[0, :-1]]])
         match_ends.append(np.full(count, ends[number]))
+    answer = Output(bound, layout)
     if not by_row:
-        return empty_table(output_schema(bound, layout))
+        return empty_table(answer.schema)
     joined = [_side_by_side(by_row, place) for place in range(places)]
     matches = MatchesByPlace(event_table, ticks, joined, _joined(starts), _joined(match_ends))
-    return transform_matches(bound, layout, matches)
+    return answer.of_matches(matches)
 
 
 def _side_by_side(by_row: list[ListedEvents], place: int) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from ouzel.runtime.buffer import Block, StreamBuffer, chosen, cut, expiry_bound
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, StreamOperator
-from ouzel.runtime.output import Matches, output_schema, transform_matches
+from ouzel.runtime.output import Matches, Output
 from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
@@ -95,7 +95,8 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._swept_at = codes.COMPACT_MIN
         # Events have left the buffer, and their rows and codes are still there.
         self._has_evicted = False
-        self.schema = compressed_schema(plan, layout) if self._is_compressed else output_schema(self._query, layout)
+        self._composite = Output(self._query, layout)
+        self.schema = compressed_schema(plan, layout) if self._is_compressed else self._composite.schema
         # The events of the matches that this call of `advance` has found.
         self._answer_events = 0
 
@@ -213,7 +214,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
         matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
-        return Answer(transform_matches(self._query, self._layout, matches), starts, found.ends)
+        return Answer(self._composite.of_matches(matches), starts, found.ends)
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
         """A table that holds the rows of some slots, the event times of its rows, and where in it each slot's is."""

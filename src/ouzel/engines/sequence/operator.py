@@ -30,7 +30,7 @@ from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
-from ouzel.runtime.output import output_schema, transform
+from ouzel.runtime.output import Output
 from ouzel.runtime.snapshot import Reader, Writer
 
 # Matches of one piece of an answer.
@@ -49,7 +49,8 @@ class SequenceOperator(InstanceOperator):
         # What one call of `advance` finds, piece by piece.
         self._found: list[Answer] = []
         self._found_count = 0
-        self.schema = output_schema(self._query, layout)
+        self._composite = Output(self._query, layout)
+        self.schema = self._composite.schema
 
     def _rebase(self, dead: int, used: int) -> None:
         rebase(self._state, dead, used)
@@ -145,7 +146,7 @@ class SequenceOperator(InstanceOperator):
                 starts, ends = starts[kept], ends[kept]
         self._found_count += len(places[0])
         self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
-        made = transform(self._query, self._layout, table, ticks, places, starts, ends)
+        made = self._composite.of_places(table, ticks, places, starts, ends)
         self._found.append(Answer(made, NO_TICKS if starts is None else starts, NO_TICKS if ends is None else ends))
         self._output.written[0] = 0
         if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
