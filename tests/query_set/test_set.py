@@ -212,7 +212,7 @@ def test_batches_of_dictionaries_need_not_name_what_they_do_not_have() -> None:
     assert held.finish()["all"]["price"].to_pylist() == [None]
     held = ouzel.QuerySet()
     held.push([{"type": "Stock", "ts": 1, "price": None}])
-    with pytest.raises(ouzel.InputError, match=r"nothing but nulls in the first batch.*schema="):
+    with pytest.raises(ouzel.InputError, match=r"the first batch had only nulls.*schema="):
         held.push([{"type": "Stock", "ts": 2, "price": 3}])
 
 
@@ -244,6 +244,27 @@ def test_limits_name_the_limit() -> None:
     held.add("pairs", S.next(S, "price > 1000000"))
     with pytest.raises(ouzel.LimitError, match="max_partial_matches"):
         held.push([quote(k, "IBM", k) for k in range(5_000)])
+
+
+def test_queries_added_after_merged_ones_stopped_run_beside_them() -> None:
+    held = ouzel.QuerySet(bounded=True, limits={"max_partial_matches": 1_000})
+    held.add("pairs", S.next(S, "price > 1000000"))
+    held.add("count", "PATTERN Stock s AGG COUNT WITHIN 5")
+    with pytest.warns(ouzel.ProblemWarning, match="max_partial_matches=1,000.*the other queries"):
+        answers = held.push([quote(k, "IBM", k) for k in range(2_000)])
+    assert "count" in answers
+    with pytest.raises(ouzel.LimitError, match="stopped"):
+        answers["pairs"]
+    for _ in range(2):
+        assert [problem.query for problem in held.problems()] == ["merged queries"] and len(held) == 2
+        held = ouzel.QuerySet.restore(held.snapshot())
+    held.add("new", S.select("price > 3"))
+    held.add_template("above", ABOVE, ROWS)
+    held.push([quote(3_000, "IBM", 2), quote(3_001, "IBM", 4)])
+    answers = held.finish()
+    assert {name: answers[name]["end"].to_pylist() for name in ("new", 1)} == {"new": [3_001], 1: [3_001]}
+    with pytest.raises(ouzel.LimitError, match="stopped"):
+        answers["pairs"]
 
 
 @pytest.mark.parametrize("turned", [False, True])

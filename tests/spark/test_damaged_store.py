@@ -16,7 +16,6 @@ import pytest
 
 from ouzel.errors import StateError
 from ouzel.prepared import as_queries
-from ouzel.query_set.snapshot import spread
 from ouzel.runtime.program import dump, load, make_program
 from ouzel.sealing import LOG_RECORD, MANIFEST, SIGNATURE, TOTALS, TOTALS_CHUNK, Format, mark_of, seal
 from ouzel.spark import bucket
@@ -63,7 +62,7 @@ def stored_stream(log_bytes_min: int) -> Stored:
 
 
 def stored_set() -> Stored:
-    (held,) = spread(query_set(), events(0).schema, 1, bounded=False)
+    (held,) = query_set().slices(events(0).schema, 1, bounded=False)
     answers = pa.schema({"start": pa.int64(), "end": pa.int64(), "x": pa.int64()})
     job = SetJob(
         group=QueryGroup(b"", events(0).schema.serialize().to_pybytes(), "ts", ("query",), 0, CLOCK),

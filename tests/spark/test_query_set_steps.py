@@ -13,7 +13,6 @@ import pytest
 import ouzel
 from ouzel.algebra import to_text
 from ouzel.errors import StateError
-from ouzel.query_set.snapshot import spread
 from ouzel.spark import bucket
 from ouzel.spark.bucket import CONTROL
 from ouzel.spark.compatibility import CheckpointSignature, digest_of
@@ -44,7 +43,7 @@ ANSWERS = pa.schema(
 
 
 def job_for(held: ouzel.QuerySet, keys: tuple[str, ...], **options: Any) -> SetJob:
-    sets = spread(held, SCHEMA, 1 if keys else 2, bounded=False)
+    sets = held.slices(SCHEMA, 1 if keys else 2, bounded=False)
     return SetJob(
         group=QueryGroup(b"", SCHEMA.serialize().to_pybytes(), "ts", ("query",), 0, Clock(1_000_000, ORIGIN_MS)),
         answers=ANSWERS.serialize().to_pybytes(),
@@ -93,7 +92,7 @@ class Stream:
 @pytest.mark.parametrize(("make", "keys"), [(keyed_set, ("name",)), (mixed_set, ())])
 @pytest.mark.parametrize("log_bytes_min", [0, 1 << 20])
 def test_micro_batches_answer_as_the_embedded_set(make: Any, keys: tuple[str, ...], log_bytes_min: int) -> None:
-    (whole,) = spread(make(), SCHEMA, 1, bounded=False)
+    (whole,) = make().slices(SCHEMA, 1, bounded=False)
     assert shared_key([whole]) == frozenset(keys)
     quotes = random_quotes(5, 90)
     stream = Stream(job_for(make(), keys, log_bytes_min=log_bytes_min), forgetful=True)

@@ -1,42 +1,53 @@
-"""`QuerySet`: very many standing queries over one stream. Most are merged into automata with indexes; others run in
-sessions.
+"""`QuerySet`: very many standing queries over one stream, registered and removed while it runs.
 
-`merged` holds linear-plus expressions of the algebra and short sequences. `unmerged` runs all other queries in
-sessions.
+All run in one session, see `session`. Linear-plus expressions of the algebra and short sequences are merged into
+automata with indexes.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.algebra.query import AlgebraQuery
-from ouzel.algebra.streams import Stream, from_text
+from ouzel.algebra.streams import Stream
 from ouzel.bind.model import BoundQuery
-from ouzel.errors import InputError, OuzelError, ProblemWarning, QueryError
-from ouzel.prepared import Query, as_queries, query
+from ouzel.errors import InputError, OuzelError, QueryError
+from ouzel.prepared import Query, as_queries
 from ouzel.query_set.groups import Group, parameter_table
 from ouzel.query_set.merged import Merged
-from ouzel.query_set.registry import Pending, PendingQuery, PendingTemplate, check_id, naming, plain_ids, without
+from ouzel.query_set.registry import (
+    Pending,
+    PendingQuery,
+    PendingTemplate,
+    check_id,
+    digest_of,
+    naming,
+    plain_ids,
+    prepared_query,
+    share_of,
+    stored_id,
+    without,
+)
+from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.statistics import bytes_of, counted, explained, some
-from ouzel.query_set.unmerged import Registration, UnmergedQueries
-from ouzel.runtime.calls import Calls, exclusive
-from ouzel.runtime.codes import Coder
-from ouzel.runtime.engine import checked_delay, duration_ticks
+from ouzel.query_set.unmerged import Registration
+from ouzel.runtime.calls import exclusive
+from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
-from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, tick_of, ticks_of
+from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.problems import Answers, Problem, shown_time
-from ouzel.runtime.program import check_columns, event_types, make_program
-from ouzel.runtime.session import EARLIEST, LATEST, Session
+from ouzel.runtime.problems import Problem
+from ouzel.runtime.program import Program, check_columns, event_types, make_program
+from ouzel.runtime.session import Session
+from ouzel.sealing import SNAPSHOT, decoding
 
 
-class QuerySet:
+class QuerySet(Feeder[Any]):
     """Standing queries that are added and removed while events flow; every answer names its query.
 
     A query sees the events after the watermark at its registration. `bounded`: the input will end, so queries may wait
@@ -55,6 +66,8 @@ class QuerySet:
     [{'query': 1, 'start': 1, 'end': 1, 'name': 'IBM', 'price': 93}]
     """
 
+    _noun = "set of queries"
+
     def __init__(
         self,
         *,
@@ -70,24 +83,13 @@ class QuerySet:
     ) -> None:
         order = check_columns(time, type, order, time_unit)
         self._options: dict[str, Any] = {"time": time, "type": type, "order": order, "time_unit": time_unit}
-        self._max_delay = checked_delay(max_delay)
+        super().__init__(max_delay)
         self._limits = limits_of(limits)
         self._bounded = bounded
         self._merge = merge
         self._registrations: list[Pending] = []  # added before the columns were known
         self._places: dict[Any, tuple[Group, int]] = {}
-        self._layout: Layout | None = None
-        self._merged: Merged | None = None  # as soon as the columns are known
-        self._unmerged = UnmergedQueries()
-        self._pending_events: list[tuple[pa.Table, np.ndarray]] = []
-        self._watermark = EARLIEST
-        self._newest = EARLIEST
-        self._delay_ticks = 0
-        self._finished = False
-        self._calls = Calls()
-        self._problem: Problem | None = None  # of the merged queries together
-        self._warned = 0
-        self.late = 0
+        self._session: GrowingSession | None = None  # as soon as the columns are known
         if schema is not None:
             self._bind_schema(schema)
 
@@ -111,8 +113,8 @@ class QuerySet:
         self._must_be_open()
         check_id(id)
         self._check_free([id])
-        if self._layout is None:
-            _prepared(query, params)
+        if self._session is None:
+            prepared_query(query, params)
             self._places[id] = _NOWHERE
             self._registrations.append(PendingQuery(id, query, owner, dict(params or {})))
             return
@@ -167,7 +169,7 @@ class QuerySet:
             owners = table.column(owner).to_pylist()
             table = table.drop_columns([owner])
         self._check_free(ids)
-        if self._layout is None:
+        if self._session is None:
             self._places |= dict.fromkeys(plain_ids(ids), _NOWHERE)
             self._registrations.append(PendingTemplate(name, template, table, ids, owners))
             return
@@ -183,19 +185,20 @@ class QuerySet:
 
     def _remove_of(self, owner: Any) -> int:
         self._registrations, removed = without(self._registrations, owner=owner)
-        if self._merged is not None:
-            removed += self._merged.remove_of(owner)
+        mine: list[Any] = []
+        if self._session is not None:
+            removed += self._session.merged.remove_of(owner)
+            mine = [one for one, registration in self._session.unmerged.items() if registration.owner == owner]
+            for one in mine:
+                self._session.remove(one)
         for one in removed:
             self._places.pop(one, None)
-        mine = [one for one, registration in self._unmerged.items() if registration.owner == owner]
-        for one in mine:
-            self._unmerged.remove(one)
         return len(removed) + len(mine)
 
     def _remove_one(self, id: Any) -> int:
         check_id(id)
-        if id in self._unmerged:
-            self._unmerged.remove(id)
+        if self._session is not None and id in self._session.unmerged:
+            self._session.remove(id)
             return 1
         self._registrations, removed = without(self._registrations, id=id)
         found = None if removed else self._find(id)
@@ -211,24 +214,28 @@ class QuerySet:
         place = self._places.get(id)
         if place is not None and place is not _NOWHERE:
             return place
-        return None if self._merged is None else self._merged.find(id)
+        return None if self._session is None else self._session.merged.find(id)
 
     def _check_free(self, ids: Sequence[Any]) -> None:
         if len(ids) == 1:
-            if ids[0] in self._unmerged or ids[0] in self._places or self._find(ids[0]) is not None:
+            if self._is_unmerged(ids[0]) or ids[0] in self._places or self._find(ids[0]) is not None:
                 raise InputError(f"there is a query {plain_ids(ids)[0]!r} in the set already; remove it first")
             return
         if _has_repetition(ids):
             raise InputError("duplicate id in the table of queries; give each query its own id")
-        groups = [] if self._merged is None else self._merged.groups
-        taken = set(self._places) | {one for one, _ in self._unmerged.items()}
-        if not taken and not groups:
+        taken = set(self._places)
+        if self._session is not None:
+            taken |= {one for one, _ in self._session.unmerged.items()}
+            for group in self._session.merged.groups:
+                taken |= set(group.ids[group.alive].tolist())
+        if not taken:
             return
-        for group in groups:
-            taken |= set(group.ids[group.alive].tolist())
         both = taken & set(np.asarray(ids).tolist())
         if both:
             raise InputError(f"there is a query {sorted(map(repr, both))[0]} in the set already; remove it first")
+
+    def _is_unmerged(self, id: Any) -> bool:
+        return self._session is not None and id in self._session.unmerged
 
     @exclusive
     def __len__(self) -> int:
@@ -236,16 +243,16 @@ class QuerySet:
 
     def _length(self) -> int:
         pending = sum(len(one.ids) for one in self._registrations)
-        return pending + len(self._unmerged) + (0 if self._merged is None else len(self._merged))
+        return pending if self._session is None else len(self._session.unmerged) + len(self._session.merged)
 
     def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
-        assert self._layout is not None and self._merged is not None
+        session = self._bound_session()
         if self._templates(id):
             raise InputError(f"there is a template {id!r} in the set, whose answers come by that name; take another id")
-        prepared = _prepared(given, params)
+        prepared = prepared_query(given, params)
         if isinstance(prepared, AlgebraQuery):
             origin = AlgebraQuery(str(id), prepared.expression, prepared.params)
-            made = self._merged.maker.single(id, origin, owner, self._watermark)
+            made = session.merged.expression(id, origin, owner, session.watermark)
             if made is not None:
                 self._take_single(id, *made)
                 return
@@ -253,7 +260,7 @@ class QuerySet:
             raise QueryError("a QuerySet cannot run a query with THRESHOLD", hint="use ouzel.Engine or ouzel.match")
         self._places.pop(id, None)
         program = make_program(
-            as_queries({"query": prepared}), self._layout.schema, **self._options, limits=self._limits,
+            as_queries({"query": prepared}), session.program.layout.schema, **self._options, limits=self._limits,
             streaming=not self._bounded,
         )  # fmt: skip
         if any("query" in _answer_columns(bound) for bound in program.queries):
@@ -262,29 +269,29 @@ class QuerySet:
                 hint="write AS and another name for it in RETURN",
             )
         if program.queries and prepared.types is None:
-            made = self._merged.pattern(id, program.queries[0], owner, self._watermark)
+            made = session.merged.pattern(id, program.queries[0], owner, session.watermark)
             if made is not None:
                 self._take_single(id, *made)
                 return
-        self._unmerged.add(id, program, owner, self._watermark)
+        session.unmerged.add(id, program, owner, session.watermark, session.problems)
 
     def _take_single(self, id: Any, group: Group, is_new: bool) -> None:
-        assert self._merged is not None
+        merged = self._bound_session().merged
         if is_new:
             try:
                 self._check_new(group)
             except QueryError:
-                self._merged.maker.discard(group)
+                merged.maker.discard(group)
                 raise
         row = len(group.ids) - 1
         self._places[id] = (group, row)
-        self._merged.add(group, np.array([row]), is_new=is_new)
+        merged.add(group, np.array([row]), is_new=is_new)
 
     def _register_template(
         self, name: str, template: Stream, table: pa.Table, ids: Sequence[Any], owners: Sequence[Any] | None
     ) -> None:
-        assert self._merged is not None
-        group = self._merged.maker.template(name, template, table, ids, owners, self._watermark)
+        session = self._bound_session()
+        group = session.merged.template(name, template, table, ids, owners, session.watermark)
         if group is None:
             whose = owners or [None] * len(ids)
             for one, row, owner in zip(ids, table.to_pylist(), whose, strict=True):
@@ -292,36 +299,36 @@ class QuerySet:
             return
         self._check_new(group)
         self._check_name(group)
-        self._merged.add(group, np.arange(len(ids)), is_new=True)
+        session.merged.add(group, np.arange(len(ids)), is_new=True)
 
     def _check_name(self, group: Group) -> None:
         """Refuse a name that is in use: answers come by the names of templates and the ids of other queries."""
-        assert self._merged is not None
-        if group.name in self._unmerged or group.name in self._places:
+        merged = self._bound_session().merged
+        if self._is_unmerged(group.name) or group.name in self._places:
             raise InputError(f"there is a query {group.name!r} in the set already; give the template another name")
-        schema, kind = self._merged.schema_of(group.stream), type(group.ids[0])
+        schema, kind = merged.schema_of(group.stream), type(group.ids[0])
         for one in self._templates(group.name):
-            if self._merged.schema_of(one.stream) != schema or type(one.ids[0]) is not kind:
+            if merged.schema_of(one.stream) != schema or type(one.ids[0]) is not kind:
                 raise InputError(
                     f"there is a template {group.name!r} in the set already, whose answers have other columns or ids "
                     "of another type; give this one another name"
                 )
 
     def _templates(self, name: Any) -> list[Group]:
-        groups = [] if self._merged is None else self._merged.groups
+        groups = self._bound_session().merged.groups
         return [group for group in groups if group.is_template and group.name == name and group.alive.any()]
 
     def _check_new(self, group: Group) -> None:
         """Check that a new shape of queries waits for a bounded time, and that its columns do not collide with those of
         all answers."""
-        assert self._merged is not None
         taken = {"query", "start", "end"} & set(group.stream.columns)
         if taken:
             raise QueryError(
                 f"the answers have a column '{min(taken)}' of their own, and the stream an attribute of that name",
                 hint="rename it or project it away",
             )
-        if self._bounded or not isinstance(group.origin, AlgebraQuery) or self._merged.is_bounded(group):
+        is_pattern = not isinstance(group.origin, AlgebraQuery)
+        if self._bounded or is_pattern or self._bound_session().merged.is_bounded(group):
             return
         raise QueryError(
             "on a stream next(…) and fold(…) need an upper bound on DUR",
@@ -341,141 +348,68 @@ class QuerySet:
         self._calls.complete()
         return self._answered(self._push, self._read(events))
 
-    def _push(self, events: tuple[pa.Table, np.ndarray] | None) -> dict[Any, pa.Table]:
-        newest = None if events is None else self._take(*events)
-        if newest is None:
+    def _push(self, events: pa.Table | None) -> dict[Any, pa.Table]:
+        if events is None or not events.num_rows:
             return {}
-        self._newest = max(self._newest, newest)
-        return self._advance(max(self._watermark, self._newest - self._delay_ticks - 1))
+        return self._advance(self._pushed(self._bound_session(), events))
 
     @exclusive
     def take(self, events: Any) -> int | None:
         """Take in a batch of events, which a later `advance` reads; returns the newest tick among them."""
         self._calls.complete()
-        read = self._read(events)
-        return None if read is None else self._calls.call(self._take, *read)
+        return self._calls.call(self._take, self._read(events))
 
-    def _read(self, events: Any) -> tuple[pa.Table, np.ndarray] | None:
-        """A batch as the columns and ticks of this set; the first batch decides them."""
+    def _read(self, events: Any) -> pa.Table | None:
+        """A batch as the columns of this set, which the first one decides."""
         self._must_be_open()
         table = as_table(events)
-        if self._layout is None and not table.num_rows and not table.num_columns:
+        layout = self.layout
+        if layout is None and not table.num_rows and not table.num_columns:
             return None
-        if self._layout is not None and is_rows(events):
-            table = with_missing_columns(table, self._layout.schema, (self._layout.time, self._layout.type))
+        if layout is not None and is_rows(events):
+            table = with_missing_columns(table, layout.schema, (layout.time, layout.type))
             if not len(table):
                 return None
         table = with_readable_time(table, self._options["time"])
-        if self._layout is None:
+        if layout is None:
             self._bind_schema(table.schema)
-        assert self._layout is not None
-        self._check_types_known(table.schema)
-        table = conform(table, self._layout)
-        return table, ticks_of(table, self._layout)
+        return conform(table, self._bound_session().program.layout)
 
-    def _take(self, table: pa.Table, ticks: np.ndarray) -> int | None:
-        if not len(ticks):
+    def _take(self, table: pa.Table | None) -> int | None:
+        if table is None or not table.num_rows:
             return None
-        newest = int(ticks.max())
-        on_time = ticks > self._watermark
-        if not on_time.all():
-            self.late += int((~on_time).sum())
-            table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
-        self._pending_events.append((table, ticks))
-        return newest
+        session = self._bound_session()
+        session.push(table)
+        return int(ticks_of(table, session.program.layout).max())
 
-    def _answered(self, work: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
-        """Rows by query; a warning for each query that has stopped, and the error if no query is left."""
-        rows = self._calls.run(work, *args)
-        problems = self._problems()
-        if not problems:
-            return rows
-        merged_run = self._merged is not None and bool(self._merged.segments)
-        if not merged_run and sum(1 for _ in self._unmerged.problems()) == len(self._unmerged):
-            raise problems[-1].raised()
-        for problem in problems[self._warned :]:
-            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
-        self._warned = len(problems)
-        by_query = {problem.query: problem for problem in problems}
-        if self._problem is not None and self._merged is not None:
-            by_query |= dict.fromkeys(self._merged.names(), self._problem)
-        return Answers(rows, by_query)
+    def _nothing(self) -> dict[Any, pa.Table]:
+        return {}
 
-    @exclusive
-    def problems(self) -> list[Problem]:
-        """The queries that have stopped because of an error of their own: which, at what time, and why.
-
-        The other queries continue. Merged queries run as one and stop together. If no other query is left, every call
-        raises the error.
-        """
-        return self._problems()
-
-    def _problems(self) -> list[Problem]:
-        merged = [] if self._problem is None else [self._problem]
-        return merged + list(self._unmerged.problems())
+    def _stopped(self) -> Mapping[Any, Problem]:
+        return {} if self._session is None else self._session.stopped()
 
     @property
-    def interrupted(self) -> bool:
-        """Whether KeyboardInterrupt stopped a call that had begun to change the set. The next call first completes that
-        work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
-        return self._calls.interrupted
+    def layout(self) -> Layout | None:
+        """What the columns of the input mean; None before they are known."""
+        return None if self._session is None else self._session.program.layout
 
-    def _check_types_known(self, schema: pa.Schema) -> None:
-        assert self._layout is not None
-        for known in self._layout.schema:
-            place = schema.get_field_index(known.name)
-            if place >= 0 and pa.types.is_null(known.type) and not pa.types.is_null(schema.field(place).type):
-                raise InputError(
-                    f"the column '{known.name}' had nothing but nulls in the first batch, and is of type "
-                    f"{schema.field(place).type} now; make the set with schema=, an Arrow schema with the types "
-                    "of all columns"
-                )
+    def _bound_session(self) -> GrowingSession:
+        assert self._session is not None, "schema= or the first batch makes the session"
+        return self._session
 
-    @exclusive
-    def advance(self, to: int | datetime) -> dict[Any, pa.Table]:
-        """Declare that all events up to a time have been seen, and return the answers that this completes."""
-        self._calls.complete()
-        self._must_be_open()
-        if self._layout is None:
-            raise InputError("advance() must come after the first push()")
-        return self._answered(self._advance, max(self._watermark, tick_of(to, self._layout)))
-
-    @exclusive
-    def finish(self) -> dict[Any, pa.Table]:
-        """End the stream and return all remaining answers."""
-        self._calls.complete()
-        if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
-            self._must_be_open()
-        return self._answered(self._finish)
-
-    def _finish(self) -> dict[Any, pa.Table]:
-        if self._finished or self._layout is None:
-            self._finished = True
-            return {}
-        self._finished = True
-        return self._advance(LATEST)
-
-    def _must_be_open(self) -> None:
-        if self._finished:
-            raise InputError("this set of queries is finished; make a new one for another stream")
-
-    def _bind_schema(
-        self, schema: pa.Schema, only: str | None = None, coders: tuple[Coder, Coder] | None = None
-    ) -> None:
+    def _bind_schema(self, schema: pa.Schema, only: str | None = None) -> None:
         """Bind the set to the columns of its input, and register the pending queries.
 
-        `only` is the type of all events if there is no type column; None: the type that the queries name. `coders` of
-        texts and types come from a stored set.
+        `only` is the type of all events if there is no type column; None: the type that the queries name.
         """
         kind, time = self._options["type"], self._options["time"]
         if kind is None and only is None:
             only = next(iter(self.types_named()), "event")
         layout = layout_of_table(schema, time=time, type=kind, only_type=only, order=self._options["order"])
-        catalog = catalog_of(layout, time_unit=self._options["time_unit"])
-        self._layout = layout
-        self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
-        texts, type_codes = coders or (Coder(), Coder())
-        self._merged = Merged(layout, catalog, self._limits, merge=self._merge, texts=texts, type_codes=type_codes)
+        time_unit = self._options["time_unit"]
+        merged = Merged(layout, self._limits, time_unit=time_unit, merge=self._merge)
+        self._set_delay(catalog_of(layout, time_unit=time_unit))
+        self._session = GrowingSession(Program((), layout, self._limits), merged)
         pending, places, self._registrations, self._places = self._registrations, self._places, [], {}
         try:
             for one in pending:
@@ -486,8 +420,7 @@ class QuerySet:
                         self._register_template(one.name, one.template, one.table, one.row_ids, one.row_owners)
         except BaseException:
             # Restore the pending registrations, so that the caller can remove the wrong query and keep the others.
-            self._registrations, self._places, self._unmerged = pending, places, UnmergedQueries()
-            self._layout = self._merged = None
+            self._registrations, self._places, self._session = pending, places, None
             raise
 
     def types_named(self) -> set[str]:
@@ -495,59 +428,27 @@ class QuerySet:
         for one in self._registrations:
             given, params = (one.query, one.params) if isinstance(one, PendingQuery) else (one.template, None)
             if isinstance(given, str | Stream | Query | AlgebraQuery):
-                found |= event_types(_prepared(given, params))
+                found |= event_types(prepared_query(given, params))
         return found
-
-    def _advance(self, until: int) -> dict[Any, pa.Table]:
-        assert self._merged is not None
-        self._watermark = until
-        answers: dict[Any, list[pa.Table]] = {}
-        ready = self._take_ready(until)
-        self._merged.bring_up_to_date()
-        self._unmerged.open()
-        if ready is not None:
-            self._unmerged.push(ready[0])
-            self._read_merged(*ready, answers)
-        for id, answer in self._unmerged.advance(until):
-            answers.setdefault(id, []).append(answer)
-        self._merged.evict(until)
-        return {name: pa.concat_tables(parts) for name, parts in answers.items()}
-
-    def _read_merged(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
-        assert self._merged is not None and self._layout is not None
-        if self._problem is not None and not len(self._unmerged):
-            raise self._problem.raised()
-        try:
-            self._merged.read(table, ticks, answers)
-        except Exception as error:
-            answers.clear()
-            self._merged.stop()
-            self._problem = Problem.of("merged queries", shown_time(int(ticks[-1]), self._layout), error)
-            if not len(self._unmerged):
-                raise
-
-    def _take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
-        """Pending events at or before a tick, in order of time."""
-        if not self._pending_events:
-            return None
-        table = pa.concat_tables([t for t, _ in self._pending_events]).combine_chunks()
-        ticks = np.concatenate([k for _, k in self._pending_events])
-        if (ticks[1:] < ticks[:-1]).any():
-            order = np.argsort(ticks, kind="stable")
-            table, ticks = table.take(pa.array(order)), ticks[order]
-        ready = int(np.searchsorted(ticks, until, side="right"))
-        self._pending_events = [(table.slice(ready), ticks[ready:])] if ready < len(ticks) else []
-        return (table.slice(0, ready), ticks[:ready]) if ready else None
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     @exclusive
     def snapshot(self) -> bytes:
         """The whole set as bytes, including its queries; `QuerySet.restore` continues exactly here."""
-        from ouzel.query_set.snapshot import dump
-
         self._calls.complete()
-        return self._calls.call(dump, self)
+        if self._session is None:
+            raise InputError("snapshot() must come after the first push(), unless the set was given schema=")
+        self._must_be_open()
+        feeder = {
+            "time_unit": self._options["time_unit"],
+            "bounded": self._bounded,
+            "merge": self._merge,
+            "delay_ticks": self._delay_ticks,
+            "newest": self._newest,
+        }
+        owed = {stored_id(name): table for name, table in self._calls.rows.items()}
+        return self._calls.call(self._session.snapshot, feeder, owed)
 
     @classmethod
     def restore(cls, blob: bytes) -> QuerySet:
@@ -560,9 +461,46 @@ class QuerySet:
         >>> QuerySet.restore(alerts.snapshot()).finish()["high"].to_pylist()
         [{'query': 'high', 'start': 1, 'end': 1, 'price': 93}]
         """
-        from ouzel.query_set.snapshot import load
+        session = GrowingSession.restore(blob)
+        layout, feeder = session.program.layout, session.feeder
+        assert feeder is not None
+        with decoding(SNAPSHOT):
+            held = cls(
+                time=layout.time,
+                type=layout.type,
+                order=layout.order,
+                time_unit=feeder["time_unit"],
+                max_delay=feeder["delay_ticks"],
+                limits=session.program.limits,
+                bounded=feeder["bounded"],
+                merge=feeder["merge"],
+            )
+            held._newest = feeder["newest"]
+        held._session, held._delay_ticks = session, feeder["delay_ticks"]
+        for group in session.merged.groups:
+            if not group.is_template:
+                held._places |= {one: (group, row) for row, one in enumerate(group.ids.tolist())}
+        if session.owed:
+            held._calls.owe(session.owed)
+        held._warned = len(held.problems())
+        return held
 
-        return load(blob)
+    def slices(self, schema: pa.Schema, count: int, *, bounded: bool) -> list[QuerySet]:
+        """The queries of a set that has seen nothing yet, divided over sets for an input whose columns are known."""
+        if self._session is not None:
+            raise InputError(
+                "the schema of this QuerySet is already fixed, by schema= or by events; make a new one, which takes "
+                "the schema of the DataFrame"
+            )
+        made = []
+        only = next(iter(self.types_named()), None) if self._options["type"] is None else None
+        for number in range(count):
+            part = QuerySet(**self._options, limits=self._limits, bounded=bounded, merge=self._merge)
+            shares = (share_of(one, number, count) for one in self._registrations)
+            part._registrations = [share for share in shares if share is not None]
+            part._bind_schema(schema, only)
+            made.append(part)
+        return made
 
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
@@ -570,18 +508,26 @@ class QuerySet:
     @exclusive
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something; None if there is none."""
-        found = [int(ticks.min()) for _, ticks in self._pending_events if len(ticks)]
-        deadline = self._unmerged.next_deadline
-        return min(found if deadline is None else [*found, deadline], default=None)
+        return None if self._session is None else self._session.next_deadline
+
+    def pending_ids(self) -> list[Any]:
+        """The ids of all queries of a set whose columns are not known yet."""
+        return [id for one in self._registrations for id in one.ids]
+
+    def digest(self) -> str:
+        """A digest of the queries of a set whose columns are not known yet."""
+        return digest_of(self._registrations)
 
     def parts(self, id: Any = None) -> Iterator[tuple[Any, Group | Registration]]:
         """For each template, and each query or shape of queries, a name and the parts that answer it; or for one query
         only."""
-        for group in [] if self._merged is None else self._merged.groups:
+        if self._session is None:
+            return
+        for group in self._session.merged.groups:
             rows = group.alive if id is None else group.alive & (group.ids == id)
             if np.any(rows):
                 yield group.name if group.is_template else group.ids[np.argmax(rows)], group
-        for one, registration in self._unmerged.items():
+        for one, registration in self._session.unmerged.items():
             if id is None or one == id:
                 yield one, registration
 
@@ -590,24 +536,24 @@ class QuerySet:
         if isinstance(part, Registration):
             (schema,) = Session(part.program).schemas.values()
             return schema
-        assert self._merged is not None
-        return self._merged.schema_of(part.stream)
+        return self._bound_session().merged.schema_of(part.stream)
 
     @property
     @exclusive
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel, over all segments."""
-        segments = [] if self._merged is None else self._merged.segments
-        sizes = {"queries": len(self), "segments": len(segments), "alone": len(self._unmerged)}
-        return sizes | counted(segments)
+        segments = [] if self._session is None else self._session.merged.segments
+        alone = 0 if self._session is None else len(self._session.unmerged)
+        return {"queries": len(self), "segments": len(segments), "alone": alone} | counted(segments)
 
     @property
     @exclusive
     def bytes(self) -> int:
         """The memory of queries in bytes: constants, automata and indexes, without events and instances."""
-        if self._merged is None:
+        if self._session is None:
             return 0
-        return bytes_of(self._merged.segments) + sum(group.bytes for group in self._merged.groups)
+        merged = self._session.merged
+        return bytes_of(merged.segments) + sum(group.bytes for group in merged.groups)
 
     @exclusive
     def explain(self) -> str:
@@ -616,15 +562,16 @@ class QuerySet:
 
     def _explained(self) -> str:
         lines = [some(self._length(), "query")]
-        if self._merged is None:
+        session = self._session
+        if session is None:
             lines[0] += ", not bound to columns before the first batch"
-        else:
-            self._merged.bring_up_to_date()
-            for number, segment in enumerate(self._merged.segments):
-                title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
-                lines += ["", title, *explained(segment)]
-        if len(self._unmerged):
-            lines += ["", *self._unmerged.explained()]
+            return lines[0]
+        session.start()
+        for number, segment in enumerate(session.merged.segments):
+            title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
+            lines += ["", title, *explained(segment)]
+        if len(session.unmerged):
+            lines += ["", *session.unmerged.explained()]
         return "\n".join(lines)
 
 
@@ -646,17 +593,6 @@ def _has_repetition(ids: Sequence[Any]) -> bool:
         return len(set(ids)) < len(ids)
     ordered = np.sort(array)
     return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _prepared(given: Any, params: Mapping[str, Any] | None) -> Any:
-    if isinstance(given, str):
-        if not given.lstrip().startswith("{"):
-            return query(given, params=params)
-        given = from_text(given)
-    (prepared,) = as_queries(given).values()
-    if params and isinstance(prepared, AlgebraQuery):
-        return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
-    return prepared
 
 
 def _answer_columns(bound: BoundQuery) -> set[str]:

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.algebra.model import BoundStream, Source
-from ouzel.bind.model import BoundQuery, Catalog, EventField
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
+from ouzel.bind.model import BoundQuery, EventField
 from ouzel.engines.automata import advance as cayuga_lists
 from ouzel.engines.automata.machine import chosen_events, joined_events
 from ouzel.engines.automata.output import output_type_of
@@ -28,13 +30,15 @@ from ouzel.query_set.answers import collect
 from ouzel.query_set.groups import Group, GroupMaker
 from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
 from ouzel.runtime.codes import Coder
-from ouzel.runtime.layout import Layout
+from ouzel.runtime.layout import Layout, catalog_of
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.session import EARLIEST, LATEST
 from ouzel.runtime.values import one_array
 
+# The name under which the problem of merged queries is reported.
+MERGED = "merged queries"
 # A delta larger than this, and than this share of the large segment, is merged into it.
 DELTA_MIN = 2048
 _DELTA_SHARE = 0.25
@@ -44,16 +48,14 @@ _COMPACT_MIN = 4096
 class Merged:
     """Merged queries over an input whose columns are known."""
 
-    def __init__(
-        self, layout: Layout, catalog: Catalog, limits: Limits, *, merge: bool, texts: Coder, type_codes: Coder
-    ) -> None:
+    def __init__(self, layout: Layout, limits: Limits, *, time_unit: str | None, merge: bool) -> None:
         self.groups: list[Group] = []
         self.segments: list[Segment] = []
-        self.texts = texts
-        self.type_codes = type_codes
+        self.texts, self.type_codes = Coder(), Coder()
+        catalog = catalog_of(layout, time_unit=time_unit)
         self.planner = Planner(catalog.time.type, indexed=True, many_types=layout.type is not None)
-        self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, texts, type_codes)
-        self.lane_maker = LaneMaker(self.planner.lanes, texts, type_codes)
+        self.maker = GroupMaker(catalog, layout.time, layout.type, self.planner, self.texts, self.type_codes)
+        self.lane_maker = LaneMaker(self.planner.lanes, self.texts, self.type_codes)
         self.payload = RowStore()
         # Rows up to this tick may be evicted: queries added later see only later events, however long they wait.
         self.expiry_bound = EARLIEST
@@ -63,6 +65,7 @@ class Merged:
         self._layout = layout
         self._limits = limits
         self._merge = merge
+        self._is_stopped = False
         self._fresh: dict[int, list[np.ndarray]] = {}  # rows of groups that are in no segment yet
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
@@ -74,10 +77,26 @@ class Merged:
         number = next(number for number, one in enumerate(self.groups) if one is group)
         self._fresh.setdefault(number, []).append(rows)
 
+    def expression(self, id: Any, query: AlgebraQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
+        """An expression, put into the group of its shape, and whether that is new; None where it must run alone."""
+        return None if self._is_stopped else self.maker.single(id, query, owner, registered)
+
+    def template(
+        self,
+        name: str,
+        template: Stream,
+        table: pa.Table,
+        ids: Sequence[Any],
+        owners: Sequence[Any] | None,
+        registered: int,
+    ) -> Group | None:
+        """The queries of a template; None where each must run alone."""
+        return None if self._is_stopped else self.maker.template(name, template, table, ids, owners, registered)
+
     def pattern(self, id: Any, query: BoundQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
         """Add a pattern query to the group of its shape. Returns whether the group is new; None if the query must run
         unmerged."""
-        stream = merged_stream(query, self._layout.time)
+        stream = None if self._is_stopped else merged_stream(query, self._layout.time)
         if stream is None or self.schema_of(stream) != output_schema(query, self._layout):
             return None
         try:
@@ -118,10 +137,11 @@ class Merged:
 
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, table: pa.Table, ticks: np.ndarray, answers: dict[Any, list[pa.Table]]) -> None:
-        """Read events in order of time, and add the answers of queries."""
+    def read(self, table: pa.Table, ticks: np.ndarray) -> dict[Any, pa.Table]:
+        """Read events in order of time; gives what queries answer, by template or by query."""
+        answers: dict[Any, list[pa.Table]] = {}
         if not self.segments:
-            return
+            return {}
         numbers = np.arange(self.next_row, self.next_row + len(ticks))
         self.next_row += len(ticks)
         batch = Batch(table, ticks, ticks, ticks, fingerprints(numbers))
@@ -140,10 +160,12 @@ class Merged:
             results = segment.machine.read(first, len(self.rows), "of the set")
             if results.count[0]:
                 collect(self, segment, results, answers)
+        return {name: pa.concat_tables(parts) for name, parts in answers.items()}
 
     def stop(self) -> None:
-        """Stop all queries; queries added later run."""
-        self.segments = []
+        """Run none of the queries any more, and take in no others."""
+        self._is_stopped = True
+        self.segments, self._fresh = [], {}
         self.events = chosen_events(self.events, slice(0, 0))
         self.rows = self.rows[:0]
 
@@ -212,6 +234,11 @@ class Merged:
         first, time = stream.branches[0], self.time_type
         columns = [pa.field(n, output_type_of(first, n, self.column_type)) for n in stream.columns]
         return pa.schema([pa.field("start", time), pa.field("end", time), *columns])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the input."""
+        return self._layout.schema
 
     @property
     def time_type(self) -> pa.DataType:

@@ -1,17 +1,22 @@
-"""Registrations that wait for the columns of the input, and checks of ids and of errors of one query."""
+"""Registrations as users give them: those that wait for the columns of the input, and checks of ids and errors."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.algebra.streams import Stream
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream, encode, from_text
 from ouzel.errors import InputError, QueryError
+from ouzel.prepared import as_queries, query
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,61 @@ def plain_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
     [1, 2]
     """
     return ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+
+
+def share_of(pending: Pending, number: int, slices: int) -> Pending | None:
+    """The rows of a pending registration that belong to a slice."""
+    if slices == 1:
+        return pending
+    rows = [row for row, one in enumerate(pending.ids) if slice_of(one, slices) == number]
+    return pending.rows(rows) if rows else None
+
+
+def slice_of(id: Any, slices: int) -> int:
+    """The slice of a query, the same in every process and version.
+
+    >>> slice_of(7, 4) == slice_of("7", 4)
+    True
+    """
+    return zlib.crc32(str(id).encode("utf-8", "surrogatepass")) % slices
+
+
+def digest_of(registrations: Sequence[Pending]) -> str:
+    """A digest of pending registrations, the same wherever they are written the same."""
+    mark = sha256()
+    for one in registrations:
+        if isinstance(one, PendingQuery):
+            prepared = prepared_query(one.query, one.params)
+            text = encode(prepared.expression) if isinstance(prepared, AlgebraQuery) else prepared.text
+            parts = [one.id, text, one.owner, sorted(one.params.items())]
+        else:
+            parts = [one.name, encode(one.template), one.table.to_pylist(), one.ids, one.row_owners]
+        mark.update(json.dumps(parts, default=repr).encode())
+    return mark.hexdigest()[:32]
+
+
+def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
+    """A query in any form that a set takes, parsed and with its parameters."""
+    if isinstance(given, str):
+        if not given.lstrip().startswith("{"):
+            return query(given, params=params)
+        given = from_text(given)
+    (prepared,) = as_queries(given).values()
+    if params and isinstance(prepared, AlgebraQuery):
+        return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
+    return prepared
+
+
+def stored_id(value: Any) -> Any:
+    """An id or an owner, if JSON can hold it."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(
+        f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
+        "use such ones"
+    )
 
 
 def check_id(id: Any) -> None:

@@ -1,14 +1,13 @@
-"""Queries of a set that are not merged into automata: they run in sessions, and equal ones run once.
+"""Queries of a set that are not merged into automata: which of them run, and for whom.
 
-Queries that were added between the same two batches run in one session: it reads each batch once, and its aggregates
-may be counted together. Two patterns that differ only in names and RETURN run as one query, which has the columns of
-both. If the thresholds of one pattern are stricter than those of the other, its matches are selected from the other's.
+Two patterns that differ only in names and RETURN run as one query, which has the columns of both. If the thresholds of
+one pattern are stricter than those of the other, its matches are selected from the other's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,20 +19,19 @@ from ouzel.bind.model import BoundQuery, Catalog, OutputColumn
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.explain import explain_together
 from ouzel.query_set.answers import id_array
+from ouzel.query_set.merged import MERGED
+from ouzel.query_set.registry import stored_id
 from ouzel.query_set.statistics import some
 from ouzel.query_set.subsumption import Limit, Within, asks_for_more, without_limits
 from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.output import output_schema
-from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program
-from ouzel.runtime.session import Session
-from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import deciding_columns
 
 
 @dataclass
 class Registration:
-    """A query that runs in a session: its own program, its owner, and the tick after which it sees events."""
+    """A query that is not merged: its own program, its owner, and the tick after which it sees events."""
 
     program: Program
     owner: Any
@@ -54,6 +52,7 @@ class _Running:
     program: Program
     limits: tuple[Limit, ...] = ()
     members: dict[Any, Registration] = field(default_factory=dict)
+    since: int | None = None  # None: it has not begun
 
     @property
     def query(self) -> BoundQuery | None:
@@ -80,33 +79,14 @@ class _Running:
         return {_written(column.expression): place for place, column in enumerate(query.returns, start=2)}
 
 
-@dataclass
-class _Epoch:
-    """Queries that were added between the same two batches: one registration epoch."""
-
-    since: int
-    running: dict[str, _Running] = field(default_factory=dict)
-    session: Session | None = None  # from the first batch on
-
-    def open(self) -> None:
-        """Start the session; from here on no query can be added."""
-        if self.session is not None:
-            return
-        programs = [one.program for one in self.running.values()]
-        queries = tuple(query for program in programs for query in program.queries)
-        algebra = tuple(expression for program in programs for expression in program.algebra)
-        self.session = Session(replace(programs[0], queries=queries, algebra=algebra), isolates=True)
-        self.session.advance(self.since)
-
-
 class UnmergedQueries:
-    """All queries of a set that run in sessions, by id."""
+    """All queries of a set that are not merged, by id, and the queries that run for them, by name."""
 
     def __init__(self) -> None:
-        self._epochs: list[_Epoch] = []
-        self._places: dict[Any, tuple[_Epoch, _Running]] = {}
-        self._by_key: dict[str, list[tuple[_Epoch, _Running]]] = {}
-        self._names = 0
+        self._running: dict[str, _Running] = {}
+        self._fresh: list[_Running] = []  # those that have not begun
+        self._places: dict[Any, _Running] = {}
+        self._by_key: dict[str, list[_Running]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -116,189 +96,167 @@ class UnmergedQueries:
 
     def items(self) -> Iterator[tuple[Any, Registration]]:
         """Ids and queries."""
-        for id, (_, running) in self._places.items():
+        for id, running in self._places.items():
             yield id, running.members[id]
 
-    def add(self, id: Any, program: Program, owner: Any, since: int) -> None:
-        """Add a query that sees the events after a tick, from the next batch on."""
+    def add(self, id: Any, program: Program, owner: Any, since: int, stopped: Collection[str]) -> None:
+        """Add a query that sees the events after a tick. It joins none of those that have stopped."""
         key, limits = _key(program)
         registration = Registration(program, owner, since, limits)
-        epoch, running = self._place(key, registration)
+        running = self._equal(key, registration, stopped)
         if running is None:
-            self._names += 1
-            name = f"{id}" if self._is_free(f"{id}") else f"{id} {self._names}"
-            running = epoch.running[name] = _Running(name, key, _named(program, name), limits)
-            self._by_key.setdefault(key, []).append((epoch, running))
-        self._join(id, registration, epoch, running)
+            names = (f"{id}", *(f"{id} {number}" for number in range(2, len(self._running) + 4)))
+            name = next(one for one in names if one not in self._running and one != MERGED)
+            running = self._take(_Running(name, key, _named(program, name), limits))
+            self._fresh.append(running)
+        self._join(id, registration, running)
 
-    def _join(self, id: Any, registration: Registration, epoch: _Epoch, running: _Running) -> None:
+    def _take(self, running: _Running) -> _Running:
+        self._running[running.name] = running
+        self._by_key.setdefault(running.key, []).append(running)
+        return running
+
+    def _join(self, id: Any, registration: Registration, running: _Running) -> None:
         query, own = running.query, registration.program.queries
         if query is not None and query.returns is not None:
             assert own[0].returns is not None
-            if epoch.session is None:
+            if running.since is None:
                 running.widen(own[0], registration.limits)
             places = running.places()
             registration.columns = tuple(places[_written(column.expression)] for column in own[0].returns)
             registration.limited = tuple(places[_written(limit.value)] for limit in registration.limits)
             registration.schema = output_schema(own[0], registration.program.layout)
         running.members[id] = registration
-        self._places[id] = (epoch, running)
+        self._places[id] = running
 
-    def _is_free(self, name: str) -> bool:
-        return all(name not in epoch.running for epoch in self._epochs)
+    def _equal(self, key: str, registration: Registration, stopped: Collection[str]) -> _Running | None:
+        """What runs, or will run, and finds what a query asks for."""
+        own = registration.limits
+        for running in self._by_key.get(key, ()):
+            if running.since is None:
+                if asks_for_more(own, running.limits) or asks_for_more(running.limits, own):
+                    return running
+            elif running.name not in stopped and _may_join(running, registration):
+                return running
+        return None
 
-    def _place(self, key: str, registration: Registration) -> tuple[_Epoch, _Running | None]:
-        """The epoch that a query can join, and the equal query there."""
-        for epoch, running in self._by_key.get(key, ()):
-            if epoch.session is None:
-                if asks_for_more(registration.limits, running.limits) or asks_for_more(
-                    running.limits, registration.limits
-                ):
-                    return epoch, running
-            elif running.name not in epoch.session.problems and _may_join(running, registration):
-                return epoch, running
-        if not self._epochs or self._epochs[-1].session is not None or self._epochs[-1].since != registration.since:
-            self._epochs.append(_Epoch(registration.since))
-        return self._epochs[-1], None
+    def fresh(self) -> list[Program]:
+        """The programs of those that have not begun."""
+        return [running.program for running in self._fresh]
 
-    def remove(self, id: Any) -> None:
-        """Remove a query; a running query that others share continues."""
-        epoch, running = self._places.pop(id)
+    def begin(self, since: int) -> None:
+        """Those that had not begun see the events after a tick."""
+        for running in self._fresh:
+            running.since = since
+        self._fresh = []
+
+    def remove(self, id: Any) -> str | None:
+        """Remove a query; gives the name of what ran for it alone and has begun."""
+        running = self._places.pop(id)
         del running.members[id]
         if running.members:
-            return
-        alone = epoch.session is None or epoch.session.drop(running.name)
-        if alone:
-            del epoch.running[running.name]
-        self._by_key[running.key] = [one for one in self._by_key[running.key] if one[1] is not running]
-        if not any(one.members for one in epoch.running.values()):
-            self._epochs.remove(epoch)
+            return None
+        self._by_key[running.key] = [one for one in self._by_key[running.key] if one is not running]
+        if running.since is not None:
+            return running.name
+        self._fresh = [one for one in self._fresh if one is not running]
+        del self._running[running.name]
+        return None
 
-    # ── Events ─────────────────────────────────────────────────────────────────────────────────────
+    def is_needed(self, name: str) -> bool:
+        """Whether what runs under a name runs for a query of the set."""
+        return bool(self._running[name].members)
 
-    def open(self) -> None:
-        """Start the queries added since the last batch."""
-        for epoch in self._epochs:
-            epoch.open()
+    def forget(self, names: Collection[str]) -> None:
+        """What ran under some names has ended."""
+        for name in names:
+            del self._running[name]
 
-    def push(self, table: pa.Table) -> None:
-        """Take events in."""
-        for epoch in self._epochs:
-            assert epoch.session is not None
-            epoch.session.push(table)
+    # ── Answers ────────────────────────────────────────────────────────────────────────────────────
 
-    def advance(self, until: int) -> Iterator[tuple[Any, pa.Table]]:
-        """No event at or before a tick can come any more: return the answers that this completes, by id."""
-        for epoch in self._epochs:
-            assert epoch.session is not None
-            answers = epoch.session.advance(until)
-            for running in epoch.running.values():
-                answer = answers.get(running.name)
-                if answer is not None and answer.num_rows:
-                    yield from _answers(epoch, running, answer)
+    def answers(self, name: str, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
+        """The answers of a running query, by id of its registrations. Those with the same columns are selected once."""
+        running = self._running[name]
+        assert running.since is not None
+        younger = any(registration.since > running.since for registration in running.members.values())
+        starts = _starts(answer, running.program.layout) if younger else None
+        within = Within(answer)
+        alike: dict[Any, list[tuple[Any, Registration, np.ndarray]]] = {}
+        for id, registration in running.members.items():
+            compared = zip(registration.limited, registration.limits, running.limits, strict=True)
+            rows = within.rows([(place, limit) for place, limit, known in compared if limit != known])
+            if starts is not None:
+                rows = rows[starts[rows] > registration.since]
+            if len(rows):
+                names = None if registration.schema is None else tuple(registration.schema.names)
+                alike.setdefault((registration.columns, names, type(id)), []).append((id, registration, rows))
+        for several in alike.values():
+            registration = several[0][1]
+            own = answer
+            if registration.columns is not None:
+                own = pa.table(
+                    [answer.column(place) for place in (0, 1, *registration.columns)], schema=registration.schema
+                )
+            counts = [len(rows) for _, _, rows in several]
+            ids = id_array([id for (id, _, _), count in zip(several, counts, strict=True) for _ in range(count)])
+            whole = own.take(pa.array(np.concatenate([rows for _, _, rows in several]))).add_column(0, "query", ids)
+            begin = 0
+            for (id, _, _), count in zip(several, counts, strict=True):
+                yield id, whole.slice(begin, count)
+                begin += count
 
-    def problems(self) -> Iterator[Problem]:
-        """The queries that have stopped, and why."""
-        for epoch in self._epochs:
-            if epoch.session is not None:
-                for name, problem in epoch.session.problems.items():
-                    yield from (replace(problem, query=id) for id in epoch.running[name].members)
-
-    @property
-    def next_deadline(self) -> int | None:
-        found = [epoch.session.next_deadline for epoch in self._epochs if epoch.session is not None]
-        return min((deadline for deadline in found if deadline is not None), default=None)
-
-    @property
-    def held_events(self) -> int:
-        return sum(epoch.session.held_events for epoch in self._epochs if epoch.session is not None)
+    def members(self, name: str) -> list[Any]:
+        """The ids of the queries that one of a name runs for."""
+        return list(self._running[name].members)
 
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     def explained(self) -> list[str]:
         """The queries that run once for several, as lines."""
-        running = [one for epoch in self._epochs for one in epoch.running.values()]
+        running = list(self._running.values())
         common = [one for one in running if len(one.members) > 1]
-        lines = [
-            f"{some(len(self), 'query')} beside automata, run as {len(running):,} in "
-            f"{some(len(self._epochs), 'session')}, each of which reads events once"
-        ]
+        lines = [f"{some(len(self), 'query')} beside automata, run as {len(running):,}, which read events once"]
         composed = sum(len(one.members) for one in running if one.query is None)
         if composed:
             lines.append(f"  {composed:,} of them are expressions over other expressions, or over events that last")
         if common:
             several, few = sum(len(one.members) for one in common), len(common)
             lines.append(f"  {several:,} of them differ in names, RETURN and thresholds only, and run as {few:,}")
-        for epoch in self._epochs:
-            lines += [f"  {line}" for line in _counted_together(epoch)]
+        for since in dict.fromkeys(one.since for one in running):
+            lines += _counted_together([one for one in running if one.since == since])
         return lines
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self, writer: Writer, plain: Callable[[Any], Any]) -> list[Any]:
-        """Store all; returns what `load` needs. `plain` makes ids and owners valid JSON."""
-        self.open()
-        stored = []
-        for epoch in self._epochs:
-            assert epoch.session is not None
-            running = [
+    def dump(self) -> list[Any]:
+        """Who has which query run, for `load`; what runs is in the program of the session."""
+        return [
+            [
+                one.name,
+                one.since,
                 [
-                    one.name,
-                    [
-                        [plain(id), plain(m.owner), m.since, encode(m.program.queries) if m.columns else None]
-                        for id, m in one.members.items()
-                    ],
-                ]
-                for one in epoch.running.values()
+                    [stored_id(id), stored_id(m.owner), m.since, encode(m.program.queries) if m.columns else None]
+                    for id, m in one.members.items()
+                ],
             ]
-            stored.append([epoch.since, writer.add_bytes(epoch.session.snapshot()), running])
-        return stored
+            for one in self._running.values()
+        ]
 
-    def load(self, reader: Reader, stored: list[Any]) -> None:
+    def load(self, stored: list[Any], whole: Program) -> None:
         """Restore what `dump` stored."""
-        for since, blob, running in stored:
-            session = Session.restore(reader.bytes(blob))
-            session.isolates = True
-            epoch = _Epoch(since, {}, session)
-            self._epochs.append(epoch)
-            for name, members in running:
-                program = _of_one(session.program, name)
-                key, limits = _key(program)
-                one = epoch.running[name] = _Running(name, key, program, limits)
-                self._by_key.setdefault(key, []).append((epoch, one))
-                for id, owner, began, own in members:
-                    mine = program if own is None else replace(program, queries=decode(own))
-                    self._join(id, Registration(mine, owner, began, _key(mine)[1]), epoch, one)
-
-
-def _answers(epoch: _Epoch, running: _Running, answer: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
-    """The answers of a running query, for each of its registrations. Those with the same columns are selected once."""
-    younger = any(registration.since > epoch.since for registration in running.members.values())
-    starts = _starts(answer, running.program.layout) if younger else None
-    within = Within(answer)
-    alike: dict[Any, list[tuple[Any, Registration, np.ndarray]]] = {}
-    for id, registration in running.members.items():
-        compared = zip(registration.limited, registration.limits, running.limits, strict=True)
-        rows = within.rows([(place, limit) for place, limit, known in compared if limit != known])
-        if starts is not None:
-            rows = rows[starts[rows] > registration.since]
-        if len(rows):
-            names = None if registration.schema is None else tuple(registration.schema.names)
-            alike.setdefault((registration.columns, names, type(id)), []).append((id, registration, rows))
-    for several in alike.values():
-        registration = several[0][1]
-        own = answer
-        if registration.columns is not None:
-            own = pa.table(
-                [answer.column(place) for place in (0, 1, *registration.columns)], schema=registration.schema
+        queries = {one.name: one for one in whole.queries}
+        algebra = {one.name: one for one in whole.algebra}
+        for name, since, members in stored:
+            program = replace(
+                whole,
+                queries=(queries[name],) if name in queries else (),
+                algebra=(algebra[name],) if name in algebra else (),
             )
-        counts = [len(rows) for _, _, rows in several]
-        ids = id_array([id for (id, _, _), count in zip(several, counts, strict=True) for _ in range(count)])
-        whole = own.take(pa.array(np.concatenate([rows for _, _, rows in several]))).add_column(0, "query", ids)
-        begin = 0
-        for (id, _, _), count in zip(several, counts, strict=True):
-            yield id, whole.slice(begin, count)
-            begin += count
+            key, limits = _key(program)
+            running = self._take(_Running(name, key, program, limits, since=since))
+            for id, owner, began, own in members:
+                alone = program if own is None else replace(program, queries=decode(own))
+                self._join(id, Registration(alone, owner, began, _key(alone)[1]), running)
 
 
 def _starts(answer: pa.Table, layout: Layout) -> np.ndarray:
@@ -334,15 +292,6 @@ def _named(program: Program, name: str) -> Program:
     return replace(program, queries=(replace(query, name=name, returns=returns),))
 
 
-def _of_one(program: Program, name: str) -> Program:
-    """A program of one query, taken from a program of several."""
-    return replace(
-        program,
-        queries=tuple(query for query in program.queries if query.name == name),
-        algebra=tuple(expression for expression in program.algebra if expression.name == name),
-    )
-
-
 def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
     """A text that is equal for queries with the same matches except for their thresholds, and the thresholds."""
     if not program.queries:
@@ -369,9 +318,10 @@ def _written(value: Any) -> str:
     return json.dumps(encode(value), sort_keys=True)
 
 
-def _counted_together(epoch: _Epoch) -> list[str]:
-    """How the aggregates of an epoch are counted together."""
-    plans = {name: next(iter(one.program.plans().values())) for name, one in epoch.running.items() if one.query}
-    if sum(bool(plan.query.aggregates) for plan in plans.values()) < 2:
+def _counted_together(registered: Sequence[_Running]) -> list[str]:
+    """How aggregates that were registered together are counted, as lines."""
+    programs = [one.program for one in registered if one.query is not None and one.query.aggregates]
+    if len(programs) < 2:
         return []
-    return explain_together(plans, next(iter(epoch.running.values())).program.statistics)
+    plans = {name: plan for program in programs for name, plan in program.plans().items()}
+    return [f"  {line}" for line in explain_together(plans, programs[0].statistics)]

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
-from ouzel.bind.literals import NANOSECONDS_OF_UNIT
-from ouzel.bind.model import Catalog
-from ouzel.errors import (
-    EmptyAnswerWarning,
-    InputError,
-    ProblemWarning,
-    QueryError,
-    StateError,
-    TypesWarning,
-    argument,
-)
+from ouzel.errors import EmptyAnswerWarning, InputError, StateError, TypesWarning
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.calls import Calls, exclusive, interruptible
+from ouzel.runtime.calls import exclusive, interruptible
 from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers
+from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.input_binder import InputBinder
-from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.problems import Answers, Problem
-from ouzel.runtime.session import EARLIEST, Session
+from ouzel.runtime.problems import Problem
+from ouzel.runtime.session import Session
 from ouzel.sealing import SNAPSHOT, decoding
 
 Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
@@ -98,7 +87,7 @@ def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
         warnings.warn(sentence, TypesWarning, stacklevel=stacklevel + 1)
 
 
-class Engine:
+class Engine(Feeder[str]):
     """Queries over a stream: push batches in, take matches out.
 
     Events may be out of order by up to `max_delay` (ticks, a timedelta, or text like "5 s"). Events that are later are
@@ -137,50 +126,11 @@ class Engine:
             as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
             rules_off=rules_off, model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
         )  # fmt: skip
-        self._max_delay = checked_delay(max_delay)
-        self._keep_late = keep_late
+        super().__init__(max_delay)
         self._session: Session | None = None
+        self._keep_late = keep_late
         self._absent: AbsentColumns | None = None
-        self._delay_ticks = 0
-        self._newest = EARLIEST
-        self._finished = False
-        self._calls = Calls()
-        self._warned = 0
         self._binder.check(streaming=True)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether KeyboardInterrupt stopped a call that had already taken in its events. The next call first completes
-        that work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
-        return self._calls.interrupted
-
-    @exclusive
-    def problems(self) -> list[Problem]:
-        """The queries that have stopped because of their own errors: which, at what time, and why.
-
-        The other queries continue. Once all have stopped, every call raises the last error.
-        """
-        return [] if self._session is None else list(self._session.problems.values())
-
-    @property
-    @exclusive
-    def late(self) -> int:
-        """The number of late events so far."""
-        return 0 if self._session is None else self._session.late
-
-    @property
-    @exclusive
-    def watermark(self) -> int | None:
-        """The tick up to which all events have been seen; None before the first event."""
-        if self._session is None or self._session.watermark == EARLIEST:
-            return None
-        return self._session.watermark
-
-    @property
-    @exclusive
-    def held_events(self) -> int:
-        """The number of events held in memory, over all queries."""
-        return 0 if self._session is None else self._session.held_events
 
     @exclusive
     def push(self, events: Any) -> dict[str, pa.Table]:
@@ -201,58 +151,14 @@ class Engine:
             return self._nothing()
         if self._absent is not None and self._absent.is_watching():
             self._absent.look_at(wide)
-        newest = int(ticks_of(wide, self._binder.program.layout).max())
-        session.push(wide)
-        self._newest = max(self._newest, newest)
-        return self._advance(session, max(EARLIEST, self._newest - self._delay_ticks - 1))
+        return self._advance(self._pushed(session, wide))
 
-    def _answered(self, work: Callable[..., dict[str, pa.Table]], *args: Any) -> dict[str, pa.Table]:
-        """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
-        rows = self._calls.run(work, *args)
+    def _warn_of_columns(self) -> None:
         if self._absent is not None and (self._finished or not self._absent.is_watching()):
-            _warn_of_absent(self._absent, stacklevel=4)
-        problems = {} if self._session is None else self._session.problems
-        if not problems:
-            return rows
-        *_, last = problems.values()
-        if not rows:
-            raise last.raised()
-        for problem in list(problems.values())[self._warned :]:
-            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
-        self._warned = len(problems)
-        return Answers(rows, problems)
+            _warn_of_absent(self._absent, stacklevel=5)
 
-    @exclusive
-    def advance(self, to: int | datetime) -> dict[str, pa.Table]:
-        """Declare that all events up to a time have been seen, and return the matches that this completes."""
-        self._calls.complete()
-        self._must_be_open()
-        if self._session is None:
-            raise InputError("advance() must come after the first push()")
-        return self._answered(self._advance, self._session, tick_of(to, self._binder.program.layout))
-
-    @exclusive
-    def finish(self) -> dict[str, pa.Table]:
-        """End the stream and return the remaining matches. Nothing can be pushed afterwards. Tables have no columns if
-        no event ever came."""
-        self._calls.complete()
-        if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
-            self._must_be_open()
-        return self._answered(self._finish)
-
-    def _finish(self) -> dict[str, pa.Table]:
-        if self._finished or self._session is None:
-            self._finished = True
-            return self._nothing()
-        self._finished = True
-        return self._rows(self._session, self._session.finish())
-
-    def _rows(self, session: Session, rows: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """The rows, or the error of the last query that ran."""
-        error, session.error = session.error, None
-        if error is not None and not rows:
-            raise error
-        return rows
+    def _stopped(self) -> Mapping[str, Problem]:
+        return {} if self._session is None else self._session.problems
 
     @exclusive
     def take_late(self) -> pa.Table | None:
@@ -279,16 +185,15 @@ class Engine:
         if session.feeder is None:
             raise StateError("this snapshot is not of an Engine")
         engine = cls.__new__(cls)
-        engine._session = session
-        engine._absent = None
-        engine._binder = InputBinder({}, session.program, keeps_all_columns=session.keep_late)
         with decoding(SNAPSHOT):
+            Feeder.__init__(engine, session.feeder["delay_ticks"])
             engine._delay_ticks = session.feeder["delay_ticks"]
             engine._newest = session.feeder["newest"]
             engine._finished = session.feeder["finished"]
-        engine._max_delay = engine._delay_ticks
+        engine._session = session
+        engine._absent = None
+        engine._binder = InputBinder({}, session.program, keeps_all_columns=session.keep_late)
         engine._keep_late = session.keep_late
-        engine._calls = Calls()
         if session.owed:
             engine._calls.owe(session.owed)
         engine._warned = len(session.problems)
@@ -305,60 +210,7 @@ class Engine:
     def _opened(self) -> Session:
         if self._session is None:
             program = self._binder.program
-            self._delay_ticks = duration_ticks(self._max_delay, program.catalog, "max_delay")
+            self._set_delay(program.catalog)
             self._session = Session(program, keep_late=self._keep_late, isolates=True)
             self._absent = AbsentColumns(program)
         return self._session
-
-    def _advance(self, session: Session, watermark: int) -> dict[str, pa.Table]:
-        return self._rows(session, session.advance(watermark))
-
-    def _must_be_open(self) -> None:
-        if self._finished:
-            raise InputError("this engine is finished; make a new one for another stream")
-
-
-def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
-    """A delay as ticks. A number is in ticks already; a timedelta or text like "5 s" is converted by the unit of the
-    time column."""
-    nanoseconds = duration_nanoseconds(given, what)
-    if nanoseconds is None:
-        assert isinstance(given, int | np.integer)
-        return int(given)
-    if catalog.time.tick_ns is None:
-        raise InputError(
-            argument(what, given),
-            " has a unit, but the time column holds bare numbers; give ",
-            argument("time_unit"),
-            " to say what they count, or a number of ticks",
-        )
-    return nanoseconds // catalog.time.tick_ns
-
-
-def checked_delay(max_delay: int | str | timedelta) -> int | str | timedelta:
-    """A delay that can be converted to ticks once the type of the time column is known; an error at once if not."""
-    duration_nanoseconds(max_delay, "max_delay")
-    return max_delay if isinstance(max_delay, str | timedelta) else int(max_delay)
-
-
-def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
-    """A timedelta, or text like "5 s", in nanoseconds; None for a number of ticks. Never negative."""
-    from ouzel.lang import parse_expression
-    from ouzel.lang.syntax import Duration
-
-    if isinstance(given, bool) or not isinstance(given, int | np.integer | str | timedelta):
-        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', got {given!r}")
-    if given < timedelta(0) if isinstance(given, timedelta) else not isinstance(given, str) and given < 0:
-        raise InputError(argument(what, given), " is negative; it must be 0 or more")
-    if isinstance(given, int | np.integer):
-        return None
-    if isinstance(given, timedelta):
-        return (given // timedelta(microseconds=1)) * 1000
-    try:
-        parsed = parse_expression(given)
-    except QueryError as error:
-        why = f": {error.message}" if "unit of time" in error.message else ""
-        raise InputError(argument(what, given), f" is not a duration{why}; write it like '5 s' or '2 hours'") from None
-    if not isinstance(parsed, Duration):
-        raise InputError(argument(what, given), " is not a duration; write it like '5 s' or '2 hours'")
-    return int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +54,24 @@ class Program:
     def members(self) -> tuple[BoundQuery | BoundAlgebra, ...]:
         """The queries, then the expressions of the algebra."""
         return (*self.queries, *self.algebra)
+
+    def of(self, names: Iterable[str]) -> Program:
+        """The program of some of the queries and expressions."""
+        kept = set(names)
+        return replace(
+            self,
+            queries=tuple(one for one in self.queries if one.name in kept),
+            algebra=tuple(one for one in self.algebra if one.name in kept),
+        )
+
+    def joined(self, others: Sequence[Program]) -> Program:
+        """The program with the queries and expressions of others too, over the same input."""
+        programs = (self, *others)
+        return replace(
+            self,
+            queries=tuple(one for program in programs for one in program.queries),
+            algebra=tuple(one for program in programs for one in program.algebra),
+        )
 
     @property
     def catalog(self) -> Catalog:

@@ -6,7 +6,7 @@ which are late, and stores all its state in one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
-from ouzel.runtime.layout import conform, ticks_of
+from ouzel.runtime.layout import Layout, conform, ticks_of
 from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
@@ -55,7 +55,30 @@ class Session:
         self.problems: dict[str, Problem] = {}
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
-        self._layouts = layouts(program.members, program.layout)
+        self._layouts: dict[str, Layout] = {}
+        # The operators with the queries that they answer. An operator comes after those whose output it reads.
+        self._operators: dict[Operator, list[str]] = {}
+        self._operator_of: dict[str, Operator] = {}
+        self._queries: dict[str, AnyQuery] = {}
+        # The columns of each query's answer.
+        self.schemas: dict[str, pa.Schema] = {}
+        self._run(program, together)
+        self._watermark = EARLIEST
+        self._keep_late = keep_late
+        self._late_tables: list[pa.Table] = []
+        self._stored_program: bytes | None = None
+        self._names = {query.name: _types_named(query) for query in program.queries}
+        # The number of late events of each query, by the types that it names.
+        self.late_by_query = dict.fromkeys((query.name for query in program.members), 0)
+        # What the feeder of a restored session had stored with it.
+        self.feeder: dict[str, Any] | None = None
+        # Rows that its feeder had not returned yet.
+        self.owed: dict[Any, pa.Table] = {}
+        self.late = 0
+
+    def _run(self, program: Program, together: Sequence[Sequence[str]] | None = None) -> list[Operator]:
+        """Run the queries of a program; returns their operators."""
+        self._layouts |= layouts(program.members, program.layout)
         made = operators_for(
             program.plans(),
             self._layouts,
@@ -65,24 +88,11 @@ class Session:
             partial=program.partial,
             together=together,
         )
-        # The operators with the queries that they answer. An operator comes after those whose output it reads.
-        self._operators = {operator: list(operator.schemas) for operator in made}
-        self._operator_of = {name: operator for operator in made for name in operator.schemas}
-        # The columns of each query's answer.
-        self.schemas = {query.name: self._operator_of[query.name].schemas[query.name] for query in program.members}
-        self._watermark = EARLIEST
-        self._keep_late = keep_late
-        self._late_tables: list[pa.Table] = []
-        self._stored_program: bytes | None = None
-        self._queries: dict[str, AnyQuery] = {query.name: query for query in program.members}
-        self._names = {query.name: _types_named(query) for query in program.queries}
-        # The number of late events of each query, by the types that it names.
-        self.late_by_query = dict.fromkeys((query.name for query in program.members), 0)
-        # What the feeder of a restored session had stored with it.
-        self.feeder: dict[str, Any] | None = None
-        # Rows that its feeder had not returned yet.
-        self.owed: dict[str, pa.Table] = {}
-        self.late = 0
+        self._operators |= {operator: list(operator.schemas) for operator in made}
+        self._operator_of |= {name: operator for operator in made for name in operator.schemas}
+        self._queries |= {query.name: query for query in program.members}
+        self.schemas |= {one.name: self._operator_of[one.name].schemas[one.name] for one in program.members}
+        return made
 
     @classmethod
     def open(cls, program: bytes, *, isolates: bool = False) -> Session:
@@ -103,6 +113,11 @@ class Session:
     def watermark(self) -> int:
         """Events at or before this tick are late."""
         return self._watermark
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a query is left that has not stopped."""
+        return any(name not in self.problems for name in self.schemas)
 
     @property
     def next_deadline(self) -> int | None:
@@ -147,8 +162,11 @@ class Session:
             on_time = ticks > self._watermark
             self._set_aside(table.filter(pa.array(~on_time)))
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
-        if not len(ticks):
-            return
+        if len(ticks):
+            self._take(table, ticks, zero_copy)
+
+    def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
+        """Pass events that are not late to the operators."""
         self._newest = max(self._newest, int(ticks.max()))
         for operator, names in tuple(self._operators.items()):
             # Queries of one operator read the same streams.
@@ -220,7 +238,7 @@ class Session:
             return events
         return events.filter(pc.is_in(events[type_column].cast(pa.string()), value_set=pa.array(named, pa.string())))
 
-    def advance(self, watermark: int) -> dict[str, pa.Table]:
+    def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
         answers: dict[str, pa.Table] = {}
@@ -259,18 +277,13 @@ class Session:
                 self._detach(name)
             if operator in self._operators:
                 return False
-        self._program = replace(
-            self._program,
-            queries=tuple(query for query in self._program.queries if query.name != name),
-            algebra=tuple(expression for expression in self._program.algebra if expression.name != name),
-        )
+        self._program = self._program.of(other for other in self._queries if other != name)
         self._stored_program = None
-        for known in (self.schemas, self._queries, self.late_by_query):
-            del known[name]
-        self.problems.pop(name, None)
+        for known in (self.schemas, self._queries, self.late_by_query, self.problems):
+            known.pop(name, None)
         return True
 
-    def finish(self) -> dict[str, pa.Table]:
+    def finish(self) -> dict[Any, pa.Table]:
         """The input has ended: match all held events and advance time to its end."""
         return self.advance(LATEST)
 
@@ -282,7 +295,7 @@ class Session:
     def snapshot(
         self,
         feeder: dict[str, Any] | None = None,
-        owed: dict[str, pa.Table] | None = None,
+        owed: Mapping[Any, pa.Table] | None = None,
         *,
         with_program: bool = True,
     ) -> bytes:
@@ -290,10 +303,15 @@ class Session:
 
         `with_program=False` leaves the program out, for feeders that keep it themselves.
         """
+        writer = Writer()
+        return writer.finish(self._dump(writer, feeder, owed or {}, with_program=with_program))
+
+    def _dump(
+        self, writer: Writer, feeder: dict[str, Any] | None, owed: Mapping[Any, pa.Table], *, with_program: bool
+    ) -> dict[str, Any]:
         if with_program and self._stored_program is None:
             self._stored_program = dump(self._program)
-        writer = Writer()
-        head = {
+        return {
             "feeder": feeder,
             "program": writer.add_bytes(self._stored_program) if with_program and self._stored_program else None,
             "watermark": self._watermark,
@@ -301,7 +319,7 @@ class Session:
             "late_by_query": self.late_by_query,
             "problems": [problem.plain() for problem in self.problems.values()],
             "newest": self._newest,
-            "owed": {name: writer.add_table(table) for name, table in (owed or {}).items()},
+            "owed": [[name, writer.add_table(table)] for name, table in owed.items()],
             "keep_late": self._keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "operators": [
@@ -309,13 +327,12 @@ class Session:
                 for operator, names in self._operators.items()
             ],
         }
-        return writer.finish(head)
 
     @classmethod
     def restore(cls, blob: bytes | memoryview, program: Program | None = None) -> Session:
         """The session of a snapshot; `program` is needed if the snapshot was taken without one."""
         reader = Reader(blob)
-        if "operators" not in reader.head:
+        if "operators" not in reader.head or "kind" in reader.head:
             raise StateError("this snapshot is not of an Engine; try QuerySet.restore")
         with decoding(SNAPSHOT):
             stored = None
@@ -324,29 +341,38 @@ class Session:
                     raise StateError("this snapshot is one of a stream on Spark, not one of an Engine")
                 stored = reader.bytes(reader.head["program"])
                 program = load(stored)
-            operators = {one["queries"][0]: one for one in reader.head["operators"]}
-            together = [one["queries"] for one in operators.values()]
-            problems = {plain["query"]: Problem.from_plain(plain) for plain in reader.head.get("problems", [])}
-            # A query that has stopped has an operator if others share it.
-            together += [[name] for name in problems if all(name not in names for names in together)]
-            session = cls(program, keep_late=reader.head["keep_late"], together=together)
+            session = cls(program, keep_late=reader.head["keep_late"], together=together(reader.head))
             session._stored_program = stored
-            session.feeder = reader.head["feeder"]
-            session._watermark = reader.head["watermark"]
-            session.late = reader.head["late"]
-            session.late_by_query |= reader.head.get("late_by_query", {})
-            session._late_tables = [reader.table(number) for number in reader.head["late_events"]]
-            session.owed = {name: reader.table(number) for name, number in reader.head.get("owed", {}).items()}
-            session._newest = reader.head.get("newest", EARLIEST)
-            session.problems, session.isolates = problems, bool(problems)
-            for operator, (first, *others) in tuple(session._operators.items()):
-                stored_operator = operators.get(first, {"answered": []})
-                for name in (first, *others):
-                    if name not in stored_operator["answered"]:
-                        session._detach(name)
-                if operator in session._operators:
-                    operator.load(reader, stored_operator["state"])
+            session._load(reader, reader.head)
         return session
+
+    def _load(self, reader: Reader, head: Mapping[str, Any]) -> None:
+        """Restore what `_dump` stored, of a session whose operators answer the same queries together."""
+        self.feeder = head["feeder"]
+        self._watermark = head["watermark"]
+        self.late = head["late"]
+        self.late_by_query |= head.get("late_by_query", {})
+        self._late_tables = [reader.table(number) for number in head["late_events"]]
+        self.owed = {name: reader.table(number) for name, number in dict(head.get("owed", {})).items()}
+        self._newest = head.get("newest", EARLIEST)
+        self.problems = {plain["query"]: Problem.from_plain(plain) for plain in head.get("problems", [])}
+        self.isolates = self.isolates or bool(self.problems)
+        operators = {one["queries"][0]: one for one in head["operators"]}
+        for operator, (first, *others) in tuple(self._operators.items()):
+            stored = operators.get(first, {"answered": []})
+            for name in (first, *others):
+                if name not in stored["answered"]:
+                    self._detach(name)
+            if operator in self._operators:
+                operator.load(reader, stored["state"])
+
+
+def together(head: Mapping[str, Any]) -> list[list[str]]:
+    """The queries of each operator of a stored session."""
+    found = [one["queries"] for one in head["operators"]]
+    # A query that has stopped has an operator if others share it.
+    stopped = [plain["query"] for plain in head.get("problems", [])]
+    return found + [[name] for name in stopped if all(name not in names for names in found)]
 
 
 def _types_named(query: BoundQuery) -> list[str] | None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from ouzel.plan.model import Plan
-from ouzel.runtime.engine import duration_ticks
+from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.program import Program, dump
 from ouzel.spark.distribution import (
     ByKey,

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from ouzel.bind.diagnostics import nearest
 from ouzel.errors import InputError
 from ouzel.prepared import Query
-from ouzel.runtime.engine import duration_ticks
+from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import limits_of
 from ouzel.runtime.program import Program, make_program

@@ -18,7 +18,6 @@ from ouzel.algebra import stream
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.errors import InputError, OuzelError
 from ouzel.query_set.api import QuerySet
-from ouzel.query_set.snapshot import digest, ids_of, spread
 from ouzel.spark.compatibility import SET_QUERIES, CheckpointSignature, digest_of
 from ouzel.spark.input import Events, Watermark, bind_events, check_names, key_column, watermarked
 from ouzel.spark.partitioning import shared_key
@@ -97,7 +96,7 @@ def match_set(
             "type=None and a set that is empty at first: nothing says of what type the events are; add type="
         )
     job = _plan(bound, queries, table, columns, key, parts=buckets or _partitions(frame))
-    return _stream(bound, job, table, watermark, digest(queries))
+    return _stream(bound, job, table, watermark, queries.digest())
 
 
 def _partitions(frame: DataFrame) -> int:
@@ -128,11 +127,11 @@ def _plan(
     if not len(queries) and changes is None:
         raise InputError("there is no query in the set; add one, or name a table of queries with changes=")
     bounded = parts is None
-    whole = spread(queries, layout.schema, 1, bounded=bounded)
+    whole = queries.slices(layout.schema, 1, bounded=bounded)
     answers = _answers(queries, whole[0], changes, columns)
     keys = _keys(whole[0], key, changes, layout.schema)
     slices = parts or max(1, min(_partitions(events.frame), len(queries)))
-    sets = whole if keys else spread(queries, layout.schema, slices, bounded=bounded)
+    sets = whole if keys else queries.slices(layout.schema, slices, bounded=bounded)
     group = QueryGroup(
         program=b"",
         columns=layout.schema.serialize().to_pybytes(),
@@ -156,7 +155,7 @@ def _answers(
 ) -> _Answers:
     """The columns of all answers."""
     fields = {QUERY: _id_type(queries, changes)}
-    time = held._layout.schema.field(held._layout.time).type if held._layout is not None else pa.int64()
+    time = held.layout.schema.field(held.layout.time).type if held.layout is not None else pa.int64()
     fields |= {"start": time, "end": time}
     if columns is not None:
         for column in arrow_schema(_struct(columns)):
@@ -191,7 +190,7 @@ def _struct(columns: str | T.StructType) -> T.StructType:
 
 
 def _id_type(queries: QuerySet, changes: DataFrame | None) -> pa.DataType:
-    ids = ids_of(queries)
+    ids = queries.pending_ids()
     integers = all(isinstance(one, int) and not isinstance(one, bool) for one in ids)
     if changes is None:
         return pa.int64() if integers else pa.string()

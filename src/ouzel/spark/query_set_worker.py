@@ -95,14 +95,12 @@ class SetJob:
 
     def report(self, name: int, session: SetSession, manifest: Manifest) -> dict[str, dict[str, int]]:
         """The counts of the whole set, as one query."""
-        from ouzel.query_set.snapshot import held_events
-
         held = session.held
         counts = {
             "matches": manifest.matches.get(QUERY, 0),
             # Every slice sees all events, so only the first one counts.
             "late": held.late if self.keys or self.names.index(name) == 0 else 0,
-            "open_events": held_events(held),
+            "open_events": held.held_events,
             "open_runs": held.statistics.get("instances", 0),
             "state_bytes": manifest.stored_bytes,
         }
@@ -204,7 +202,7 @@ def pack_set_events(job: SetJob, bucket_column: str, batches: Iterable[pa.Record
 
 def pack_changes(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The newest change of each query as (name of the bucket, payload), for every bucket that has the query."""
-    from ouzel.query_set.snapshot import slice_of
+    from ouzel.query_set.registry import slice_of
 
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:

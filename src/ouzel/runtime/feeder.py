@@ -1,0 +1,191 @@
+"""Feeding a session: events go in, the watermark follows the newest event, and rows of queries come out.
+
+`Engine` and `QuerySet` share this. Their calls run one at a time and are never left half done.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.literals import NANOSECONDS_OF_UNIT
+from ouzel.bind.model import Catalog
+from ouzel.errors import InputError, ProblemWarning, QueryError, argument
+from ouzel.runtime.calls import Calls, exclusive
+from ouzel.runtime.layout import tick_of, ticks_of
+from ouzel.runtime.problems import Answers, Problem
+from ouzel.runtime.session import EARLIEST, LATEST, Session
+
+K = TypeVar("K")
+
+
+class Feeder(ABC, Generic[K]):
+    """A session with the delay of its events. Answers are by `K`, the name or the id of a query."""
+
+    _session: Session | None  # None before the columns of the input are known
+    _noun = "engine"
+
+    def __init__(self, max_delay: int | str | timedelta) -> None:
+        duration_nanoseconds(max_delay, "max_delay")  # refuses what cannot be converted to ticks later
+        self._max_delay = max_delay
+        self._delay_ticks = 0
+        self._newest = EARLIEST
+        self._finished = False
+        self._calls = Calls()
+        self._warned = 0
+
+    @abstractmethod
+    def _nothing(self) -> dict[K, pa.Table]:
+        """The answers of a call that completes nothing."""
+
+    @abstractmethod
+    def _stopped(self) -> Mapping[K, Problem]:
+        """The queries that have stopped, and why."""
+
+    # ── What users see ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether KeyboardInterrupt stopped a call that had already taken in its events. The next call first completes
+        that work, and returns the rows of both. If this is false, the interrupted call has changed nothing."""
+        return self._calls.interrupted
+
+    @exclusive
+    def problems(self) -> list[Problem]:
+        """The queries that have stopped because of their own errors: which, at what time, and why.
+
+        The other queries continue. Once all have stopped, every call raises the last error. Merged queries of a set run
+        as one, and stop together.
+        """
+        return list(dict.fromkeys(self._stopped().values()))
+
+    @property
+    @exclusive
+    def late(self) -> int:
+        """The number of late events so far."""
+        return 0 if self._session is None else self._session.late
+
+    @property
+    @exclusive
+    def watermark(self) -> int | None:
+        """The tick up to which all events have been seen; None before the first event."""
+        if self._session is None or self._session.watermark == EARLIEST:
+            return None
+        return self._session.watermark
+
+    @property
+    @exclusive
+    def held_events(self) -> int:
+        """The number of events held in memory, over all queries."""
+        return 0 if self._session is None else self._session.held_events
+
+    @exclusive
+    def advance(self, to: int | datetime) -> dict[K, pa.Table]:
+        """Declare that all events up to a time have been seen, and return the matches that this completes."""
+        self._calls.complete()
+        self._must_be_open()
+        if self._session is None:
+            raise InputError("advance() must come after the first push()")
+        return self._answered(self._advance, tick_of(to, self._session.program.layout))
+
+    @exclusive
+    def finish(self) -> dict[K, pa.Table]:
+        """End the stream and return the remaining matches. Nothing can be pushed afterwards. Tables of an engine
+        have no columns if no event ever came."""
+        self._calls.complete()
+        if not self._finished or not self._calls.interrupted:  # An interrupted finish() may be called again.
+            self._must_be_open()
+        return self._answered(self._finish)
+
+    # ── Steps of calls ─────────────────────────────────────────────────────────────────────────────
+
+    def _set_delay(self, catalog: Catalog) -> None:
+        self._delay_ticks = duration_ticks(self._max_delay, catalog, "max_delay")
+
+    def _pushed(self, session: Session, events: pa.Table) -> int:
+        """Push events; gives the watermark that follows the newest of all."""
+        newest = int(ticks_of(events, session.program.layout).max())
+        session.push(events)
+        self._newest = max(self._newest, newest)
+        return max(EARLIEST, self._newest - self._delay_ticks - 1)
+
+    def _advance(self, watermark: int) -> dict[K, pa.Table]:
+        """The rows, or the error of the last query that ran."""
+        session = self._session
+        assert session is not None
+        rows: dict[K, pa.Table] = session.advance(watermark)
+        error, session.error = session.error, None
+        if error is not None and not session.is_running:
+            raise error
+        return rows
+
+    def _finish(self) -> dict[K, pa.Table]:
+        was_finished, self._finished = self._finished, True
+        return self._nothing() if was_finished or self._session is None else self._advance(LATEST)
+
+    def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any) -> dict[K, pa.Table]:
+        """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
+        rows = self._calls.run(work, *args)
+        self._warn_of_columns()
+        if self._session is None or not self._session.problems:
+            return rows
+        problems = self.problems()
+        if not self._session.is_running:
+            raise problems[-1].raised()
+        for problem in problems[self._warned :]:
+            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
+        self._warned = len(problems)
+        return Answers(rows, self._stopped())
+
+    def _warn_of_columns(self) -> None:
+        """Warn of columns that a query names and that never have values, if the user is to know."""
+
+    def _must_be_open(self) -> None:
+        if self._finished:
+            raise InputError(f"this {self._noun} is finished; make a new one for another stream")
+
+
+def duration_ticks(given: int | str | timedelta, catalog: Catalog, what: str) -> int:
+    """A delay as ticks. A number is in ticks already; a timedelta or text like "5 s" is converted by the unit of the
+    time column."""
+    nanoseconds = duration_nanoseconds(given, what)
+    if nanoseconds is None:
+        assert isinstance(given, int | np.integer)
+        return int(given)
+    if catalog.time.tick_ns is None:
+        raise InputError(
+            argument(what, given),
+            " has a unit, but the time column holds bare numbers; give ",
+            argument("time_unit"),
+            " to say what they count, or a number of ticks",
+        )
+    return nanoseconds // catalog.time.tick_ns
+
+
+def duration_nanoseconds(given: int | str | timedelta, what: str) -> int | None:
+    """A timedelta, or text like "5 s", in nanoseconds; None for a number of ticks. Never negative."""
+    from ouzel.lang import parse_expression
+    from ouzel.lang.syntax import Duration
+
+    if isinstance(given, bool) or not isinstance(given, int | np.integer | str | timedelta):
+        raise InputError(f"{what} must be a number of ticks, a timedelta or text like '5 s', got {given!r}")
+    if given < timedelta(0) if isinstance(given, timedelta) else not isinstance(given, str) and given < 0:
+        raise InputError(argument(what, given), " is negative; it must be 0 or more")
+    if isinstance(given, int | np.integer):
+        return None
+    if isinstance(given, timedelta):
+        return (given // timedelta(microseconds=1)) * 1000
+    try:
+        parsed = parse_expression(given)
+    except QueryError as error:
+        why = f": {error.message}" if "unit of time" in error.message else ""
+        raise InputError(argument(what, given), f" is not a duration{why}; write it like '5 s' or '2 hours'") from None
+    if not isinstance(parsed, Duration):
+        raise InputError(argument(what, given), " is not a duration; write it like '5 s' or '2 hours'")
+    return int(parsed.amount * NANOSECONDS_OF_UNIT[parsed.unit])
