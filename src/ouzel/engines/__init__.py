@@ -1,6 +1,6 @@
 """The engines. Each is a package whose module `plan` defines `ENGINE`; another engine is a package and a name here.
 
-Modules are imported when they are first needed: the compiled code of an engine is most of what a process would load.
+Modules are imported on first use, because the compiled code of an engine is most of what a process loads.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def engine(name: str) -> Engine:
 
 
 class Engine(ABC):
-    """What the planner and the runtime ask of an engine."""
+    """The interface of an engine for the planner and the runtime."""
 
     # The optimisations that only this engine has.
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     @abstractmethod
     def applies(self, query: Any) -> bool:
-        """Whether a bound query is for this engine, where those before it do not apply."""
+        """Whether this engine answers a bound query, if no engine before it applies."""
 
     @abstractmethod
     def plan(self, query: Any, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
         """The plan of a query, without the rules named in `off`."""
 
     def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
-        """Raise QueryError for a query whose state would grow for ever on a stream."""
+        """Raise QueryError for a query whose state would grow without bound on a stream."""
 
     @abstractmethod
     def explain(self, plan: Any) -> Explanation:
@@ -56,7 +56,7 @@ class Engine(ABC):
     def explain_together(
         self, plans: Mapping[str, Any], statistics: Statistics | None, off: Collection[str]
     ) -> list[str]:
-        """What EXPLAIN shows of several queries that run together."""
+        """The text of EXPLAIN about several queries that run together."""
         return [f"{name} is answered alone: it asks for matches" for name in plans]
 
     def derived_schema(self, query: Any, layout: Layout) -> pa.Schema:
@@ -80,9 +80,9 @@ class Engine(ABC):
         partial: bool = False,
         together: Sequence[Sequence[str]] | None = None,
     ) -> list[Operator]:
-        """The operators of queries over one stream: one each, unless the engine answers several by one.
+        """The operators of queries over one stream: one per query, unless the engine answers several by one.
 
-        `together` has the queries of each operator, where a snapshot decides that. `partial`: only a part of the
-        stream is seen, and totals are made elsewhere out of what the operators emit."""
+        `together` has the queries of each operator, if a snapshot decides that. `partial`: the operators see only a
+        part of the stream and emit partial results, which are merged elsewhere."""
         assert not partial, "only counters emit partial results"
         return [self.operator(plan, layouts[name], limits) for name, plan in plans.items()]

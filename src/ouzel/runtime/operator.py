@@ -27,8 +27,7 @@ from ouzel.runtime.staging import Stager
 
 
 class Answer(NamedTuple):
-    """Rows of a query, and the start and end of each in ticks. Operators may leave these out if no query reads the
-    rows."""
+    """Rows of a query, and their starts and ends in ticks. Operators may leave these out if no query reads the rows."""
 
     table: pa.Table
     starts: np.ndarray
@@ -39,7 +38,7 @@ NO_TICKS = np.empty(0, np.int64)
 
 
 class Operator(ABC):
-    """Some queries over one stream: events are read once for all of them."""
+    """One or several queries over one stream, which read the events once."""
 
     @property
     @abstractmethod
@@ -62,7 +61,7 @@ class Operator(ABC):
         """The counters of the kernel."""
 
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:
-        """The keys of events that may still be part of a match; None if keys do not keep events apart."""
+        """The keys of events that may still be in a match; None if the operator does not separate events by key."""
         return None
 
     @abstractmethod
@@ -71,11 +70,12 @@ class Operator(ABC):
 
     @abstractmethod
     def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
-        """No event at or before `until` can come any more: return what that completes, or the error that stops a query."""
+        """No event at or before `until` can come any more: return what that completes, or the error that stops a
+        query."""
 
     @abstractmethod
     def detach(self, query: str) -> None:
-        """Answer one query less, but never the last one."""
+        """Remove one of several queries."""
 
     @abstractmethod
     def dump(self, writer: Writer) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class QueryOperator(Operator):
         """What `advance` returns."""
 
     def detach(self, query: str) -> None:
-        """There is no other query."""
+        """An operator of one query has no other query."""
         raise AssertionError("the last query of an operator is removed with it")
 
 
@@ -292,8 +292,8 @@ def operators_for(
 ) -> list[Operator]:
     """The operators of some queries over one stream, before their first event, in the order of their queries.
 
-    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere. `together`
-    has the queries of each operator; without it, the engines decide which queries share one.
+    `partial`: only a part of the stream is seen, and aggregates emit partial results, which are merged elsewhere.
+    `together` has the queries of each operator; without it, the engines decide which queries share one.
     """
     made: list[Operator] = []
     for engine, own in by_engine(plans):

@@ -1,10 +1,10 @@
-"""What events do to counters: numbers of 128 bits, columns, bounds, reading complete rows, products of matrices.
+"""How events change counters: 128-bit numbers, columns, bounds, reading complete rows, matrix products.
 
-Counters lie in arenas: field by field, in a field column by column, in a column row by row, so that an event, which
-changes one column of all rows, runs along memory. A place is `base + (field * columns + column) * stride + row`.
+Counters are in arenas: field by field, in a field column by column, in a column row by row. An event changes one column
+of all rows, so it runs along memory. A place is `base + (field * columns + column) * stride + row`.
 
-Counts wrap around in 128 bits at most; the float beside a wide count tells how large it is, so no wrapped number is
-ever taken for an answer.
+Counts wrap around in at most 128 bits; the float beside a wide count gives its size, so a wrapped number is never
+returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def high_product(left, right):
 
 @helper(inline=True)
 def multiply_wide(low, high, other_low, other_high):
-    """A product modulo 2^128, as lower and upper half. Two's complement: signs take care of themselves."""
+    """A product modulo 2^128, as lower and upper half. Two's complement handles the signs."""
     return low * other_low, high_product(low, other_low) + low * other_high + high * other_low
 
 
@@ -60,7 +60,7 @@ def sign_extension(low):
 
 @helper(inline=True)
 def weigh(tables, scratch, instances, first, last):
-    """What the instances in slots first to last - 1, of one component, weigh together."""
+    """The sums over the instances in slots first to last - 1 of one component."""
     for measure in range(tables.by_measure.shape[0]):
         lane = tables.by_measure[measure, ByMeasure.LANE]
         kind = tables.by_measure[measure, ByMeasure.KIND]
@@ -92,11 +92,11 @@ def extend(
     tables, words, reals, wide, source, source_stride, source_row, base, stride, first_row, rows, gate_rows, component,
     times, scratch, takes,
 ):  # fmt: skip
-    """Lengthen, in some rows, what the component can lengthen, by `times` simultaneous events; their weights are in
-    scratch. Whether that made any prefix that the next component may go on from.
+    """Extend, in some rows, the prefixes that the component can extend by `times` simultaneous events; their weights
+    are in scratch. Returns whether that made any prefix that the next component may extend.
 
-    `source` is the block where the shorter prefixes stand: as a rule the same. `takes` is 0 where + is not to lengthen
-    its own prefixes now. Only the first `gate_rows` of the rows reach the gate.
+    `source` is the block with the shorter prefixes, usually the same one. `takes` is 0 if + must not extend its own
+    prefixes now. Only the first `gate_rows` of the rows reach the gate.
     """
     columns = tables.columns
     from_column = tables.by_component[component, ByComponent.FROM]
@@ -108,7 +108,7 @@ def extend(
     word_width = word_fields + wide * (1 + tables.integers)
     real_width = real_fields + wide
     many = np.uint64(times)
-    # Row 0 of column c of field f stands at word + (f * columns + c) * stride.
+    # Row 0 of column c of field f is at word + (f * columns + c) * stride.
     word = base * word_width * columns + first_row
     real = base * real_width * columns + first_row
     source_word = source * word_width * columns + source_row
@@ -142,7 +142,7 @@ def extend(
                         size = float(words[low_from + row])
                         if counts_own:
                             size += float(words[low_own + row])
-                    # Nothing times infinity is nothing here.
+                    # Here 0 times infinity is 0.
                     if size != 0.0:
                         grown = scratch.real[measure] * size
                 else:
@@ -279,7 +279,7 @@ def _extend_wide_counts(
 
 @helper(inline=True)
 def close(tables, words, reals, wide, base, stride, first_row, rows, column):
-    """No prefix stands in a column of some rows any more."""
+    """Remove all prefixes from a column of some rows."""
     columns = tables.columns
     word_width = tables.word_fields + wide * (1 + tables.integers)
     real_width = tables.real_fields + wide
@@ -305,7 +305,8 @@ def close(tables, words, reals, wide, base, stride, first_row, rows, column):
 
 @helper(inline=True)
 def raise_bound(tables, bound, component, times):
-    """A bound on every count of a column, whatever leaves the window; past NARROW_MAX it must be looked at."""
+    """Raise the bound on every count of a column, independent of what leaves the window; above NARROW_MAX it must be
+    measured."""
     own = tables.by_component[component, ByComponent.OWN]
     gate = tables.by_component[component, ByComponent.GATE]
     gain = max(1.0, bound[tables.by_component[component, ByComponent.FROM]])
@@ -319,7 +320,7 @@ def raise_bound(tables, bound, component, times):
 
 @helper
 def measure_bound(tables, words, base, stride, first_row, rows, bound):
-    """The bound as narrow counters really stand."""
+    """The bound from the current values of narrow counters."""
     start = base * tables.word_fields * tables.columns + first_row
     for column in range(tables.columns):
         largest = _ONE
@@ -344,7 +345,7 @@ def clear_reading(tables, reading_words, reading_reals):
 
 @helper(inline=True)
 def add_rows(tables, words, reals, wide, base, stride, first, last, reading_words, reading_reals):
-    """Add what the final column of some rows holds to a reading."""
+    """Add the final column of some rows to a reading."""
     columns = tables.columns
     word_fields = tables.word_fields
     word_width = word_fields + wide * (1 + tables.integers)
@@ -398,7 +399,7 @@ def needs_widening(bound, largest_weight):
 
 @helper(inline=True)
 def remove(tables, words, base, instances, slot):
-    """The oldest event leaves a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
+    """Remove the oldest event from a narrow matrix of counts and integer sums: (I + N)^-1 from the left."""
     columns = tables.columns
     component = instances.component[slot]
     from_row = tables.by_component[component, ByComponent.FROM]
@@ -421,7 +422,7 @@ def remove(tables, words, base, instances, slot):
 
 @helper
 def identity(tables, words, reals, wide, base, rows):
-    """The matrix of no event at all."""
+    """The matrix of no events."""
     columns = tables.columns
     word_width = tables.word_fields + wide * (1 + tables.integers)
     real_width = tables.real_fields + wide
@@ -444,7 +445,7 @@ def identity(tables, words, reals, wide, base, rows):
 
 @helper
 def prepend(tables, words, reals, wide, component, times, scratch, opens):
-    """Put simultaneous events of one component, whose weights are in scratch, before a whole matrix. `opens`: whether
+    """Prepend simultaneous events of one component, whose weights are in scratch, to a whole matrix. `opens`: whether
     they reach the gate, if there is one."""
     columns = tables.columns
     from_row = tables.by_component[component, ByComponent.FROM]
@@ -546,7 +547,7 @@ def copy_row(tables, words, reals, wide, row_words, row_reals):
 
 @helper
 def clear_final(tables, wide, row_words, row_reals):
-    """No complete match stands in a row."""
+    """Remove the complete matches from a row."""
     columns = tables.columns
     for field in range(tables.word_fields + wide * (1 + tables.integers)):
         row_words[field * columns + tables.final] = _ZERO

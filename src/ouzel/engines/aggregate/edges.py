@@ -1,10 +1,11 @@
-"""Counting along the edges between neighbouring events, for predicates between adjacent components (GRETA's idea).
+"""Counts along the edges between neighbouring events, for predicates between adjacent components (GRETA's idea).
 
-When events complete matches, weights run backwards from them: the weight of an event is the sum of the weights of the
-events that may follow it, so each pair of neighbours is tested once and no match is built. What reaches a first event
-is added to what it holds. At worst each completion costs as many steps as there are pairs of neighbours in the window.
+When events complete matches, weights are propagated backwards from them: the weight of an event is the sum of the
+weights of the events that may follow it. So each pair of neighbours is tested once and no match is built. The weight of
+a first event is added to its count. In the worst case each completion takes as many steps as there are pairs of
+neighbours in the window.
 
-Negation between two components closes edges: an event knows the newest negative event before it, its *guard*.
+Negation between two components closes edges: an event stores the newest negative event before it, its *guard*.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class GraphTables(NamedTuple):
     counted: CounterTables
     predicates: Predicates
     first_conjunct: NDArray[np.int32]  # of each edge; one entry more than edges
-    position: NDArray[np.int32]  # per component among the positive ones; of a negative how many stand before it
+    position: NDArray[np.int32]  # per component among the positive ones; of a negative, the number before it
     component: NDArray[np.int32]  # per position
 
 
 class Lanes(NamedTuple):
-    """What predicates read of events; as `holds` wants it."""
+    """What predicates read of events, in the form of `holds`."""
 
     int_lanes: Matrix[np.int64]
     float_lanes: Matrix[np.float64]
@@ -76,12 +77,12 @@ def build_graph_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequen
 
 
 class GraphState(NamedTuple):
-    """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
 
     head: Matrix[np.int32]  # [key, position]: the newest event
     below: NDArray[np.int32]  # per slot: the one before it of the same key and position
     guard: NDArray[np.int64]  # per slot: the tick of the newest negative event before it
-    last_negative: Matrix[np.int64]  # [key, position of what it stands before]
+    last_negative: Matrix[np.int64]  # [key, position of the component after it]
     group_head: NDArray[np.int32]  # per group its newest first event
     group_below: NDArray[np.int32]  # per slot of a first event: the one before it of the same group
     held_words: Matrix[np.uint64]  # [slot, word]: the matches of a first event
@@ -125,7 +126,7 @@ def new_graph_state(tables: GraphTables) -> GraphState:
 def reserve_graph(
     tables: GraphTables, state: GraphState, slots: int, key_group: NDArray[np.int32], groups: int
 ) -> GraphState:
-    """A state with room for so many slots and groups, and for the keys whose groups `key_group` tells."""
+    """A state with room for this many slots and groups, and for the keys, whose groups are in `key_group`."""
     keys = len(key_group)
     reached = state.reached
     if reached.shape[1] < slots:
@@ -163,10 +164,10 @@ def rekey_graph(
     key_group: NDArray[np.int32],
     renamed_groups: NDArray[np.int32],
 ) -> GraphState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten, and groups as `renamed_groups` tells."""
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `renamed_groups` has the new groups."""
     old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
     known = old[old < len(state.head)]
-    # A group that is gone has the number 0 here, and no first event; one that is not is written after it.
+    # A dropped group has the number 0 here, and no first event; a live one is written after it.
     kept = np.flatnonzero(state.group_head >= 0)
     group_head = np.full(len(state.group_head), -1, np.int32)
     group_head[renamed_groups[kept]] = state.group_head[kept]
@@ -180,7 +181,7 @@ def rekey_graph(
 
 
 def regroup_graph(tables: GraphTables, state: GraphState, renamed_groups: NDArray[np.int32]) -> GraphState:
-    """Groups have new numbers, and keys stay."""
+    """Groups have new numbers; keys keep theirs."""
     keys = np.arange(1, len(state.head), dtype=np.int32)
     return rekey_graph(tables, state, keys, state.key_group, renamed_groups)
 
@@ -199,7 +200,7 @@ def scan_graph(
     until: int,
     output: CounterOutput,
 ) -> GraphProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there."""
+    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there."""
     flagged = np.ones(len(instances.lane_flags), np.uint8)
     lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
     position = first
@@ -238,7 +239,7 @@ def _add(tables, words, reals, more_words, more_reals):
 
 @helper
 def _weigh_in(tables, instances, slot, words, reals):
-    """What an event itself adds, once for each way on from it."""
+    """What an event itself adds, once for each path from it."""
     own = tables.by_component[instances.component[slot], ByComponent.OWN]
     for measure in range(tables.by_measure.shape[0]):
         if tables.by_measure[measure, ByMeasure.COLUMN] != own:
@@ -268,7 +269,7 @@ def _read_group(tables, state, group, words, reals):
 
 @helper
 def _touch(tables, state, group):
-    """Before a group changes."""
+    """Note the values of a group before it changes."""
     place = touch(tables.counted, state.groups, state.counters, group)
     if place >= 0:
         _read_group(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
@@ -285,7 +286,7 @@ def _scan(
     until: int,
     output: CounterOutput,
 ):
-    """(status, position). Everything about the instances at `position` is still to be done."""
+    """(status, position). The instances at `position` are not processed yet."""
     counted = tables.counted
     counters = state.counters
     tick = instances.tick
@@ -347,7 +348,7 @@ def _expire(tables, state, instances, position, moment):
 
 @helper
 def _apply(tables, state, instances, lanes, slot, last, moment):
-    """The slot behind the instances of one component and key that begin at a slot."""
+    """Process the instances of one component and key that begin at a slot; returns the slot after them."""
     component = instances.component[slot]
     key = instances.key[slot]
     place = tables.position[component]
@@ -380,7 +381,7 @@ def _apply(tables, state, instances, lanes, slot, last, moment):
 
 @helper
 def _run_back(tables, state, instances, lanes, first, behind, key, moment):
-    """Weights from the events that complete matches back to first events."""
+    """Propagate weights from the events that complete matches back to first events."""
     counted = tables.counted
     tick = instances.tick
     oldest = state.counters[Counter.OLDEST]
@@ -405,7 +406,7 @@ def _run_back(tables, state, instances, lanes, first, behind, key, moment):
             for number in range(count):
                 follower = state.reached[later, number]
                 if tick[follower] <= tick[slot]:
-                    # Newest first: all that come after it are older still.
+                    # Newest first: all later ones are older.
                     break
                 if state.guard[follower] > tick[slot]:
                     continue
@@ -427,7 +428,7 @@ def _run_back(tables, state, instances, lanes, first, behind, key, moment):
         slot = state.reached[later, number]
         guard = state.guard[slot]
         if counted.has_negated_start and guard > NEVER and np.uint64(moment) - np.uint64(guard) < np.uint64(window):
-            # A negated start forbids back to the beginning of the window.
+            # A negated start forbids events back to the start of the window.
             continue
         group = _group_of(tables, state, instances, slot)
         _touch(tables, state, group)

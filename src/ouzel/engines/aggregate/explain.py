@@ -1,4 +1,4 @@
-"""Aggregates in EXPLAIN: which counters, what they count, and when rows are emitted."""
+"""Aggregates in EXPLAIN: the counters, what they count, and when rows are emitted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COSTS = {
 
 
 def explain(plan: AggregatePlan) -> Explanation:
-    """Describe counters, in the place of stacks and runs; or how matches are built and then added up."""
+    """Describe counters, instead of stacks and runs; or how matches are built and then aggregated."""
     if plan.way is None:
         found = explanation(plan.matching)
         kernel, because = f"{found.kernel}, and adding up", f"matches are built: {plan.reason}"
@@ -44,7 +44,7 @@ def explain(plan: AggregatePlan) -> Explanation:
 
 
 def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
-    """What the counters do with events."""
+    """How the counters process events."""
     assert plan.way is not None
     lines = [f"count the prefixes of {', '.join(label_of(c) for c in plan.positives)}; no match is built"]
     if plan.key:
@@ -81,7 +81,7 @@ def aggregation_lines(plan: AggregatePlan) -> tuple[str, ...]:
 
 
 def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | None, off: Collection[str]) -> list[str]:
-    """What is counted together, and why the others are not."""
+    """What is counted together, and why the other queries are not."""
     shared = plan_sharing(plans, statistics, off=off)
     lines = []
     for one in shared:
@@ -116,7 +116,7 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
 
 
 def _common_prefixes(bank: Bank) -> list[tuple[list[int], list[str]]]:
-    """The longest beginnings that several queries share."""
+    """The longest prefixes that several queries share."""
     found: dict[tuple[Part, ...], list[str]] = {}
     for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
         for length in range(1, len(pattern) + 1):

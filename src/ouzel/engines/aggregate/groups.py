@@ -1,7 +1,7 @@
-"""Groups of aggregates: which one an event or a key belongs to, and what its GROUP BY columns show.
+"""Groups of aggregates: the group of an event or a key, and the values of its GROUP BY columns.
 
-Groups are numbered as they come. Where a key decides the group (`GROUP BY attr`), each new key is looked at once; where
-one component's events do (`GROUP BY v.attr`), each of its events is, and null is a group like any other.
+Groups are numbered in order of appearance. If a key decides the group (`GROUP BY attr`), each new key is evaluated
+once. If the events of one component do (`GROUP BY v.attr`), each of its events is; null is a group like any other.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class GroupIndex:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._coders = [Coder() for _ in plan.query.group_by]
         self._together = Coder()
-        # What each group shows, column by column.
+        # The values of each group, column by column.
         self._shown: list[pa.Array] = [pa.nulls(0, kind) for kind in self._types]
         self._reading: list[int] = []
-        # The group of each key; the key of no partition is group 0 where there are no groups.
+        # The group of each key; without groups, the key of no partition is group 0.
         self.key_group = np.zeros(EVERY_KEY + 1, np.int32)
 
     @property
     def count(self) -> int:
-        """How many groups there are, one at least."""
+        """The number of groups, at least one."""
         return max(1, len(self._shown[0]) if self._shown else 1)
 
     def show(self, groups: np.ndarray) -> list[pa.Array]:
@@ -63,14 +63,14 @@ class GroupIndex:
     def note_keys(
         self, frame_of: Callable[[np.ndarray], EventFrame], rows: np.ndarray, instances: Instances, key_count: int
     ) -> None:
-        """Find the groups of keys that are new. `frame_of` reads some of the instances' `rows`."""
+        """Find the groups of new keys. `frame_of` reads some of the instances' `rows`."""
         known = len(self.key_group)
         if key_count <= known:
             return
         self.key_group = np.concatenate([self.key_group, np.zeros(key_count - known, np.int32)])
         if not self._query.group_by or self._plan.split is not None:
             return
-        # One instance speaks for each key: what is written last stays, so backwards that is its first.
+        # The first instance represents its key: the last write wins, so the order is reversed.
         speaker = np.full(key_count, -1, np.int64)
         speaker[instances.key[::-1]] = np.arange(len(rows) - 1, -1, -1)
         keys = np.flatnonzero(speaker >= 0)
@@ -107,7 +107,7 @@ class GroupIndex:
         return attribute_of(self._query, position, test)
 
     def _numbered(self, columns: Sequence[pa.Array]) -> np.ndarray:
-        """The groups of rows, new ones numbered: for the few rows that speak for new keys."""
+        """The groups of rows, with numbers for new ones: for the few rows that represent new keys."""
         found = np.zeros(len(columns[0]), np.int32)
         parts = [
             to_engine(column, key.type).to_pylist() for column, key in zip(columns, self._query.group_by, strict=True)
@@ -125,7 +125,7 @@ class GroupIndex:
     # ── By an event ────────────────────────────────────────────────────────────────────────────────
 
     def of_events(self, frame: EventFrame, rows: np.ndarray, instances: Instances) -> np.ndarray:
-        """The group of each instance of the component that decides; 0 of all others."""
+        """The group of each instance of the component that decides it; 0 for all others."""
         groups = np.zeros(len(rows), np.int32)
         mine = np.flatnonzero(instances.component == self._plan.split)
         if not len(mine):
@@ -145,7 +145,7 @@ class GroupIndex:
         return groups
 
     def _column(self, frame: EventFrame, expression: Bound, number: int) -> pa.Array:
-        """A GROUP BY column as users see it, for every row of a frame."""
+        """A GROUP BY column in its output type, for every row of a frame."""
         if isinstance(expression, Attribute):
             return frame.raw(expression).cast(self._types[number])
         value = evaluate(expression, frame)
@@ -163,7 +163,7 @@ class GroupIndex:
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
     def keep_keys(self, keys: np.ndarray) -> np.ndarray:
-        """Only these keys are still needed, in this order behind the key of no partition: the new number of every old
+        """Keep only these keys, in this order after the key of no partition; returns the new number of every old
         group."""
         renamed = np.arange(self.count, dtype=np.int32)
         if self._plan.split is None and self._query.group_by:
@@ -173,7 +173,7 @@ class GroupIndex:
         return renamed
 
     def keep_groups(self, live: np.ndarray) -> np.ndarray:
-        """Only these groups, which events decide, are still needed: the new number of every old one, 0 of others."""
+        """Keep only these groups, which events decide; returns the new number of every old one, 0 for dropped ones."""
         assert self._plan.split is not None
         renamed = self._rename(live)
         self._coders = [Coder() for _ in self._query.group_by]
@@ -192,7 +192,7 @@ class GroupIndex:
         return pa.array(coded.astype(np.int64) + 1)
 
     def _rename(self, live: np.ndarray) -> np.ndarray:
-        """Only these groups are still needed: the new number of every old one, 0 of the others."""
+        """Keep only these groups; returns the new number of every old one, 0 for dropped ones."""
         renamed = np.zeros(self.count, np.int32)
         renamed[live] = np.arange(len(live), dtype=np.int32)
         places = pa.array(live)
@@ -230,7 +230,7 @@ Block = TypeVar("Block", "CounterInstances", "SharedInstances")
 
 
 def chosen(block: Block, places: np.ndarray) -> Block:
-    """Some of the instances, each array in one piece."""
+    """Some of the instances, each array contiguous."""
     return type(block)._make(np.ascontiguousarray(array[..., places]) if array.shape[-1] else array for array in block)
 
 
@@ -242,7 +242,7 @@ def joined(blocks: list[Block]) -> Block:
 
 
 def ready_and_rest(pending: list[Block], until: int) -> tuple[Block, list[Block]]:
-    """What is pending at or before a tick, in order of time, and what stays pending."""
+    """The pending instances at or before a tick, in order of time, and the others."""
     block = joined(pending)
     rest = []
     if until < LATEST and len(block.tick) and block.tick.max() > until:

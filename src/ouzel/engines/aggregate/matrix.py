@@ -1,13 +1,13 @@
 """Counters whose cost per event depends neither on the number of matches nor on the number of first events.
 
-The events of a key in the window are a product of small matrices, one for each moment. `Way.INVERSE`: the oldest event
-leaves by the inverse of its own (counts and integer sums). `Way.STACKS`: two stacks of products, for negation, minima,
-floats and Kleene plus. The newer events are one matrix; for each first event among the older ones the top row of the
-product from there to where the newer ones begin is kept. When no older ones are left, the newer become the older.
-`Way.UNBOUNDED`: nothing leaves, and the top row is all there is.
+The events of a key in the window are a product of small matrices, one for each timestamp. `Way.INVERSE`: the oldest
+event is removed by the inverse of its matrix (counts and integer sums). `Way.STACKS`: two stacks of products, for
+negation, minima, floats and Kleene plus. The newer events are one matrix. For each first event among the older ones,
+the top row of the product from it to the newer ones is stored. When no older ones are left, the newer become the older.
+`Way.UNBOUNDED`: nothing leaves, and the top row is enough.
 
-The entry function is `scan_matrix`. Before it: reporting changed groups, totals over the keys of a group, other keys,
-and expiry. `columns.py` has what one event does to counters, `matrix_state.py` the state.
+The entry function is `scan_matrix`. Before it: reporting changed groups, totals over the keys of a group, renumbering
+of keys, and expiry. `columns.py` has the effect of one event on counters, `matrix_state.py` the state.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from ouzel.kernels.pauses import Pieces
 
 @helper
 def climb(kinds, words, reals, node):
-    """A leaf has changed: make all nodes above it anew. `kinds` has the MeasureKind of each measure."""
+    """A leaf has changed: recompute all nodes above it. `kinds` has the MeasureKind of each measure."""
     node //= 2
     while node:
         left = 2 * node
@@ -87,7 +87,7 @@ def climb(kinds, words, reals, node):
         node //= 2
 
 
-# What `emit` wants next.
+# Results of `emit` other than a group.
 NOTHING_LEFT = -1
 FULL = -2
 
@@ -96,7 +96,7 @@ FULL = -2
 def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
     """(whether there is one, the next timestamp at which a row may be emitted).
 
-    Expiry is a timestamp of its own only with EMIT ON CHANGE.
+    Expiry counts as a timestamp only with EMIT ON CHANGE.
     """
     if tables.on_change and leaves and tables.window != NO_WINDOW and oldest_tick <= INT64_MAX - tables.window:
         expiry = oldest_tick + tables.window
@@ -107,8 +107,8 @@ def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
 
 @helper(inline=True)
 def touch(tables, groups, counters, group):
-    """Note that a moment may change a group: the place where its values before the moment belong, or -1 if nobody
-    will ask for them."""
+    """Note that a timestamp may change a group. Returns the place for its values before the timestamp, or -1 if they
+    are not needed."""
     if groups.mark[group] != 0:
         return -1
     groups.mark[group] = 1
@@ -120,15 +120,15 @@ def touch(tables, groups, counters, group):
 
 @helper(inline=True)
 def complete(groups, group):
-    """A match completes in a group that was touched."""
+    """Note that a match completes in a touched group."""
     groups.mark[group] = 2
 
 
 @helper(inline=True)
 def emit(tables, groups, counters, scratch, output):
-    """The next group whose values are to be read into scratch, NOTHING_LEFT, or FULL if the output has no room.
+    """The next group whose values must be read into scratch, NOTHING_LEFT, or FULL if the output has no room.
 
-    Called in turns with the reading: what was read is written down at the next call.
+    The caller alternates calls and readings: the next call writes the values that were read.
     """
     while counters[Counter.EMITTED] < 2 * counters[Counter.TOUCHED]:
         place = counters[Counter.EMITTED] // 2
@@ -170,7 +170,7 @@ def emit(tables, groups, counters, scratch, output):
 
 @helper
 def _differs(tables, words, reals, scratch):
-    """Whether any value has changed. Two NaN are the same."""
+    """Whether any value has changed. Two NaN are equal."""
     for place in range(words.size):
         if words[place] != scratch.words[place]:
             return True
@@ -184,7 +184,7 @@ def _differs(tables, words, reals, scratch):
 
 
 _ZERO = np.uint64(0)
-# What goes with a key to its new number.
+# The arrays that move with a key to its new number.
 _PER_KEY = (
     *("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"),
     *("oldest_negative", "newest_negative", "open_since"),
@@ -196,7 +196,7 @@ _PER_KEY = (
 
 @helper(inline=True)
 def is_held(tables, state, key):
-    """Whether a negated start holds back all that the first events of a key lead to, and those to come."""
+    """Whether a negated start holds back all matches of the first events of a key, and of later ones."""
     if not tables.has_negated_start or state.oldest_negative[key] < 0:
         return False
     return state.oldest_start[key] < 0 or state.oldest_start[key] > state.oldest_negative[key]
@@ -228,7 +228,7 @@ def keeps_totals(tables, state):
 
 @helper(inline=True)
 def _has_tree(tables, state, group):
-    # Where totals are kept, no trees are laid out at all.
+    # If totals are kept, there are no trees.
     return not keeps_totals(tables, state) and state.tree_leaves[group] > 0
 
 
@@ -252,7 +252,7 @@ def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
 
 @helper(inline=True)
 def touch_group(tables, state, group):
-    """Before a group changes."""
+    """Note the values of a group before it changes."""
     place = touch(tables, state.groups, state.counters, group)
     if place >= 0:
         read_group_of_matrix(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
@@ -260,7 +260,7 @@ def touch_group(tables, state, group):
 
 @helper
 def add_to_total(tables, state, key, sign):
-    """Take a key's matches out of its group's total before they change, and put them back in afterwards."""
+    """Subtract a key's matches from its group's total before they change, and add them afterwards."""
     group = state.key_group[key]
     scratch = state.scratch
     clear_reading(tables, scratch.words, scratch.reals)
@@ -290,7 +290,7 @@ def recount_totals(tables: CounterTables, state: MatrixState):
 
 @helper
 def put_in_tree(tables, state, key):
-    """The matches of a key have changed: its leaf, and all that is above it."""
+    """The matches of a key have changed: update its leaf, and all nodes above it."""
     group = state.key_group[key]
     if not _has_tree(tables, state, group):
         return
@@ -306,7 +306,7 @@ def put_in_tree(tables, state, key):
 
 @kernel
 def fill_trees(tables: CounterTables, state: MatrixState):
-    """After the trees were laid out anew."""
+    """After the trees were laid out again."""
     for key in range(state.is_open.size):
         if state.is_open[key]:
             put_in_tree(tables, state, key)
@@ -319,7 +319,7 @@ def fill_trees(tables: CounterTables, state: MatrixState):
 def rekey_matrix(
     tables: CounterTables, state: MatrixState, live: NDArray[np.int32], key_group: NDArray[np.int32]
 ) -> MatrixState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten; `key_group` tells the groups of the new."""
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `key_group` has the groups of the new ones."""
     old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
     keys = len(old)
     known = old < len(state.is_open)
@@ -359,7 +359,7 @@ def _copy_blocks(source: NDArray, target: NDArray, size: int, old: NDArray, know
 
 @helper(inline=True)
 def expire(tables, state, instances, position, moment, tell):
-    """Let go of what has left the window. False if a flip needs more room, then nothing of it has happened."""
+    """Remove what has left the window. False if a flip needs more room; then nothing has changed."""
     counters = state.counters
     window = np.uint64(tables.window)
     inverse = state.way[0] == Way.INVERSE
@@ -408,15 +408,15 @@ def expire(tables, state, instances, position, moment, tell):
 
 @helper
 def _release(tables, state, instances, slot, moment):
-    """The oldest event of a negated start leaves: first events up to the next one no longer are held back. False if
-    that needs more room, then nothing has happened."""
+    """The oldest event of a negated start leaves: first events up to the next one are no longer held back. False if
+    that needs more room; then nothing has changed."""
     key = instances.key[slot]
     start = state.oldest_start[key]
     flips = start < 0 or state.older_row[start] < 0
     if flips and state.free_count[0] < state.start_count[key]:
         return False
     state.oldest_negative[key] = state.next_start[slot]
-    # All events so far are older, and nothing that they completed stands.
+    # All events so far are older, and their matches do not count.
     state.open_since[key] = moment
     if flips:
         flip(tables, state, instances, key)
@@ -438,9 +438,9 @@ def _release(tables, state, instances, slot, moment):
 
 @helper
 def flip(tables, state, instances, key):
-    """The newer events become the older: from the newest back to the oldest, the top row is kept at first events.
+    """The newer events become the older: from the newest back to the oldest, the top row is stored at first events.
 
-    There is room for as many rows as the key has first events; with a negated start some may have theirs already.
+    There is room for as many rows as the key has first events; with a negated start some may already have a row.
     """
     wide = state.counters[Counter.WIDE]
     oldest = state.oldest_start[key]
@@ -490,13 +490,14 @@ def flip(tables, state, instances, key):
         measure_bound(tables, words, 0, tables.columns, 0, tables.columns, state.bound[key])
         for column in range(tables.columns):
             state.bound[key, column] = max(state.bound[key, column], state.flip_bound[column])
-        # Of a negated start's gate only what stands is counted.
+        # Only allowed matches are counted at the gate of a negated start.
         state.bound[key, tables.final] = max(state.bound[key, tables.final], state.bound[key, tables.final - 1])
 
 
 @helper(inline=True)
 def stands(tables, state, key, component, tick):
-    """Whether what an event completes stands: not where a negated start held all first events of its time back."""
+    """Whether the matches that an event completes count: not if a negated start held back all first events of its
+    time."""
     return (
         not tables.has_negated_start
         or tables.by_component[component, ByComponent.GATE] != tables.final
@@ -506,7 +507,7 @@ def stands(tables, state, key, component, tick):
 
 @helper
 def _add_to_bound(tables, bound, words, times):
-    """Prefixes from all first events, held back or not: no count of the window is larger, whatever is let through."""
+    """Prefixes from all first events, held back or not: no count of the window is larger."""
     columns = tables.columns
     own = tables.by_component[tables.first, ByComponent.OWN]
     gate = tables.by_component[tables.first, ByComponent.GATE]
@@ -533,10 +534,10 @@ def scan_matrix(
     *,
     several: bool = True,
 ) -> MatrixProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
 
-    `several` must be the same in every call: false only where no group can ever have two keys, which saves its total.
-    Instances from the slot in `counters[OLDEST]` on must still lie in the buffer, unless nothing ever leaves.
+    `several` must be the same in every call: false only if no group can ever have two keys, which saves its total.
+    Instances from the slot in `counters[OLDEST]` on must still be in the buffer, unless nothing ever leaves.
 
     >>> from ouzel.engines.aggregate.matrix_state import *
     >>> from ouzel.engines.aggregate.tables import *
@@ -577,7 +578,7 @@ def scan_matrix(
 def widened_matrix(
     tables: CounterTables, state: MatrixState, instances: CounterInstances, position: int
 ) -> MatrixState:
-    """The same window in counters of 128 bits, each count as a float beside it: counted again, by two stacks."""
+    """The same window in counters of 128 bits, each with its count as a float: counted again, by two stacks."""
     assert not state.counters[Counter.WIDE]
     if tables.way == Way.UNBOUNDED:
         return _widened_rows(tables, state)
@@ -595,7 +596,7 @@ def widened_matrix(
 
 
 def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Of counters that nothing leaves."""
+    """The same for counters that nothing leaves."""
     keys, columns = len(state.is_open), tables.columns
     narrow = state.words.reshape(keys, tables.word_fields, columns)
     words = np.zeros((keys, words_per_column(tables, 1), columns), np.uint64)
@@ -612,15 +613,14 @@ def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
 
 
 def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint64]) -> None:
-    """Counts and integer sums of [key, field, column] since the start, of which somebody else has kept account, take
-    the place of none."""
+    """Start from counts and integer sums of [key, field, column] that other counters have kept since the start."""
     assert tables.way == Way.UNBOUNDED and tables.integers == len(tables.by_measure)
     assert not state.counters[Counter.WIDE]
     _open_all(tables, state)
     keys = len(counts)
     state.words.reshape(-1, tables.word_fields, tables.columns)[:keys] = counts
     state.bound[:keys] = counts[:, 0]
-    # Totals have 128 bits: the halves of numbers are added up apart, then put together.
+    # Totals have 128 bits: the halves of numbers are summed separately, then combined.
     for field in range(tables.word_fields):
         values = counts[:, field, tables.final].view(np.int64)
         halves = np.zeros((2, len(state.total)), np.int64)
@@ -631,7 +631,7 @@ def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint
         state.total[:, 2 * field + 1] = (halves[1] >> 32).view(np.uint64)
 
 
-# How far from too large counts must be after a flip that was made to learn how large they are.
+# How far below the limit counts must be after a flip that was made to measure them.
 _FAR = 16.0
 
 
@@ -656,7 +656,7 @@ def _scan(
     largest_weight: float,
     output: CounterOutput,
 ):
-    """(status, position). Everything about the instances at `position` is still to be done."""
+    """(status, position). The instances at `position` are not processed yet."""
     counters = state.counters
     tick = instances.tick
     position = first
@@ -691,7 +691,7 @@ def _scan(
                 break
         else:
             moment = counters[Counter.MOMENT]
-        # Here alone: what is written out in place twice takes twice as long to compile.
+        # Only here: code that is inlined twice takes twice as long to compile.
         if bounded and not expire(tables, state, instances, position, moment, tables.on_change):
             return Status.ROOM, position
         if counters[Counter.PHASE] == Phase.CHOOSE:
@@ -710,7 +710,7 @@ def _scan(
 
 @helper(inline=True)
 def _together(tables, instances, slot, last):
-    """The slot behind the instances that are one with this one: simultaneous, of its component, with +, and key."""
+    """The slot after the instances that count as one: simultaneous, of the same component with +, and key."""
     behind = slot + 1
     component = instances.component[slot]
     if tables.by_component[component, ByComponent.KLEENE]:
@@ -737,8 +737,8 @@ def _may_count(tables, state, instances, slot, behind, largest_weight):
     if not state.is_open[key]:
         return Status.WIDEN if needs_widening(1.0, largest_weight) else Status.DONE
     if tables.has_negated_start:
-        # What is held back is in no matrix before the next flip, so that only a flip can tell. It must not be asked for
-        # again with the next event.
+        # Prefixes that are held back are in no matrix before the next flip, so only a flip can measure them. It must
+        # not be repeated with the next event.
         if state.free_count[0] < state.start_count[key]:
             return Status.ROOM
         flip(tables, state, instances, key)
@@ -779,12 +779,12 @@ def _open(tables, state, key):
 
 @helper(inline=True)
 def _apply(tables, state, instances, slot, behind):
-    """Count the instances in slots slot to behind - 1, which are one."""
+    """Count the instances in slots slot to behind - 1, which count as one."""
     component = instances.component[slot]
     key = instances.key[slot]
     kind = tables.by_component[component, ByComponent.KIND]
     if kind == Kind.NEGATIVE and key == 0 and state.way[0] == Way.UNBOUNDED:
-        # Of no key, or everywhere.
+        # Of no key, or of every key.
         for one in range(state.is_open.size):
             if state.is_open[one]:
                 close(
@@ -884,7 +884,7 @@ def _insert(tables, state, instances, slot, behind):
 
 @kernel
 def _replay(tables: CounterTables, state: MatrixState, instances: CounterInstances, first: int, last: int):
-    """Count again what is in the window."""
+    """Count the window again."""
     for key in range(state.is_open.size):
         if state.is_open[key]:
             identity(

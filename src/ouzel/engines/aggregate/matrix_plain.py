@@ -1,7 +1,7 @@
-"""The commonest question, COUNT over events that each fill one place, in as few steps as possible.
+"""The most common query, COUNT over events that each fill one place, in as few steps as possible.
 
-The same matrices and answers as `matrix.py`, for tables with nothing but counts of 64 bits: no Kleene plus, no
-measures, no EMIT ON CHANGE. When 64 bits may no longer be enough, the moment under way is handed over as it stands.
+The same matrices and answers as `matrix.py`, for tables with only counts of 64 bits: no Kleene plus, no measures, no
+EMIT ON CHANGE. When 64 bits may no longer be enough, `matrix.py` continues with the current timestamp.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def scan_plain(
     block = columns * columns
     written = output.written[0]
     oldest = counters[Counter.OLDEST]
-    began = written  # the first row of the moment
+    began = written  # the first row of the timestamp
     moment = tick[first] if first < last else np.int64(0)
     while began > 0 and first < last and out_tick[began - 1] == moment:
-        # An earlier call ended in the middle of the moment.
+        # An earlier call ended within the timestamp.
         began -= 1
     starts = 0
     status = Status.DONE
@@ -105,7 +105,7 @@ def scan_plain(
                 own = by_component[left, ByComponent.OWN]
                 if own == 1 and summed:
                     total[key_group[key_of[oldest]], 0] -= words[base + final * columns + 1]
-                # All columns, though those before its own hold nothing: a loop of one length is never guessed wrong.
+                # All columns, though those before its own are zero: a loop of constant length is never mispredicted.
                 for column in range(columns):
                     words[base + column * columns + own - 1] -= words[base + column * columns + own]
             oldest += 1
@@ -119,7 +119,7 @@ def scan_plain(
         base = key * block
         column = base + own * columns
         if has_negatives and by_component[component, ByComponent.KIND] != Kind.POSITIVE:
-            # A negative event: nothing goes on from this column.
+            # A negative event: no prefix continues from this column.
             for place in range(column, column + columns):
                 words[place] = _ZERO
             _chain(state, key, slot, False)
@@ -162,7 +162,7 @@ def scan_plain(
                         value += older_words[row, middle] * words[column + middle]
                 else:
                     value = gain + words[column]
-                # Events of one moment and key follow each other, those of one group need not.
+                # Events of one timestamp and key follow each other; those of one group may not.
                 place = written
                 if written > began:
                     place = _row_of_group(out_group, began, written, group)
@@ -183,7 +183,7 @@ def scan_plain(
     counters[Counter.INSTANCES] += position - first
     counters[Counter.STARTS] += starts
     if status == Status.WIDEN:
-        # The moment goes on elsewhere; its rows so far are told when it is over.
+        # `matrix.py` continues the timestamp; its rows so far are emitted when it is complete.
         for row in range(began, written):
             state.groups.mark[out_group[row]] = 2
             state.groups.touched[row - began] = out_group[row]
@@ -219,7 +219,7 @@ def _row_of_group(out_group, began, written, group):
 
 @helper(inline=True)
 def _chain(state, key, slot, starts):
-    """Link an event behind the one before it of its key, and a first event behind the one before it."""
+    """Link an event to the one before it of its key, and a first event to the first event before it."""
     state.below[slot] = state.newest[key]
     state.newest[key] = slot
     if starts:
@@ -235,7 +235,7 @@ def _chain(state, key, slot, starts):
 
 @helper
 def _measured_reach(tables, state, key, own):
-    """The bound as counters really stand, with one more event."""
+    """The bound from the current counters, with one more event."""
     columns = tables.columns
     base = key * columns * columns
     bound = state.bound
@@ -258,7 +258,7 @@ def _measured_reach(tables, state, key, own):
 
 @helper(inline=True)
 def value_of_key(tables, state, key):
-    """How many matches a key has."""
+    """The number of matches of a key."""
     columns = tables.columns
     column = key * columns * columns + tables.final * columns
     start = state.oldest_start[key] if state.way[0] == Way.STACKS else -1
@@ -272,7 +272,7 @@ def value_of_key(tables, state, key):
 
 @helper(inline=True)
 def _leave(tables, state, instances, slot, summed):
-    """A first event leaves two stacks. False if that needs more room, then nothing has happened."""
+    """Remove a first event from two stacks. False if that needs more room; then nothing has changed."""
     key = np.int64(instances.key[slot])
     group = state.key_group[key]
     if state.older_row[slot] < 0 and state.free_count[0] < state.start_count[key]:
@@ -281,7 +281,7 @@ def _leave(tables, state, instances, slot, summed):
         state.total[group, 0] -= value_of_key(tables, state, key)
     if state.older_row[slot] < 0:
         state.counters[Counter.FLIPS] += 1
-        # A call that hands over arrays one by one: the state as a whole would be copied.
+        # The call passes arrays one by one: the state as a whole would be copied.
         _flip(
             tables.columns, tables.by_component, instances.component, state.below, state.newest[key], slot,
             state.words[key * tables.columns * tables.columns : (key + 1) * tables.columns * tables.columns],
@@ -302,7 +302,7 @@ def _flip(
     columns, by_component, component_of, below, slot, oldest, words, product, older_row, older_words, free_rows,
     free_count,
 ):  # fmt: skip
-    """The newer events become the older: from the newest back to the oldest, the top row is kept at first events."""
+    """The newer events become the older: from the newest back to the oldest, the top row is stored at first events."""
     for place in range(columns * columns):
         product[place] = _ZERO
         words[place] = _ZERO
@@ -316,7 +316,7 @@ def _flip(
             for column in range(columns):
                 product[own * columns + column] = _ZERO
         else:
-            # Row by row here, since rows are what changes.
+            # Row by row here, because rows change.
             above = (own - 1) * columns
             for column in range(columns):
                 product[above + column] += product[above + columns + column]

@@ -1,4 +1,4 @@
-"""What counters in matrices remember between calls: new state, more room, and eviction of what has left the window."""
+"""The memory of counters in matrices between calls: new state, more room, and eviction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ouzel.kernels.arrays import Matrix, enlarged
 
 
 class MatrixState(NamedTuple):
-    """What is remembered between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key
     reals: NDArray[np.float64]
@@ -36,14 +36,14 @@ class MatrixState(NamedTuple):
     is_open: NDArray[np.uint8]  # per key: 1 once it has had an event
     key_group: NDArray[np.int32]  # per key
     next_of_group: NDArray[np.int32]  # per key: the next key of its group
-    total: Matrix[np.uint64]  # [group, word]: sums over a group's keys, if these can be kept up
+    total: Matrix[np.uint64]  # [group, word]: sums over a group's keys, if these can be maintained
     # Two stacks.
     newest: NDArray[np.int32]  # per key: its newest slot, -1 if it has none
     below: NDArray[np.int32]  # per slot: the one before it of the same key
     oldest_start: NDArray[np.int32]  # per key: the oldest first event in the window, -1 if there is none
     newest_start: NDArray[np.int32]  # per key
     next_start: NDArray[np.int32]  # per slot of a first event: the next one of the same key
-    older_row: NDArray[np.int32]  # per slot of a first event: its row among those of older ones, -1 if it is newer
+    older_row: NDArray[np.int32]  # per slot of a first event: its row among the older ones, -1 if it is newer
     older_words: Matrix[np.uint64]  # [row, field * columns + column]
     older_reals: Matrix[np.float64]
     free_rows: NDArray[np.int32]  # a stack of row numbers
@@ -53,19 +53,19 @@ class MatrixState(NamedTuple):
     flip_reals: NDArray[np.float64]
     groups: Groups
     counters: NDArray[np.int64]
-    way: NDArray[np.int64]  # of length 1: INVERSE gives way to STACKS when 64 bits are no longer enough
+    way: NDArray[np.int64]  # of length 1: INVERSE is replaced by STACKS when 64 bits are no longer enough
     scratch: Scratch
-    # Trees over the keys of each group, where its total cannot be kept up: see `matrix.py`.
+    # Trees over the keys of each group, if its total cannot be maintained: see `matrix.py`.
     leaf: NDArray[np.int32]  # per key: its leaf in the tree of its group
     tree_first: NDArray[np.int64]  # per group: where its nodes begin
-    tree_leaves: NDArray[np.int64]  # per group: a power of two, or 0 where it has one key and no tree
+    tree_leaves: NDArray[np.int64]  # per group: a power of two, or 0 if it has one key and no tree
     tree_words: Matrix[np.uint64]  # [node, word]
     tree_reals: Matrix[np.float64]
-    tree_stale: NDArray[np.int64]  # of length 1: 1 where trees were laid out anew
+    tree_stale: NDArray[np.int64]  # of length 1: 1 if trees were laid out again
     # A negated start: its events are linked by `next_start`; see `matrix.py`.
     oldest_negative: NDArray[np.int32]  # per key: the oldest in the window, -1 if there is none
     newest_negative: NDArray[np.int32]  # per key
-    open_since: NDArray[np.int64]  # per key: what was completed before never stands
+    open_since: NDArray[np.int64]  # per key: matches that were completed before do not count
     flip_bound: NDArray[np.float64]  # per column: scratch
 
 
@@ -116,25 +116,26 @@ def new_matrix_state(tables: CounterTables, *, wide: bool | None = None) -> Matr
 
 
 def rows_of(tables: CounterTables) -> int:
-    """How many rows the matrix of a key has."""
+    """The number of rows of a key's matrix."""
     return 1 if tables.way == Way.UNBOUNDED else tables.columns
 
 
 def reserve_matrix(
     tables: CounterTables, state: MatrixState, slots: int, keys: int, key_group: NDArray[np.int32] | None = None
 ) -> MatrixState:
-    """A state with room for so many slots and keys, whose groups `key_group` tells; without it all keys are group 0.
+    """A state with room for this many slots and keys, whose groups are in `key_group`; without it all keys are in group
+    0.
 
     Groups are numbered from 0; keys that are new join their group.
     """
     old = len(state.is_open)
     groups = key_group if key_group is not None else np.zeros(keys, np.int32)
-    # A state that was stored before there was `open_since` has none yet.
+    # A state that was stored before `open_since` existed lacks it.
     if keys > min(old, len(state.open_since)):
         keys = max(keys, old)
         wide = int(state.counters[Counter.WIDE])
         block = rows_of(tables) * tables.columns
-        # Exactly as many as there are: a key is opened in its group, which is not known before the key is.
+        # Exactly as many as there are: a key is opened in its group, which is known only with the key.
         listed = np.zeros(keys, np.int32)
         listed[: len(groups)] = groups
         group_count = int(listed.max()) + 1
@@ -171,14 +172,14 @@ def reserve_matrix(
 
 
 def with_trees(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """Trees over the keys of groups with several, where totals cannot be kept up; they may be `stale`."""
+    """Trees over the keys of groups with several keys, if totals cannot be maintained; they may be `stale`."""
     keys = len(state.is_open)
     if len(state.leaf) == keys or (tables.integers == len(tables.by_measure) and not state.counters[Counter.WIDE]):
         return state
     group_of = state.key_group[:keys]
     counts = np.bincount(group_of, minlength=len(state.total))
     leaves = np.where(counts > 1, 1 << np.ceil(np.log2(np.maximum(counts, 2))).astype(np.int64), 0)
-    # Keys keep their leaves, since new ones come last.
+    # Keys keep their leaves, because new ones come last.
     order = np.argsort(group_of, kind="stable")
     leaf = np.empty(keys, np.int32)
     leaf[order] = np.arange(keys) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -222,7 +223,7 @@ def rebase_matrix(state: MatrixState, dead: int, used: int) -> None:
     kept = used - dead
     for array in (state.below, state.next_start, state.older_row):
         if len(array):
-            # What lies behind is written before it is read, when events come to stand there.
+            # The part after the live slots is written before it is read.
             array[:kept] = array[dead:used]
     per_key = (state.newest, state.oldest_start, state.newest_start, state.oldest_negative, state.newest_negative)
     for links in (state.below[:kept], state.next_start[:kept], *per_key):

@@ -1,7 +1,7 @@
-"""Totals over parts of a stream that were counted apart, each of which tells how it stands whenever that changes.
+"""Totals over parts of a stream that were counted separately; each part emits its total whenever it changes.
 
-The parts of a group are the leaves of a tree whose inner nodes add up what is below them, so a change costs as many
-steps as the tree is high.
+The parts of a group are the leaves of a tree whose inner nodes are sums, so a change takes as many steps as the tree is
+high.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ouzel.kernels.jit import helper, kernel
 
 
 class Told(IntEnum):
-    """What a row of a part tells."""
+    """What a row of a part means."""
 
-    CARRIED = 0  # how it stood before the time that is looked at
+    CARRIED = 0  # its state before the time bucket
     CHANGED = 1
     COMPLETED = 2  # a match was completed
 
 
 class Changes(NamedTuple):
-    """How parts stand from moment to moment, in order of segment and tick. A segment is a group in a stretch of time;
-    parts of which a segment tells nothing yet hold nothing."""
+    """The totals of parts over time, in order of segment and tick. A segment is a group in a time bucket; a part
+    without rows in a segment is empty there."""
 
     segment: NDArray[np.int64]
     tick: NDArray[np.int64]
@@ -39,18 +39,18 @@ class Changes(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What stands in all parts of a segment after a moment, and before it."""
+    """The totals over all parts of a segment after a timestamp, and before it."""
 
-    row: NDArray[np.int64]  # the last change of the moment
+    row: NDArray[np.int64]  # the last change of the timestamp
     completed: NDArray[np.uint8]
     words: Matrix[np.uint64]
     reals: Matrix[np.float64]
-    before_words: Matrix[np.uint64]  # empty unless changes are asked for
+    before_words: Matrix[np.uint64]  # empty unless changes are emitted
     before_reals: Matrix[np.float64]
 
 
 def total_changes(changes: Changes, kinds: NDArray[np.int64], parts: int, *, on_change: bool) -> Totals:
-    """The totals of every moment at which a match completes or, `on_change`, anything changes.
+    """The totals at every timestamp at which a match completes or, with `on_change`, anything changes.
 
     `kinds` has the MeasureKind of each measure.
 

@@ -1,6 +1,6 @@
-"""Running aggregates over matches without the matches: events are put in order, counted, and let go.
+"""Runs aggregates over matches without building the matches: orders events, counts them, and evicts them.
 
-Between calls the runner holds what is pending, the counters, and, where events leave the window one by one, the live
+Between calls the operator holds the pending events, the counters and, if events leave the window one by one, the live
 instances in order.
 """
 
@@ -63,19 +63,20 @@ from ouzel.runtime.staging import Stager
 
 
 class AggregateOperator(QueryOperator):
-    """The state of one query. `stage` takes events in, `advance` moves time on and gives the rows."""
+    """The state of one query. `stage` takes in events; `advance` moves time and returns the rows."""
 
     def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits, *, partial: bool = False) -> None:
         assert plan.way is not None
         self._plan = plan
-        # Whether only a part of the stream is seen here: then every change is told, as totals over all parts need it.
+        # Whether only a part of the stream is seen here: then every change is emitted, because totals over all parts
+        # need it.
         self._partial = partial
         self._on_change = partial or plan.query.emit_on_change
         self._query = plan.query
         self.name = plan.query.name
         self._layout = layout
         self._limits = limits
-        # Predicates between events come first, so that what they were lowered to still fits.
+        # Predicates between events come first, so that their lowering still fits.
         self._lowered = lower(plan)
         self._lanes = self._lowered.lanes
         self._sources = [
@@ -100,7 +101,7 @@ class AggregateOperator(QueryOperator):
         )
         self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
         self._floats = len(plan.measures) - self._integers
-        # The largest absolute value that each measure has seen.
+        # The largest absolute value of each measure so far.
         self._largest = np.ones(len(plan.measures), np.float64)
         self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS, Way.GRAPH)
         self._pending: list[CounterInstances] = []
@@ -148,7 +149,7 @@ class AggregateOperator(QueryOperator):
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take rows in, in any order."""
+        """Take in rows, in any order."""
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
@@ -172,13 +173,13 @@ class AggregateOperator(QueryOperator):
         self._check_held()
 
     def share_groups(self, groups: GroupIndex) -> None:
-        """Instances come from somebody else, who knows the keys and their groups."""
+        """Another operator stages the instances, and knows the keys and their groups."""
         self._groups = groups
         self._own_keys = False
 
     def go_on_from(self, counts: np.ndarray, heaviest: float) -> None:
-        """Start from what somebody else has counted since the start, [key, field, column]: a count and integer sums,
-        over values up to `heaviest`. Instances come from there, too."""
+        """Start from the counts of another operator since the start, [key, field, column]: a count and integer sums,
+        over values up to `heaviest`. That operator also stages the instances."""
         self._largest[:] = heaviest
         groups = self._groups.key_group
         state = reserve_matrix(self._tables, self._matrix_state, 0, max(len(counts), len(groups)), groups)
@@ -186,7 +187,7 @@ class AggregateOperator(QueryOperator):
         self._matrix_state = state
 
     def take(self, instances: CounterInstances) -> None:
-        """Take instances in, in order, whose keys the groups know. Their measures are integers."""
+        """Take in instances, in order, whose keys the groups know. Their measures are integers."""
         if len(instances.tick):
             for number, values in enumerate(instances.ints):
                 self._note_largest(number, values)
@@ -220,7 +221,7 @@ class AggregateOperator(QueryOperator):
 
     def _note_largest(self, number: int, values: np.ndarray) -> None:
         if len(values):
-            # In floating point, since the smallest int64 has no absolute value.
+            # In floating point, because the smallest int64 has no absolute value.
             self._largest[number] = max(self._largest[number], float(np.abs(values.astype(np.float64)).max()))
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
@@ -229,7 +230,7 @@ class AggregateOperator(QueryOperator):
         """Count what is ready, and give what has changed."""
         self._until = max(self._until, until)
         ready = self._take_ready(until)
-        # One event may change many groups. As many rows as there are events are always allowed.
+        # One event may change many groups. At least as many rows as events are always allowed.
         most = self._limits.max_answer_events // 4
         self._output.written[1] = most + 2 * (self._live_count + len(ready.tick))
         try:
@@ -249,13 +250,14 @@ class AggregateOperator(QueryOperator):
         return answer
 
     def _take_ready(self, until: int) -> CounterInstances:
-        """What is pending at or before a tick, in the order that counters want."""
+        """The pending instances at or before a tick, in the order of the counters."""
         if not self._pending:
             return self._room(0)
         block, self._pending = ready_and_rest(self._pending, until)
         tied = ties(block.tick)
         if len(tied.positions):
-            # Within a moment the last component comes first, so that nothing is lengthened by its own moment.
+            # Within a timestamp the last component comes first, so that no event extends another one of its own
+            # timestamp.
             component = block.component[tied.positions].astype(np.int16)
             inner = np.lexsort((block.key[tied.positions], -component, tied.groups))
             order = np.arange(len(block.tick))
@@ -368,12 +370,12 @@ class AggregateOperator(QueryOperator):
         self._forget_groups()
 
     def _forget_groups(self) -> None:
-        """Groups that events decide are given up likewise."""
+        """Drop unused groups, if events decide the groups."""
         split = self._plan.split
         if split is None or self._groups.count <= 2 * max(COMPACT_MIN, self.held_events):
             return
         blocks = [*self._pending, _cut(self._live, self._live_count)]
-        # None at all after a silence, when everything has left.
+        # None at all after a pause in which everything has expired.
         held: list[np.ndarray] = [self._live.group[:0]]
         held += [block.group[block.component == split] for block in blocks if len(block.group)]
         if self._plan.way is Way.PER_START:
@@ -389,7 +391,7 @@ class AggregateOperator(QueryOperator):
             self._rows_state = regroup_rows(self._tables, self._rows_state, renamed)
 
     def _forget_keys(self) -> None:
-        """Keys, and groups that keys decide, are given up when nothing live has them: memory follows the window."""
+        """Drop keys, and groups that keys decide, if no live event has them: memory follows the window."""
         if not self._own_keys or self._stager.keys.count <= 2 * max(COMPACT_MIN, self.held_events):
             return
         keys = self.live_keys()
@@ -404,12 +406,12 @@ class AggregateOperator(QueryOperator):
         if self._keeps_events:
             live.append(self._live.key[: self._live_count])
         else:
-            # What a negated start forbids, it forbids for a window, whether or not there is anything to forbid yet.
+            # A negated start forbids for a window, even if there is nothing to forbid yet.
             live.append(self._rows_state.live_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0))))
         return np.unique(np.concatenate(live))
 
     def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
-        """Key `keys[k]` is now k + 1, as `renamed` tells for every old one; the groups know already."""
+        """Key `keys[k]` is now k + 1; `renamed` has the new code of every old one. The groups are renamed already."""
         for block in (*self._pending, _cut(self._live, self._live_count)):
             block.key[:] = renamed[block.key]
         groups = self._groups
@@ -424,7 +426,7 @@ class AggregateOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         ticks = [int(block.tick.min()) for block in self._pending if len(block.tick)]
         window = self._plan.window_ticks
         if self._on_change and window is not None:
@@ -442,8 +444,8 @@ class AggregateOperator(QueryOperator):
         return int(self._rows_state.queue_tick[oldest]) if waiting else None
 
     def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
-        """The keys of what is counted: their values, how many events, of which some ways keep the first ones of
-        patterns only, and the oldest one's tick."""
+        """The keys of what is counted: their values, the number of events (for some ways only first events of
+        patterns), and the tick of the oldest."""
         window = self._plan.window_ticks
         keys, ticks = ([getattr(block, name) for block in self._pending] for name in ("key", "tick"))
         if self._keeps_events:
@@ -459,7 +461,7 @@ class AggregateOperator(QueryOperator):
 
     @property
     def held_events(self) -> int:
-        """How many events are pending, or are live in any form."""
+        """The number of events that are pending, or live in any form."""
         pending = sum(len(block.tick) for block in self._pending)
         counters = self._state.counters
         if self._plan.way is Way.PER_START:
@@ -468,7 +470,7 @@ class AggregateOperator(QueryOperator):
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted."""
+        """The counters of the kernel."""
         shown = (Counter.INSTANCES, Counter.STARTS, Counter.EXPIRED, Counter.FLIPS, Counter.ROWS, Counter.WIDE)
         return {counter.name.lower(): int(self._state.counters[counter]) for counter in shown}
 

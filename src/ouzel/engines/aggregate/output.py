@@ -1,4 +1,4 @@
-"""Rows of aggregates as users see them: their columns, HAVING, and what EMIT ON CHANGE passes over."""
+"""Rows of aggregates in their output form: their columns, HAVING, and the rows that EMIT ON CHANGE skips."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _is_time(expression: Bound | None) -> bool:
 
 
 def key_expression(query: BoundQuery, key: GroupKey) -> Bound:
-    """What a GROUP BY column shows: of `GROUP BY attr` the attribute of the first event, equal for all."""
+    """The value of a GROUP BY column: for `GROUP BY attr` the attribute of the first event, equal for all."""
     if key.expression is not None:
         return key.expression
     test = next(test for test in query.equivalences if test.path == key.path)
@@ -76,7 +76,7 @@ def answer(
 ) -> Answer:
     """The rows that HAVING lets through. Each is of one tick.
 
-    `keys` are the GROUP BY columns as users see them, `values` the aggregates by name in engine form.
+    `keys` are the GROUP BY columns in their output types, `values` the aggregates by name in engine form.
     """
     time = schema.field("end").type
     if query.having is not None and len(ticks):
@@ -102,9 +102,9 @@ def answer(
 def rows_to_tell(
     query: BoundQuery, completed: np.ndarray, values: Mapping[str, Column], before: Mapping[str, Column]
 ) -> np.ndarray:
-    """Which rows EMIT ON CHANGE tells: those of completion, and of expiry where it changed what users see.
+    """The rows that EMIT ON CHANGE emits: those of completion, and those of expiry that change a visible value.
 
-    `before` has the values before the moment, of the rows of expiry only.
+    `before` has the values before the timestamp, for rows of expiry only.
     """
     expiry = np.flatnonzero(completed == 0)
     if not len(expiry):
@@ -173,7 +173,7 @@ _EXACT = Context(prec=80)
 
 
 def overflow(query: BoundQuery, column: AggregateColumn) -> LimitError:
-    """The error for a number that has no room in its column."""
+    """The error for a number that does not fit its column."""
     if column.function == "count" and column.type.kind is not Kind.DECIMAL:
         hint = "write COUNT AS DECIMAL for up to 38 digits, give a smaller WITHIN window, or group it"
     elif column.function == "count":
@@ -184,7 +184,7 @@ def overflow(query: BoundQuery, column: AggregateColumn) -> LimitError:
 
 
 def checked_integer(query: BoundQuery, column: AggregateColumn, value: int) -> int | Decimal:
-    """An exact integer as its column holds it: int64, or the unscaled digits of a decimal."""
+    """An exact integer in the form of its column: int64, or the unscaled digits of a decimal."""
     if column.type.kind is Kind.DECIMAL:
         if abs(value) >= 10**column.type.precision:
             raise overflow(query, column)
@@ -198,20 +198,20 @@ def checked_integer(query: BoundQuery, column: AggregateColumn, value: int) -> i
 
 
 def ordered(values: np.ndarray) -> np.ndarray:
-    """Doubles as integers in the same order: NaN above all, the zeros one.
+    """Doubles as integers in the same order: NaN above all, the two zeros equal.
 
     >>> ordered(np.array([-1.5, -0.0, 0.0, 2.0])).tolist() == sorted(ordered(np.array([-1.5, -0.0, 0.0, 2.0])))
     True
     """
     plain = np.where(np.isnan(values), np.nan, values + 0.0)
     bits = np.ascontiguousarray(plain).view(np.int64)
-    # The one NaN that is positive, whatever the hardware made.
+    # One positive NaN, whatever the hardware made.
     bits = np.where(np.isnan(values), np.float64("nan").view(np.int64) & _SIGN, bits)
     return np.where(bits >= 0, bits, bits ^ _SIGN)
 
 
 def unordered(keys: np.ndarray) -> np.ndarray:
-    """The doubles that `ordered` was given."""
+    """The inverse of `ordered`."""
     return np.ascontiguousarray(np.where(keys >= 0, keys, keys ^ _SIGN)).view(np.float64)
 
 
@@ -271,7 +271,7 @@ def columns_of(
 
 
 def _floats(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Numbers of 128 bits, with sign, as doubles."""
+    """Signed numbers of 128 bits as doubles."""
     if (high.view(np.int64) == (low.view(np.int64) >> 63)).all():
         return low.view(np.int64).astype(np.float64)
     return np.array([float(_signed(int(a), int(b))) for a, b in zip(low, high, strict=True)], np.float64)
@@ -290,7 +290,7 @@ def _integers(
     sizes: np.ndarray,
     empty: np.ndarray | None,
 ) -> Column:
-    """Exact integers; the error where one has no room, or is too large to be known."""
+    """Exact integers; an error if one does not fit, or is too large to be known."""
     low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
     fits = (high.view(np.int64) == (low.view(np.int64) >> 63)) & (sizes < _KNOWN_MAX)
     if column.type.kind is not Kind.DECIMAL and fits.all():
@@ -318,7 +318,7 @@ def _extremes(column: AggregateColumn, measure: MeasureSpec, words: np.ndarray, 
 
 
 def measured(measure: MeasureSpec, values: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """What a measure makes of the values of its component's events; what is not `present` adds nothing."""
+    """What a measure adds for the values of its component's events; values that are not `present` add nothing."""
     if measure.form in (Form.LEAST, Form.GREATEST):
         keys = ordered(values) if measure.floating else values
         if measure.form is Form.GREATEST:

@@ -1,6 +1,7 @@
-"""Aggregates by building matches, where they cannot be counted without: matches come and go, totals follow.
+"""Aggregates that need the matches: builds them, adds them to totals, and removes them when they expire.
 
-Slow beside counting, and never wrong: integers are Python's, sums of doubles are kept exact, so nothing drifts.
+It is slower than counting, and always exact: integers are Python's, and sums of doubles are exact, so there is no
+drift.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import engine_type, from_engine, one_array, to_engine
 
 Group = tuple[Any, ...]
-# So many matches are read at a time: as Python objects they take many times their room in arrays.
+# Matches read at a time: as Python objects they take much more memory than in arrays.
 _PIECE = 65_536
 
 
@@ -51,12 +52,13 @@ class _Down:
 
 
 class _Extreme:
-    """The least, or the greatest, of values that come and go."""
+    """The least, or the greatest, of values that are added and removed."""
 
     def __init__(self, *, greatest: bool) -> None:
         self._greatest = greatest
         self._heap: list[Any] = []
-        # How often a value of the heap has gone; it stays in the heap until it is on top, or most of the heap has gone.
+        # How often a value of the heap was removed; it stays in the heap until it is on top, or until most values of
+        # the heap are removed.
         self._gone: Counter[Any] = Counter()
         self._gone_count = 0
 
@@ -72,7 +74,7 @@ class _Extreme:
                 heapq.heapify(self._heap)
 
     def _is_gone(self, key: Any) -> bool:
-        """Whether a value of the heap has gone; then it has to leave the heap."""
+        """Whether a value of the heap was removed; then it must leave the heap."""
         count = self._gone.get(key, 0)
         if count == 1:
             del self._gone[key]
@@ -101,7 +103,7 @@ def _order(value: Any) -> tuple[Any, Any]:
 
 
 class _Total:
-    """One aggregate over values that come and go."""
+    """One aggregate over values that are added and removed."""
 
     def __init__(self, column: AggregateColumn) -> None:
         self._function = column.function
@@ -121,7 +123,7 @@ class _Total:
                 self._sum += sign * (Fraction(value) if isinstance(value, float) else value)
 
     def value(self) -> Any:
-        """None where there is nothing to tell of."""
+        """None if there is no value."""
         if self._function == "count":
             return self._count
         if not self._count:
@@ -142,7 +144,7 @@ def _float(exact: Fraction) -> float:
 
 
 class _GroupTotals:
-    """What stands in one group."""
+    """The totals of one group."""
 
     def __init__(self, group: Group, columns: Sequence[AggregateColumn]) -> None:
         self.group = group
@@ -169,13 +171,13 @@ class MatchesOperator(QueryOperator):
         # (when it leaves, number, group, values): in the order in which matches leave.
         self._leaving: list[tuple[int, int, Group, list[list[Any]]]] = []
         self._number = 0
-        # The matches that stand, as they were built, for snapshots: table, starts, ends.
+        # The current matches, as they were built, for snapshots: table, starts, ends.
         self._standing: list[tuple[pa.Table, np.ndarray, np.ndarray]] = []
         self._now = -(2**63)
         self.schema = aggregate_schema(self._query, layout)
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take rows in, in any order."""
+        """Take in rows, in any order."""
         self._inner.stage(table, ticks, zero_copy=zero_copy)
 
     def answer(self, until: int) -> Answer:
@@ -231,7 +233,7 @@ class MatchesOperator(QueryOperator):
             )
 
     def _rows(self, coming: Iterator[Any], until: int) -> list[tuple[int, Group, list[Any]]]:
-        """(moment, group, values) of every row to tell."""
+        """(timestamp, group, values) of every row to emit."""
         rows: list[tuple[int, Group, list[Any]]] = []
         following = next(coming, None)
         while True:
@@ -261,7 +263,7 @@ class MatchesOperator(QueryOperator):
                     del self._groups[group]
 
     def _let_go(self, moment: int, before: dict[Group, list[Any]]) -> None:
-        """What has left the window by a moment no longer stands."""
+        """Remove the matches that have left the window by a timestamp."""
         while self._leaving and self._leaving[0][0] <= moment:
             _, _, group, values = heapq.heappop(self._leaving)
             if self._query.emit_on_change:
@@ -274,7 +276,7 @@ class MatchesOperator(QueryOperator):
         return [total.value() for total in self._groups[group].totals]
 
     def _shown(self, group: Group) -> list[Any]:
-        """The values that users see."""
+        """The visible values."""
         told = self._told(group)
         return [value for value, column in zip(told, self._query.aggregates, strict=True) if not column.hidden]
 
@@ -311,7 +313,7 @@ class MatchesOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         ticks = [self._inner.next_deadline]
         if self._query.emit_on_change and self._leaving:
             ticks.append(self._leaving[0][0])
@@ -319,16 +321,16 @@ class MatchesOperator(QueryOperator):
 
     @property
     def held_events(self) -> int:
-        """How many events are pending or live."""
+        """The number of pending and live events."""
         return self._inner.held_events
 
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:
-        """The keys of events that may still be part of a match."""
+        """The keys of events that may still be in a match."""
         return self._inner.open_by_key(watermark)
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel that builds the matches counted."""
+        """The counters of the kernel that builds the matches."""
         return dict(self._inner.statistics)
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
@@ -379,7 +381,7 @@ def _lists(column: pa.ChunkedArray, type_: Type) -> list[list[Any]]:
 
 
 def _as_key(group: Group) -> Group:
-    """A group by which NaN is found again and the two zeros are one."""
+    """A group as a dictionary key: all NaN are equal, and so are the two zeros."""
     return tuple(_NAN if isinstance(v, float) and math.isnan(v) else v for v in group)
 
 

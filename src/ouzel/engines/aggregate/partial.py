@@ -1,7 +1,7 @@
-"""Aggregates over a stream whose parts are counted apart: what each part tells, and the totals over all of them.
+"""Partial results of aggregates over a stream whose parts are counted separately, and the totals over all parts.
 
-A part sees the keys that were sent to it and tells how its own total stands whenever that changes. At any moment the
-total over all keys is what the parts told last, added up; HAVING, averages and the choice of rows come after that.
+A part sees the keys that were sent to it and emits its own total whenever it changes. The total over all keys is the
+sum of the latest totals of the parts; HAVING, averages and the choice of rows come after that.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.values import one_array, to_engine
 
 TICK, TOLD, WORDS, REALS = "tick", "told", "words", "reals"
-# Which bucket of time a change is told for, and by which part.
+# The time bucket of a change, and the part that emits it.
 TIME_BUCKET, PART = "time bucket", "part"
 _GROUP = "group "
 _MOST = b"one match adds at most"
 
 
 def changes_schema(plan: AggregatePlan, shown: pa.Schema) -> pa.Schema:
-    """The columns of changes: of the moment, the groups as users see them, and of what stands after it."""
+    """The columns of changes: the timestamp, the groups in their output types, and the totals after it."""
     measures = len(plan.measures)
     return pa.schema(
         [
@@ -71,7 +71,7 @@ def _numbers(column: pa.ChunkedArray, dtype: type) -> np.ndarray:
 
 
 def joined(changes: Sequence[pa.Table]) -> pa.Table:
-    """Changes of several parts or times together."""
+    """Changes of several parts or times, concatenated."""
     bounds = [json.loads(table.schema.metadata[_MOST]) for table in changes]
     most = [max(several) for several in zip(*bounds, strict=True)]
     whole = pa.concat_tables([table.replace_schema_metadata() for table in changes])
@@ -82,15 +82,15 @@ def joined(changes: Sequence[pa.Table]) -> pa.Table:
 
 
 def in_time_buckets(changes: pa.Table, length: int | None) -> pa.Table:
-    """Changes with the bucket of so many ticks that each is in, all of them in one where there is no window."""
+    """Changes with their time buckets of this many ticks; without a window all are in one bucket."""
     bucket = np.zeros(changes.num_rows, np.int64) if length is None else changes[TICK].to_numpy() // length
     return changes.append_column(TIME_BUCKET, pa.array(bucket))
 
 
 def with_carried(changes: pa.Table) -> pa.Table:
-    """All changes of some buckets by one part, and for the bucket behind each of them how things stood before it.
+    """All changes of some buckets by one part, and for the bucket after each of them the state before it.
 
-    Nothing stands longer than a window, so a bucket that is no shorter has to know of the one before it alone.
+    No match counts longer than a window, so a bucket that is not shorter needs only the one before it.
     """
     lasts = last_of_groups(changes, [TIME_BUCKET])
     behind = pa.array(lasts[TIME_BUCKET].to_numpy() + 1)
@@ -100,7 +100,8 @@ def with_carried(changes: pa.Table) -> pa.Table:
 
 
 def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
-    """How each group stands after its last change, where anything is left; apart for what differs in `within`."""
+    """The state of each group after its last change, if it is not empty; separately for different values of
+    `within`."""
     names = [*within, *(name for name in changes.column_names if name.startswith(_GROUP))]
     numbered = changes.select(names).append_column("row", pa.array(np.arange(changes.num_rows)))
     last = np.sort(numbered.group_by(names).aggregate([("row", "max")])["row_max"].to_numpy())
@@ -109,7 +110,7 @@ def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
 
 
 def as_carried(changes: pa.Table) -> pa.Table:
-    """What was told before and still stands."""
+    """Changes as the state carried over from before."""
     told = pa.array(np.full(changes.num_rows, Told.CARRIED, np.uint8))
     return changes.set_column(changes.column_names.index(TOLD), TOLD, told)
 
@@ -118,7 +119,7 @@ def as_carried(changes: pa.Table) -> pa.Table:
 
 
 def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
-    """The answer of a query out of the changes of all parts in some buckets, with the columns TIME_BUCKET and PART."""
+    """The answer of a query from the changes of all parts in some buckets, with the columns TIME_BUCKET and PART."""
     assert isinstance(plan, AggregatePlan)
     query = plan.query
     whole = joined(changes)

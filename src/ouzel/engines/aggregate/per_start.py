@@ -1,11 +1,11 @@
-"""One row of counters for each first event, as the A-Seq paper has it (SEM; by key, HPC).
+"""One row of counters for each first event, as in the A-Seq paper (SEM; by key, HPC).
 
-Each event costs as many steps as its key has first events in the window. What the paper leaves out is here too: every
-aggregate, Kleene plus, simultaneous events, a negated start, groups by an attribute of one component.
+An event takes as many steps as its key has first events in the window. This also covers what the paper leaves out:
+every aggregate, Kleene plus, simultaneous events, a negated start, groups by an attribute of one component.
 
-A *cell* is a block of rows: of a key, or of a key and a group where one component's events decide the group. If that
-component is not the first, the key's first cell counts the prefixes before it and the rows of all its cells run in
-step.
+A *cell* is a block of rows: of a key, or of a key and a group if the events of one component decide the group. If that
+component is not the first, the key's first cell counts the prefixes before it, and the rows of all its cells are
+aligned.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Cell(IntEnum):
     GROUP = 5  # -1 if it only counts prefixes
     NEXT_OF_KEY = 6
     NEXT_OF_GROUP = 7
-    TOUCHED = 8  # the newest moment at which an event that decides the group joined it, where cells run in step
+    TOUCHED = 8  # the newest timestamp at which an event that decides the group joined it, if cells are aligned
 
 
 class RowState(NamedTuple):
-    """What is remembered between calls: plain arrays."""
+    """The memory between calls: plain arrays."""
 
     words: NDArray[np.uint64]
     reals: NDArray[np.float64]
     row_tick: NDArray[np.int64]  # per row of the arena
-    row_release: NDArray[np.int64]  # with a negated start: from when on matches of the row stand
+    row_release: NDArray[np.int64]  # with a negated start: from when on matches of the row count
     cells: Matrix[np.int64]  # [cell, Cell]
     bound: Matrix[np.float64]  # [cell, column], while counters are narrow
     first_cell: NDArray[np.int32]  # per key, -1 if it has none
@@ -95,16 +95,16 @@ class RowState(NamedTuple):
         return np.union1d(counted, np.flatnonzero(self.last_negative > since))
 
     def live_groups(self, tables: CounterTables) -> NDArray[np.int64]:
-        """The groups that hold anything."""
+        """The groups that are not empty."""
         cells = self.cells[: self.cell_count[0]]
         return np.unique(cells[_holds(tables, self) & (cells[:, Cell.GROUP] >= 0), Cell.GROUP])
 
 
 def _holds(tables: CounterTables, state: RowState) -> NDArray[np.bool_]:
-    """Which cells have rows that may hold anything.
+    """The cells with rows that may not be empty.
 
-    Cells that run in step have the rows of their key's first events. What decides their group lengthened rows of
-    events before it, and these have all left the window once it is as old as that.
+    Aligned cells have the rows of their key's first events. The event that decides their group extended rows of earlier
+    events, and these have all left the window once it is that old.
     """
     cells = state.cells[: state.cell_count[0]]
     holds: NDArray[np.bool_] = cells[:, Cell.LAST] > cells[:, Cell.FIRST]
@@ -122,7 +122,7 @@ def _holds(tables: CounterTables, state: RowState) -> NDArray[np.bool_]:
 def new_row_state(tables: CounterTables, keys: int = 1, groups: int = 1, rows: int = 64) -> RowState:
     """The state before the first event."""
     counters = np.zeros(len(Counter), np.int64)
-    # A component with + may hold many values of one match, which no bound on counts covers.
+    # A component with + may have many values in one match, which no bound on counts covers.
     kleene = tables.by_component[:, ByComponent.KLEENE].max() > 0
     counters[Counter.WIDE] = int(kleene and tables.integers > 0)
     wide = int(counters[Counter.WIDE])
@@ -146,7 +146,7 @@ def new_row_state(tables: CounterTables, keys: int = 1, groups: int = 1, rows: i
 
 
 def reserve_rows(tables: CounterTables, state: RowState, keys: int, groups: int) -> RowState:
-    """A state with room for so many keys and groups at least."""
+    """A state with room for at least this many keys and groups."""
     return state._replace(
         first_cell=enlarged(state.first_cell, keys),
         key_group=enlarged(state.key_group, keys, 0),
@@ -156,13 +156,13 @@ def reserve_rows(tables: CounterTables, state: RowState, keys: int, groups: int)
 
 
 def widened(tables: CounterTables, state: RowState) -> RowState:
-    """The same counters in 128 bits, each count as a float beside it."""
+    """The same counters in 128 bits, each with its count as a float."""
     assert not state.counters[Counter.WIDE]
     return _rebuilt(tables, state, len(state.row_tick), wide=1)
 
 
 def with_room(tables: CounterTables, state: RowState) -> RowState:
-    """What is no longer needed is given up, and there is room for more rows, cells and queue entries."""
+    """Drop what is no longer needed, and make room for more rows, cells and queue entries."""
     cells = state.cells[: state.cell_count[0]][_holds(tables, state)]
     live = int((cells[:, Cell.LAST] - cells[:, Cell.FIRST]).sum())
     return _rebuilt(tables, state, 8 * live + 64, wide=int(state.counters[Counter.WIDE]))
@@ -175,7 +175,7 @@ def rekey_rows(
     key_group: NDArray[np.int32],
     renamed_groups: NDArray[np.int32],
 ) -> RowState:
-    """Keys and groups have new numbers; keys that have none, but key 0, are forgotten."""
+    """Keys and groups have new numbers; keys without one, except key 0, are dropped."""
     state = with_room(tables, state)
     used = state.cells[: state.cell_count[0]]
     used[:, Cell.KEY] = renamed[used[:, Cell.KEY]]
@@ -194,7 +194,7 @@ def rekey_rows(
 
 
 def regroup_rows(tables: CounterTables, state: RowState, renamed_groups: NDArray[np.int32]) -> RowState:
-    """Groups have new numbers; those without rows are forgotten, and keys stay."""
+    """Groups have new numbers; those without rows are dropped, and keys stay."""
     keys = np.arange(len(state.first_cell), dtype=np.int32)
     return rekey_rows(tables, state, keys, state.key_group, renamed_groups)
 
@@ -393,7 +393,7 @@ def new_cell(tables, state, key, group, rows):
 
 @helper
 def has_row(tables, state, cell):
-    """Whether there is room for one more row, after making it within the arena if need be."""
+    """Whether there is room for one more row, after moving rows within the arena if necessary."""
     row = state.cells[cell]
     if row[Cell.LAST] < row[Cell.STRIDE]:
         return True
@@ -412,7 +412,7 @@ def has_row(tables, state, cell):
 
 @helper
 def _move(tables, state, row, base, stride):
-    """Put the live rows of a cell to the front of a block, perhaps its own."""
+    """Move the live rows of a cell to the front of a block, perhaps its own."""
     columns = tables.columns
     wide = state.counters[Counter.WIDE]
     word_width = tables.word_fields + wide * (1 + tables.integers)
@@ -440,7 +440,7 @@ def _move(tables, state, row, base, stride):
 
 @helper
 def add_row(tables, state, cell, key, moment):
-    """An empty row for a first event, for which there is room."""
+    """Add an empty row for a first event; there must be room."""
     row = state.cells[cell]
     newest = row[Cell.LAST]
     row[Cell.LAST] += 1
@@ -514,9 +514,9 @@ def scan_rows(
     output: CounterOutput,
     largest_weight: float = 1.0,
 ) -> RowProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
 
-    `largest_weight` is the largest absolute value of an integer that is added up, 1 at least.
+    `largest_weight` is the largest absolute value of a summed integer, at least 1.
 
     >>> from ouzel.engines.aggregate.per_start import new_row_state
     >>> from ouzel.engines.aggregate.tables import *
@@ -571,7 +571,7 @@ def read_group_of_rows(tables, state, group, reading_words, reading_reals):
 
 @helper
 def _touch(tables, state, group):
-    """Before a group changes."""
+    """Note the values of a group before it changes."""
     place = touch(tables, state.groups, state.counters, group)
     if place >= 0:
         read_group_of_rows(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
@@ -588,7 +588,7 @@ def _scan(
     largest_weight: float,
     output: CounterOutput,
 ):
-    """(status, position). Everything about the instances at `position` is still to be done."""
+    """(status, position). The instances at `position` are not processed yet."""
     counters = state.counters
     tick = instances.tick
     position = first
@@ -628,7 +628,7 @@ def _scan(
 
 @helper
 def _expire(tables, state, moment, tell):
-    """Let go of the rows whose first event has left the window."""
+    """Remove the rows whose first event has left the window."""
     counters = state.counters
     cells = state.cells
     while counters[Counter.OLDEST] < counters[Counter.QUEUED]:
@@ -648,7 +648,7 @@ def _expire(tables, state, moment, tell):
 
 @helper
 def _apply(tables, state, instances, slot, last, moment, largest_weight):
-    """(status, the slot behind) for the simultaneous instances of one component and key that begin at a slot."""
+    """(status, the slot after) for the simultaneous instances of one component and key that begin at a slot."""
     component = instances.component[slot]
     key = instances.key[slot]
     row = tables.by_component[component]
@@ -716,7 +716,7 @@ def _may_count(tables, state, cell, component, times, largest_weight):
 
 @helper
 def _released(tables, state, cell, moment):
-    """How many of the oldest rows may complete matches."""
+    """The number of the oldest rows that may complete matches."""
     row = state.cells[cell]
     if not tables.has_negated_start:
         return row[Cell.LAST] - row[Cell.FIRST]
@@ -730,7 +730,7 @@ def _released(tables, state, cell, moment):
 
 @helper
 def _extend_cell(tables, state, source, cell, component, times, takes, moment):
-    """Lengthen what a cell counts from the prefixes of another, or of its own; tell its group of matches."""
+    """Extend the counts of a cell from the prefixes of another one, or of its own; report matches to its group."""
     from_row = state.cells[source]
     row = state.cells[cell]
     rows = row[Cell.LAST] - row[Cell.FIRST]
@@ -739,7 +739,7 @@ def _extend_cell(tables, state, source, cell, component, times, takes, moment):
     is_final = max(own, gate) == tables.final and row[Cell.GROUP] >= 0
     if is_final:
         _touch(tables, state, row[Cell.GROUP])
-    # A negated start holds matches back; the gate between a + and a negation lets everything through.
+    # A negated start holds matches back; the gate between a + and a negation does not.
     through = _released(tables, state, cell, moment) if gate == tables.final else rows
     grown = extend(
         tables,
@@ -803,10 +803,10 @@ def _lengthen(tables, state, instances, slot, behind, key, moment, largest_weigh
 
 @helper
 def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
-    """Instances of the first component: each begins a row, those of one moment share it."""
+    """Instances of the first component: each begins a row; those of one timestamp share it."""
     component = instances.component[slot]
     splits = tables.split == tables.by_component[component, ByComponent.OWN]
-    # All that may be refused comes before anything is changed.
+    # Everything that may be refused is checked before anything changes.
     for one in range(slot, behind):
         group = instances.group[one] if splits else (state.key_group[key] if tables.split == 0 else -1)
         cell = cell_of_group(state, state.first_cell[key], group)
@@ -846,7 +846,7 @@ def _begin(tables, state, instances, slot, behind, key, moment, largest_weight):
 
 @helper
 def _push(tables, state, cell, component, times, key, moment):
-    """Put first events of one moment into a row."""
+    """Put first events of one timestamp into a row."""
     counters = state.counters
     counters[Counter.STARTS] += times
     row = state.cells[cell]

@@ -1,7 +1,7 @@
 """The plan of aggregates over matches (A-Seq): what is counted without building matches, how, and why not otherwise.
 
-`plan_aggregate` looks at the predicates between events that are left once single-event predicates and equivalence tests
-are decided. If there are none, prefixes can be counted. All other queries build the matches and add them up.
+`plan_aggregate` checks the predicates between events that remain after single-event predicates and equivalence tests.
+If there are none, prefixes can be counted. All other queries build the matches and aggregate them.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ SHARE_COUNTERS = "share_counters"
 
 
 class Form(Enum):
-    """What a measure takes of an expression."""
+    """The part of an expression that a measure uses."""
 
     VALUE = "value"
-    PRESENCE = "presence"  # 1 where the expression is not null
+    PRESENCE = "presence"  # 1 if the expression is not null
     LEAST = "least"
     GREATEST = "greatest"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSpec:
-    """Something that the counters keep beside a count."""
+    """A value that the counters keep in addition to a count."""
 
     form: Form
     expression: Bound
@@ -91,14 +91,14 @@ class MeasureSpec:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan(Plan):
-    """A plan whose answer is aggregates. `way` is None where matches are built, by the plan `inner`."""
+    """A plan whose answer is aggregates. `way` is None if matches are built, by the plan `inner`."""
 
     engine: ClassVar[str] = "aggregate"
 
     way: Way | None = None
     reason: str = ""
     measures: tuple[MeasureSpec, ...] = ()
-    # The component whose events decide the group of a match; None where the key does, or there are no groups.
+    # The component whose events decide the group of a match; None if the key does, or if there are no groups.
     split: int | None = None
     inner: Plan | None = None
 
@@ -114,7 +114,7 @@ class AggregatePlan(Plan):
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that can play no component count all the same."""
+        """Whether events that fill no component still count as positions."""
         return self.inner is not None and self.inner.needs_positions
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
@@ -123,7 +123,7 @@ class AggregatePlan(Plan):
 
     @property
     def several_keys_a_group(self) -> bool:
-        """Whether a group may have several keys: not where the groups are just the keys, or there are neither."""
+        """Whether a group may have several keys: not if the groups are the keys, or if there are neither."""
         keys = {part.label for part in self.key}
         groups = {".".join(key.path) for key in self.query.group_by if key.path is not None}
         return self.split is not None or keys != groups
@@ -159,7 +159,7 @@ def _counted_plan(query: BoundQuery, statistics: Statistics, off: Collection[str
     # Counters have their own windows and negations, and one composite key.
     never = [SECOND_EQUIVALENCE, WINDOW_INTO_SCAN, WINDOW_INTO_CONSTRUCTION, NEGATION_INTO_CONSTRUCTION]
     if any(c.kleene for c in query.components):
-        # A written equality with v[1] says nothing about the other events of v.
+        # A written equality with v[1] does not apply to the other events of v.
         never.append(WRITTEN_EQUALITIES)
     return optimize(build(query), statistics, off=(*never, *off))
 
@@ -170,7 +170,7 @@ def _as_aggregate_plan(plan: Plan, **more: object) -> AggregatePlan:
 
 
 def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
-    """Raise QueryError for an aggregate that would have to keep all events of a stream for ever."""
+    """Raise QueryError for an aggregate that would have to keep all events of a stream."""
     if not query.aggregates or query.window is not None:
         return
     plan = _counted_plan(query, Statistics(), off)
@@ -190,7 +190,7 @@ def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
 
 
 def obstacle(plan: Plan) -> str | None:
-    """Why a query's matches cannot be counted without building them; None where they can."""
+    """Why a query's matches cannot be counted without building them; None if they can."""
     query = plan.query
     several = len(query.positives) > 1 or any(c.kleene for c in query.positives)
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and several:
@@ -237,7 +237,7 @@ def _on_edges(plan: Plan) -> bool:
         if len(places) != 2 or places[1] - places[0] != 1:
             return False
     if query.catalog.open:
-        # Nothing is known of types yet; when the query runs, it is.
+        # Types are not known yet; they will be when the query runs.
         return True
     lowered = lower(plan)
     ranked = any(spec.domain is Domain.RANK for specs in lowered.lanes.ints.values() for spec in specs)
@@ -287,7 +287,7 @@ def _skipping_absent(argument: Bound) -> Bound:
 
 
 def matches_query(query: BoundQuery) -> BoundQuery:
-    """The same pattern, returning what the aggregates and groups look at: group_0, …, value_0, …"""
+    """The same pattern, returning what the aggregates and groups read: group_0, …, value_0, …"""
     first = query.positives[0].position
     tests = {test.path: test for test in query.equivalences}
     columns = []
@@ -317,7 +317,7 @@ def matches_query(query: BoundQuery) -> BoundQuery:
 
 
 def _over(expression: Bound) -> Over | None:
-    """Which events of its component an aggregate's argument means; None where it means several kinds."""
+    """Which events of its component an aggregate's argument means; None if it means several kinds."""
     found = {part.at for part in walk(expression) if isinstance(part, Attribute | Intrinsic)}
     if found <= {At.SINGLE, At.EVERY}:
         return Over.EVERY

@@ -1,7 +1,7 @@
-"""Segments that several patterns share, and the nodes of the tree beside them: what `tree.py` does with them.
+"""Segments that several patterns share, and the tree nodes next to them, for `tree.py`.
 
-Four matrices of side m + 1 belong to a segment: by what has come, its inverse, by what has left, its inverse. The first
-and the third lie column by column, the inverses row by row; each column and row is WIDTH words long.
+A segment has four matrices of side m + 1: for the arrived events, their inverse, for the expired events, their inverse.
+The first and the third are stored column by column, the inverses row by row; each column and row is WIDTH words long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LANES = np.uint64(LANES)
 
 @helper(inline=True)
 def _add_lane(words, target, source, factor):
-    # Read before anything is written, since nothing tells the compiler that they lie apart.
+    # Read before anything is written, because the compiler cannot know that they do not overlap.
     first = words[target] + factor * words[source]
     second = words[target + _ONE] + factor * words[source + _ONE]
     third = words[target + _TWO] + factor * words[source + _TWO]
@@ -87,7 +87,7 @@ def _product_of_more(words, left, right, width):
 
 @helper(inline=True)
 def _matrix(segments, base, segment, number):
-    """Where one of a segment's four matrices begins, and how long its columns, or rows, are."""
+    """The start of one of a segment's four matrices, and the length of its columns or rows."""
     width = np.uint64(segments[segment, BySegment.WIDTH])
     size = np.uint64(segments[segment, BySegment.LENGTH] + 1) * width
     return np.uint64(base + segments[segment, BySegment.WORDS]) + number * size, width
@@ -95,7 +95,7 @@ def _matrix(segments, base, segment, number):
 
 @helper(inline=True)
 def _last_column(segments, base, segment, number):
-    """Where the last column of such a matrix begins, and how long it is."""
+    """The start of the last column of such a matrix, and its length."""
     start, width = _matrix(segments, base, segment, number)
     return start + np.uint64(segments[segment, BySegment.LENGTH]) * width, width
 
@@ -115,7 +115,7 @@ def open_segments(segments, words, bound):
 
 @helper(inline=True)
 def enter_segment(by_element, segments, words, bound, key, base, element):
-    """An event of a segment comes. False if there may be too many ways through it for 64 bits."""
+    """An event of a segment arrives. False if the number of paths through it may not fit 64 bits."""
     segment = by_element[element, ByElement.SEGMENT]
     place = by_element[element, ByElement.PLACE]
     side = segments[segment, BySegment.LENGTH] + 1
@@ -136,7 +136,7 @@ def enter_segment(by_element, segments, words, bound, key, base, element):
 
 @helper(inline=True)
 def leave_segment(by_element, segments, words, base, element):
-    """The oldest event leaves, of a segment."""
+    """The oldest event of a segment leaves."""
     segment = by_element[element, ByElement.SEGMENT]
     start, width = _matrix(segments, base, segment, _TWO)
     side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
@@ -145,17 +145,17 @@ def leave_segment(by_element, segments, words, base, element):
 
 @helper(inline=True)
 def _multiply(words, start, side, width, place):
-    """A matrix, column by column, times I + N; and its inverse behind it, row by row."""
+    """Multiply a matrix, stored by columns, by I + N; and its inverse after it, stored by rows."""
     column = start + place * width
     inverse = start + (side + place) * width
-    # All of them, though some hold nothing: loops of one length are never guessed wrong.
+    # All of them, though some are zero: loops of constant length are never mispredicted.
     add_times(words, column, column - width, width, _ONE)
     add_times(words, inverse - width, inverse, width, _ZERO - _ONE)
 
 
 @helper
 def _ways(words, start, side, width, place):
-    """How many ways in the window lead from the entry of a segment to a place in it."""
+    """The number of paths in the window from the entry of a segment to a place in it."""
     return _product(words, np.uint64(start + 3 * side * width), np.uint64(start + place * width), np.uint64(width))
 
 
@@ -166,7 +166,7 @@ def _ways(words, start, side, width, place):
 
 @helper(inline=True)
 def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, base, element, snapshot):
-    """What a column may have reached, with an event of its node. False if 64 bits may no longer be enough."""
+    """Raise the bound of a column for an event of its node. False if 64 bits may no longer be enough."""
     coordinate = by_element[element, ByElement.COORDINATE]
     parent = by_element[element, ByElement.PARENT]
     ways = 1.0
@@ -190,7 +190,7 @@ def raise_joint_bound(by_element, joints, segments, levels, words, bound, key, b
 
 @helper(inline=True)
 def enter(by_element, joints, segments, words, base, element, column, before):
-    """An event of an entry comes: what each row gains is kept as the segment stands."""
+    """An event of an entry arrives: each row's gain is stored relative to the current segment."""
     joint = by_element[element, ByElement.FIRST_JOINT]
     inverse, width = _matrix(segments, base, joints[joint, ByJoint.SEGMENT], _ONE)
     held = np.uint64(base + joints[joint, ByJoint.WORDS])
@@ -203,7 +203,7 @@ def enter(by_element, joints, segments, words, base, element, column, before):
 
 @helper(inline=True)
 def exit_segment(joints, segments, words, base, snapshot, column):
-    """An event behind a segment comes; gives how many ways from the root it adds."""
+    """An event after a segment arrives; returns the number of paths from the root that it adds."""
     last_column, width = _last_column(segments, base, joints[snapshot, ByJoint.SEGMENT], _ZERO)
     held = np.uint64(base + joints[snapshot, ByJoint.WORDS])
     entry = np.uint64(joints[snapshot, ByJoint.LEVEL])
@@ -212,20 +212,20 @@ def exit_segment(joints, segments, words, base, snapshot, column):
     for one in range(_ONE, entry - _ONE):
         held += width
         words[column + one] += _product(words, held, last_column, width)
-    # The row of the node before the segment is that of the segment's entry, which follows. Zeros behind a column of the
-    # segment change nothing, wherever they are added.
+    # The row of the node before the segment is that of the segment's entry, which follows. Zeros after a column of the
+    # segment may be added anywhere.
     add_times(words, column + entry, last_column, width, _ONE)
     return first
 
 
 @helper
 def pass_joint(by_element, joints, segments, levels, words, scratch, base, element):
-    """An event of any node beside segments comes; gives how many ways from the root it adds."""
+    """An event of any node next to segments arrives; returns the number of paths from the root that it adds."""
     column = np.uint64(base + by_element[element, ByElement.COORDINATE] * levels)
     before = np.uint64(base + by_element[element, ByElement.PARENT] * levels)
     level = np.uint64(by_element[element, ByElement.LEVEL])
     snapshot = by_element[element, ByElement.SNAPSHOT]
-    # What each row gains: the rows of the node before, or those of the snapshot, carried on through the segment.
+    # The gain of each row: the rows of the node before, or those of the snapshot, carried through the segment.
     if snapshot < 0:
         for one in range(level):
             scratch[one] = words[before + one]
@@ -259,7 +259,7 @@ def pass_joint(by_element, joints, segments, levels, words, scratch, base, eleme
 
 @helper(inline=True)
 def leave_plain(by_element, joints, segments, words, base, element, weight):
-    """The oldest event leaves, of a node behind a node: what it did to the snapshots below it."""
+    """The oldest event leaves, of a node after a node: undo its effect on the snapshots below it."""
     for joint in range(by_element[element, ByElement.FIRST_INNER], by_element[element, ByElement.LAST_JOINT]):
         width = np.uint64(segments[joints[joint, ByJoint.SEGMENT], BySegment.WIDTH])
         row = np.uint64(base + joints[joint, ByJoint.WORDS]) + np.uint64(by_element[element, ByElement.LEVEL]) * width
@@ -291,11 +291,11 @@ def leave_exit(by_element, joints, segments, levels, words, base, element):
 
 @helper
 def leave_joint(by_element, joints, segments, levels, words, base, element):
-    """The oldest event leaves, of a node before or behind a segment."""
+    """The oldest event leaves, of a node before or after a segment."""
     level = np.uint64(by_element[element, ByElement.LEVEL])
     snapshot = by_element[element, ByElement.SNAPSHOT]
-    # The rows that lose what went through the event, and where their shares are read; where no segment comes before it,
-    # one row loses all of it.
+    # The rows that lose the paths through the event, and where their shares are read; if no segment comes before it,
+    # one row loses all of them.
     shares = _ZERO
     row = level - _ONE
     rows = _ZERO
@@ -315,7 +315,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
     joint = by_element[element, ByElement.FIRST_JOINT]
     last_joint = by_element[element, ByElement.LAST_JOINT]
     while joint < last_joint:
-        # Below the segment the node's own row is that of the segment's entry, as the window has it.
+        # Below the segment the node's own row is that of the segment's entry, for the current window.
         segment = joints[joint, ByJoint.SEGMENT]
         side = np.uint64(segments[segment, BySegment.LENGTH] + 1)
         left, width = _matrix(segments, base, segment, _THREE)
@@ -342,7 +342,7 @@ def leave_joint(by_element, joints, segments, levels, words, base, element):
 
 @helper(inline=True)
 def _take_away(words, place, wide, shares, ways):
-    """So many ways went through the event that leaves: those rows of a column that had them lose them."""
+    """Subtract the paths through the leaving event from the rows of a column that had them."""
     if wide == _ZERO:
         words[place] -= ways
     else:
@@ -351,7 +351,7 @@ def _take_away(words, place, wide, shares, ways):
 
 @helper(inline=True)
 def _take_rows_away(words, place, width, rows, shares, ways):
-    """The same of a snapshot, whose rows lie one behind the other."""
+    """The same for a snapshot, whose rows are contiguous."""
     if rows == _ZERO:
         add_times(words, place, ways, width, _ZERO - _ONE)
     for one in range(rows):

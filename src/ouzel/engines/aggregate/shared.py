@@ -1,6 +1,6 @@
-"""Running several aggregates in one pass: events are staged once, and a tree of counters counts for all of them.
+"""Runs several aggregates in one pass: events are staged once, and a tree of counters counts for all of them.
 
-Where 64 bits are no longer enough, the queries go on alone, with the same window.
+If 64 bits are no longer enough, the queries continue alone, with the same window.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ouzel.runtime.operator import Answer, Operator
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
-# What each query gets: its rows, or the error that stops it.
+# The result of each query: its rows, or the error that stops it.
 Answers = dict[str, Answer | OuzelError]
 
 
@@ -75,7 +75,7 @@ class BankCounters:
         self._output = self._new_output(1024)
         self._live = no_instances()
         self._count = 0
-        # The queries one by one, once 64 bits are no longer enough for all of them together.
+        # The separate queries, once 64 bits are no longer enough for all of them together.
         self._apart: dict[str, AggregateOperator] = {}
         self._detached: set[str] = set()
 
@@ -97,7 +97,7 @@ class BankCounters:
         return new_shared_output(rows, self._layout.tables.columns, on_change=self._bank.on_change)
 
     def advance(self, ready: SharedInstances, until: int, heaviest: float) -> Answers:
-        """Count what is ready, whose weights go up to `heaviest`, and tell each query."""
+        """Count the ready events, whose weights go up to `heaviest`, and return the rows of each query."""
         block, rows = self._expanded(ready)
         if self._apart:
             return self._advance_apart(block, until)
@@ -126,7 +126,7 @@ class BankCounters:
         return told
 
     def _expanded(self, ready: SharedInstances) -> Expanded:
-        """An instance for each element that an event may fill, later elements of a moment first."""
+        """An instance for each element that an event may fill, later elements of a timestamp first."""
         if not self._sums:
             ready = ready._replace(weight=ready.weight[:0])
         block, rows = expand(self._layout, ready)
@@ -157,7 +157,7 @@ class BankCounters:
         output = self._output
         count = int(output.written[0])
         output.written[0] = 0
-        # Of 16 bits, since numbers as short as that are sorted by counting.
+        # Of 16 bits, because short integers are sorted by counting.
         order = np.argsort(output.query[:count].astype(np.uint16), kind="stable")
         if self._sums:
             order = order[output.completed[order] != 0]
@@ -178,7 +178,7 @@ class BankCounters:
         words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
         words[:, 0::2] = output.value[rows, : 1 + sums]
         words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
-        # Nothing wider than 64 bits has got here.
+        # Nothing wider than 64 bits gets here.
         sizes = words[:, :1].astype(np.float64)
         values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
         if self._bank.on_change:
@@ -195,25 +195,25 @@ class BankCounters:
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 
     def _go_apart(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
-        """Go on with a runner for each query, from the moment at `widen_at` on."""
+        """Continue with an operator for each query, from the timestamp at `widen_at` on."""
         moment = int(self._live.tick[widen_at])
         if self._bank.window is None:
             return self._go_apart_from_counts(told, widen_at, until, heaviest)
         oldest = int(self.state.counters[Counter.OLDEST])
         if self._bank.on_change:
-            # What leaves with the moment has to be told with it.
+            # What leaves at the timestamp must be emitted with it.
             assert self._bank.window.ticks is not None
             oldest = int(np.searchsorted(self._live.tick[:widen_at], moment - self._bank.window.ticks))
         window = SharedInstances._make(array[oldest:widen_at].copy() for array in self._live)
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = no_instances(), 0
         self._make_apart()
-        # What the window told has been told.
+        # The rows of the window were already emitted.
         self._advance_apart(window, moment - 1)
         return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
 
     def _go_apart_from_counts(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
-        """The same where nothing ever leaves: there is no window to count again, but what was counted so far."""
+        """The same if nothing ever leaves: continue from the counts so far."""
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = no_instances(), 0
         self._make_apart()
@@ -240,7 +240,7 @@ class BankCounters:
         return runner
 
     def detach(self, name: str) -> None:
-        """Answer one query less: what it has in common with others is counted on, what it has alone is not."""
+        """Remove one query: shared parts are still counted, its own are not."""
         self._detached.add(name)
         if self._apart:
             self._apart[name] = self._runner_of(name)
@@ -286,7 +286,7 @@ class BankCounters:
         return np.unique(self._live.key[: self._count])
 
     def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, groups: dict[str, np.ndarray]) -> None:
-        """Key `keys[k]` is now k + 1; the books know already."""
+        """Key `keys[k]` is now k + 1; the group indexes are renamed already."""
         for name, runner in self._apart.items():
             runner.rename_keys(keys, renamed, groups[name])
         if not self._apart:
@@ -296,7 +296,7 @@ class BankCounters:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next event leaves, if that is told."""
+        """When the next event leaves, if that is emitted."""
         if self._apart:
             return min((d for r in self._apart.values() if (d := r.next_deadline) is not None), default=None)
         oldest = int(self.state.counters[Counter.OLDEST])
@@ -321,7 +321,7 @@ class BankCounters:
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         if "tree" in head:
-            # Another version may cut out other segments: what has been counted stays as it was.
+            # Another version may choose other segments: the stored counters keep theirs.
             segments = tuple(map(tuple, head["segments"]))
             self._bank = replace(self._bank, patterns=_parts_of_json(head["tree"]), segments=segments)
             self._layout = self._laid_out()
@@ -353,7 +353,7 @@ def no_instances() -> SharedInstances:
 def _counter_instances(
     block: SharedInstances, component: np.ndarray, chosen: np.ndarray, sums: int
 ) -> CounterInstances:
-    """Instances of one query's components, which add nothing to its sums yet."""
+    """Instances of one query's components, without values for its sums yet."""
     made = new_counter_instances(len(chosen), sums)
     return made._replace(tick=block.tick[chosen], key=block.key[chosen], component=component[block.element[chosen]])
 
@@ -379,7 +379,7 @@ class SharedOperator(Operator):
         ]
         self._stager = Stager(shared.stage, lanes, layout)
         self._schemas = {name: aggregate_schema(plan.query, layout) for name, plan in shared.plans.items()}
-        # Queries that group alike have one book.
+        # Queries with the same groups share one index.
         alike: dict[object, GroupIndex] = {}
         self.books: dict[str, GroupIndex] = {}
         for name, plan in shared.plans.items():
@@ -396,7 +396,7 @@ class SharedOperator(Operator):
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take rows in, in any order."""
+        """Take in rows, in any order."""
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
@@ -417,26 +417,26 @@ class SharedOperator(Operator):
         self._limits.check_held(self._shared.names, self.held_events)
 
     def _weighed(self, instances: Instances) -> np.ndarray:
-        """What each instance weighs; nothing at all where no query sums."""
+        """The weight of each instance; nothing if no query sums."""
         if not self._weights:
             return np.empty(0, np.int64)
         weight = np.zeros(len(instances.end), np.int64)
         for measure, lane in self._weights:
             present = (instances.lane_flags[lane.lane] == LaneFlag.VALUE) & (instances.component == measure.component)
             weight += measured(measure, instances.int_lanes[lane.lane], present)
-        # In floating point, since the smallest int64 has no absolute value.
+        # In floating point, because the smallest int64 has no absolute value.
         self.heaviest = max(self.heaviest, float(np.abs(weight.astype(np.float64)).max(initial=1.0)))
         return weight
 
     @property
     def key_count(self) -> int:
-        """How many keys there are, one at least."""
+        """The number of keys, at least one."""
         return max(1, self._stager.keys.count)
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def advance(self, until: int) -> Answers:
-        """Count what is ready: what each query gets."""
+        """Count the ready events and return the result of each query."""
         ready = self._take_ready(until)
         answers: Answers = {}
         for bank in self._banks:
@@ -445,12 +445,12 @@ class SharedOperator(Operator):
         return answers
 
     def detach(self, query: str) -> None:
-        """Answer one query less: what it has in common with others is counted on."""
+        """Remove one query; shared parts are still counted."""
         for bank in self._banks:
             bank.detach(query)
 
     def _take_ready(self, until: int) -> SharedInstances:
-        """What is pending at or before a tick, in order of time."""
+        """The pending events at or before a tick, in order of time."""
         if not self._pending:
             return no_instances()
         ready, self._pending = ready_and_rest(self._pending, until)
@@ -459,7 +459,7 @@ class SharedOperator(Operator):
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 
     def _forget_keys(self) -> None:
-        """Keys and groups are given up when nothing live has them: memory follows the window."""
+        """Drop keys and groups that no live event has: memory follows the window."""
         if any(bank.window is None for bank in self._shared.banks):
             return
         if self._stager.keys.count <= 2 * max(COMPACT_MIN, self.held_events):
@@ -494,7 +494,7 @@ class SharedOperator(Operator):
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernels counted, over all banks."""
+        """The counters of the kernels, over all banks."""
         shown = (Counter.INSTANCES, Counter.EXPIRED, Counter.ROWS)
         return {c.name.lower(): sum(int(bank.state.counters[c]) for bank in self._banks) for c in shown}
 

@@ -1,16 +1,15 @@
 """Aggregates that are counted together: which queries may share counters, what they share, and when they do.
 
-Two queries may share counters if each, alone, would be counted by inverse matrices, as COUNT and the SUM, AVG and COUNT
-of integers are, or if both count and add up the same since the start; with EMIT ON CHANGE, COUNT only. Both read the
-primary stream, with the same types known of it, have the same window, and the same keys separate their events. Groups,
-HAVING and names may differ.
+Two queries may share counters if each, alone, would be counted by inverse matrices (COUNT, and SUM, AVG and COUNT of
+integers), or if both count and sum since the start; with EMIT ON CHANGE, COUNT only. Both must read the primary stream,
+with the same known types, and have the same window and the same keys. Groups, HAVING and names may differ.
 
 Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
-sum is a pattern of its own, in which the component that it is over is a symbol with a weight; it shares what comes
-before that with the count, and with other sums over the same. The patterns form a tree of counters (a *bank*): common
-beginnings are counted once, and so are, where there is a window, segments that several patterns contain.
+sum is a separate pattern, in which the summed component is a symbol with a weight; it shares the part before that with
+the count, and with other sums over the same component. The patterns form a tree of counters (a *bank*): common prefixes
+are counted once and, if there is a window, so are segments that several patterns contain.
 
-The rule: queries share if they have at least two symbols in a row in common, as a beginning or a segment, and if that
+The rule: queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if that
 saves enough updates of counters. Sharing never changes answers.
 """
 
@@ -29,20 +28,20 @@ from ouzel.plan.model import KeyPart, Plan, Statistics
 
 SEGMENTS_MAX = 8
 _CANDIDATES_MAX = 64
-# Queries share, and a segment is cut out, if that leaves at most this part of the updates of counters. The rest pays
-# for what sharing costs besides: longer columns, and rows that are separated by query again.
+# Queries share, and a segment is used, if at most this part of the updates of counters remains. The rest pays for the
+# cost of sharing: longer columns, and rows that must be separated by query.
 SHARED_MAX = 0.7
 SEGMENT_MAX = 0.7
-# So many symbols in a row make queries share.
+# The number of consecutive symbols that queries must have in common to share.
 COMMON_MIN = 2
 
 
 def updates(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]], rates: Sequence[float]) -> float:
-    """How many counters an event of the stream updates, with common beginnings merged.
+    """The number of counters that an event of the stream updates, with common prefixes merged.
 
     Each place in the tree or in a segment is one. A segment needs one more on either side: a snapshot of its counters
-    when the event before it comes, and a product with that snapshot when the event behind it comes. Long segments make
-    these longer: half an update for each further vector of LANES words.
+    when the event before it arrives, and a product with that snapshot when the event after it arrives. Long segments
+    make these longer: half an update for each further vector of LANES words.
 
     >>> updates([(0, 1), (0, 2)], (), [1.0] * 3)
     3.0
@@ -72,8 +71,8 @@ def choose_segments(
     *,
     most: int = SEGMENTS_MAX,
 ) -> tuple[tuple[tuple[Part, ...], ...], tuple[tuple[int, ...], ...]]:
-    """The patterns with segments cut out as long as that promises to pay, the best first; none has a `weighted` symbol,
-    nor is next to one.
+    """The patterns with segments, chosen greedily while that saves enough; no segment has a `weighted` symbol, or is
+    next to one.
 
     >>> choose_segments([(0, 1, 2)], [1.0] * 3)
     (((0, 1, 2),), ())
@@ -102,7 +101,7 @@ def choose_segments(
 def _candidates(
     patterns: Sequence[tuple[Part, ...]], rates: Sequence[float], weighted: Collection[int]
 ) -> list[tuple[int, ...]]:
-    """Substrings that stand behind several different beginnings, with an own part before and behind them."""
+    """Substrings that follow several different prefixes, with symbols of the pattern before and after them."""
     places: dict[tuple[int, ...], set[tuple[Part, ...]]] = {}
     for pattern in patterns:
         for first in range(1, len(pattern) - 2):
@@ -123,7 +122,7 @@ def _candidates(
 def _cut(
     pattern: tuple[Part, ...], segment: tuple[int, ...], number: int, weighted: Collection[int]
 ) -> tuple[Part, ...]:
-    """A pattern with the first place where a segment may stand taken by it."""
+    """A pattern with a segment at the first place where it fits."""
     width = len(segment)
     for first in range(1, len(pattern) - width):
         if pattern[first : first + width] == segment:
@@ -134,7 +133,7 @@ def _cut(
 
 
 def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[int]]) -> bool:
-    """No two segments stand in both orders, so that within a moment the later one can be counted first."""
+    """No two segments appear in both orders, so that within a timestamp the later one can be counted first."""
     try:
         build_shared_tables(patterns, segments, window=1, summed=[False] * len(patterns))
     except ValueError:
@@ -142,9 +141,9 @@ def _is_orderly(patterns: Sequence[Sequence[Part]], segments: Sequence[Sequence[
     return True
 
 
-# The stager knows an event's roles as the bits of one word.
+# The stager has the roles of an event as the bits of one word.
 SYMBOLS_MAX = 64
-# So much of what is known of rates is thought to be chance: a first batch may be small.
+# Ignore this much of a difference between rates: a first batch may be small.
 RATES_UNKNOWN = 0.1
 
 
@@ -155,11 +154,11 @@ class Bank:
     names: tuple[str, ...]
     window: TimeWindow | None
     on_change: bool
-    # For each query its count and then its sums; `columns` has for each the query and the column.
+    # For each query its count and then its sums; `columns` has the query and the column of each.
     patterns: tuple[tuple[Part, ...], ...]
     columns: tuple[tuple[int, int], ...]
     segments: tuple[tuple[int, ...], ...]
-    # Counters that an event of the stream updates, one by one and shared.
+    # Counters that an event of the stream updates, without and with sharing.
     alone_updates: float
     shared_updates: float
 
@@ -171,9 +170,9 @@ class SharedPlan:
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
     banks: tuple[Bank, ...]
-    # What the instances of some symbols weigh.
+    # The weights of the instances of some symbols.
     weights: Mapping[int, MeasureSpec]
-    # Which share of all events each symbol is thought to have.
+    # Each symbol's estimated share of all events.
     rates: tuple[float, ...]
 
     @property
@@ -192,7 +191,7 @@ class SharedPlan:
 def plan_sharing(
     plans: Mapping[str, Plan], statistics: Statistics | None = None, *, off: Collection[str] = ()
 ) -> tuple[SharedPlan, ...]:
-    """Which of some queries over one stream are counted together. Every one of the others is answered alone."""
+    """Which of some queries over one stream are counted together. The others are answered alone."""
     if SHARE_COUNTERS in off:
         return ()
     alike: dict[object, dict[str, AggregatePlan]] = {}
@@ -223,7 +222,7 @@ def shared_plan(plans: Mapping[str, AggregatePlan], statistics: Statistics) -> S
 
 
 def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
-    """Whether two of them begin with the same types, or have the same ones somewhere in a row."""
+    """Whether two of them begin with the same types, or have the same consecutive types somewhere."""
     seen: set[object] = set()
     for plan in plans:
         types = [component.types and tuple(sorted(component.types)) for component in plan.query.components]
@@ -235,7 +234,7 @@ def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
 
 
 def refusal(plan: Plan) -> str | None:
-    """Why a query is answered alone; None where it may share."""
+    """Why a query is answered alone; None if it may share."""
     if not isinstance(plan, AggregatePlan):
         return "it asks for matches"
     if plan.way is Way.UNBOUNDED:
@@ -253,7 +252,7 @@ def refusal(plan: Plan) -> str | None:
 
 
 class _Same:
-    """Something that may not be hashed, by equality."""
+    """A value that may not be hashable, compared by equality."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -269,12 +268,12 @@ class _Same:
 
 
 def _moved(expression: Bound, component: int) -> Bound:
-    """The same of another component."""
+    """The same expression for another component."""
     return replaced(expression, lambda reference: replace(reference, component=component))
 
 
 def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
-    """The values that keep events apart, each the same for all components."""
+    """The values that separate events, each the same for all components."""
     found = set()
     for part in plan.key:
         values = {_moved(expression, 0) for expression in part.expressions.values()}
@@ -286,7 +285,7 @@ def _keys_of(plan: AggregatePlan) -> frozenset[Bound] | None:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What a component asks of single events; of one that is summed over, also what an event adds."""
+    """What a component requires of single events; for a summed one, also what an event adds."""
 
     types: tuple[str, ...] | None
     tests: frozenset[tuple[Bound, ...]]
@@ -313,7 +312,7 @@ def _patterns_of(plan: AggregatePlan) -> list[tuple[Symbol, ...]]:
 
 
 def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[list[str]]:
-    """Groups whose symbols fit the stager, those with common ones together where that is easy."""
+    """Groups whose symbols fit the stager, those with common ones together if that is easy."""
     groups: list[tuple[list[str], set[Symbol]]] = []
     for name, own in patterns.items():
         wanted = {symbol for pattern in own for symbol in pattern}
@@ -329,7 +328,7 @@ def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What sharing would come to: all that it takes to see whether that is worth it."""
+    """A possible sharing, with what is needed to decide whether it is worth it."""
 
     plans: Mapping[str, AggregatePlan]
     numbers: Mapping[Symbol, int]
@@ -367,7 +366,7 @@ def _shared(draft: _Draft) -> SharedPlan:
 
 
 def _window_key(plan: AggregatePlan) -> object:
-    """What must be equal for queries to share a tree. While the unit of time is unknown, that is the window's text."""
+    """The key of queries that may share a tree. While the unit of time is unknown, it is the window's text."""
     window = _window_of(plan)
     # Without a window nothing expires.
     return window and (plan.window_ticks or window.written, plan.query.emit_on_change)
@@ -380,7 +379,7 @@ def _window_of(plan: AggregatePlan) -> TimeWindow | None:
 
 
 def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[int, str]) -> AggregatePlan:
-    """A plan by which events are staged: each symbol a component, with its tests and keys."""
+    """A plan for staging: each symbol is a component, with its tests and keys."""
     components = tuple(
         Component(number, labels[number], symbol.types, kleene=False, negated=False)
         for number, symbol in enumerate(symbols)
@@ -402,7 +401,7 @@ def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[
 
 
 def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
-    """Which share of all events a symbol has; all alike where nothing is known."""
+    """A symbol's share of all events; all equal if nothing is known."""
     if not statistics.rates or symbol.types is None:
         return 1.0 / symbols
     known = sum(statistics.rates.get(name, 0.0) for name in symbol.types)
@@ -421,7 +420,7 @@ def _bank(
 ) -> Bank:
     flat = [pattern for own in patterns for pattern in own]
     columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
-    # Alone, too, a sum is kept from the component on that it is over.
+    # A sum is kept from its component on, even alone.
     alone = sum(updates(own, (), rates) for own in patterns)
     window = _window_of(like)
     parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
@@ -431,7 +430,7 @@ def _bank(
 
 
 def _lots(draft: _Draft) -> list[list[str]]:
-    """Lots of queries that have enough in common, each of which saves enough updates by sharing."""
+    """Sets of queries that have enough in common, each of which saves enough updates by sharing."""
     bank, rates = draft.bank, draft.rates
     by_query: list[list[tuple[Part, ...]]] = [[] for _ in bank.names]
     for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
@@ -463,7 +462,7 @@ def _saves_enough(
 
 
 def _whole(pattern: Sequence[Part], segments: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """A pattern with its segments put back."""
+    """A pattern with its segments expanded."""
     return tuple(
         symbol for part in pattern for symbol in (segments[part.segment] if isinstance(part, SegmentPart) else (part,))
     )

@@ -1,11 +1,11 @@
-"""Arrays of the counter kernels (A-Seq): what a query counts, what came, what is remembered, what is reported.
+"""Arrays of the counter kernels (A-Seq): the query, the instances, the memory, the output.
 
 Nothing here needs numba. A *column* counts the prefixes of the pattern that end with a component: column 0 the empty
-one, then one for each positive component, in order. A component may have a *gate*, a second column behind its own, from
-which the next component goes on; a negative event closes the gate without ending what + may still lengthen.
+one, then one for each positive component, in order. A component may have a *gate*, a second column after its own, which
+the next component extends; a negative event closes the gate but not the prefixes that + may still extend.
 
-A *measure* is something that is added up, or whose least is kept, over the events of one component in all matches:
-beside each count of prefixes stands what these prefixes hold of it.
+A *measure* is a sum or a minimum over the events of one component in all matches. Each count of prefixes also has the
+measures of these prefixes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix, enlarged
 from ouzel.kernels.events import NO_WINDOW
 
 NEVER = INT64_MIN
-# The least of nothing.
+# The minimum of nothing.
 NOTHING = INT64_MAX
-# Counts below this, times the largest weight, never wrap in 64 bits however a single event is added.
+# Counts below this, times the largest weight, never wrap in 64 bits when a single event is added.
 NARROW_MAX = 2.0**61
 
 
 class MeasureKind(IntEnum):
     INTEGER = 0  # a sum of int64 values, exact
     FLOAT = 1  # a sum of float64 values
-    LEAST = 2  # the least of int64 values; NOTHING where an event has none
+    LEAST = 2  # the least of int64 values; NOTHING for an event without a value
 
 
 class Over(IntEnum):
     """Which events of a component with + are measured."""
 
-    EVERY = 0  # also where there is no +
+    EVERY = 0  # also without +
     FIRST = 1
     LAST = 2
 
@@ -60,7 +60,7 @@ class ByComponent(IntEnum):
     """Columns of `CounterTables.by_component`."""
 
     KIND = 0
-    FROM = 1  # the column that it lengthens
+    FROM = 1  # the column that it extends
     OWN = 2  # of negatives: the column that is closed
     GATE = 3  # -1 if it has none
     KLEENE = 4
@@ -74,14 +74,14 @@ class ByMeasure(IntEnum):
     LANE = 2
     OVER = 3
     FIELD = 4  # in words; of FLOAT in reals
-    HIGH_FIELD = 5  # of INTEGER: where the upper 64 bits stand, if counters are wide
+    HIGH_FIELD = 5  # of INTEGER: the field of the upper 64 bits, if counters are wide
 
 
 class Way(IntEnum):
     """How counters follow the window."""
 
     UNBOUNDED = 0  # one row of counters, nothing ever leaves
-    INVERSE = 1  # a matrix; the oldest event leaves by the inverse of what it did
+    INVERSE = 1  # a matrix; the oldest event is removed by the inverse of its effect
     STACKS = 2  # two stacks of products
     PER_START = 3  # one row of counters for each first event, as in the paper (SEM, HPC)
     GRAPH = 4  # along the edges between neighbouring events, which predicates test
@@ -102,10 +102,10 @@ class CounterInstances(NamedTuple):
     tick: NDArray[np.int64]
     key: NDArray[np.int32]
     component: NDArray[np.uint8]
-    group: NDArray[np.int32]  # of instances that decide a match's group; else of length 0
-    ints: Matrix[np.int64]  # [lane, slot]; nulls are 0, or NOTHING where the least is wanted
+    group: NDArray[np.int32]  # for instances that decide a match's group; otherwise empty
+    ints: Matrix[np.int64]  # [lane, slot]; nulls are 0, or NOTHING for a minimum
     floats: Matrix[np.float64]  # [lane, slot]; nulls are 0
-    # What predicates between events read; of no lanes where there are none.
+    # What predicates between events read; no lanes if there are none.
     int_lanes: Matrix[np.int64]  # [lane, slot]
     float_lanes: Matrix[np.float64]
     lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]
@@ -216,12 +216,13 @@ def build_counter_tables(
 
 
 def words_per_column(tables: CounterTables, wide: int) -> int:
-    """How many 64-bit words a column of one row has. Wide counters have 128 bits."""
+    """The number of 64-bit words in a column of one row. Wide counters have 128 bits."""
     return tables.word_fields + wide * (1 + tables.integers)
 
 
 def reals_per_column(tables: CounterTables, wide: int) -> int:
-    """How many floats a column of one row has. Wide counters keep each count as a float too, which tells its size."""
+    """The number of floats in a column of one row. Wide counters also keep each count as a float, which gives its
+    size."""
     return tables.real_fields + wide
 
 
@@ -229,17 +230,17 @@ ROWS_UNLIMITED = 2**62
 
 
 class CounterOutput(NamedTuple):
-    """Rows: a moment, a group and what was counted. Take what is there, set written[0] to 0, use it again."""
+    """Rows: a timestamp, a group and its counts. Read them, set written[0] to 0, and use it again."""
 
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
     # The count's lower and upper 64 bits, then each measure's: two words of INTEGER, one of LEAST, one unused of FLOAT.
     words: Matrix[np.uint64]  # [row, word]
-    reals: Matrix[np.float64]  # [row]: the count as a float, then one for each measure, 0 but of FLOAT
-    completed: NDArray[np.uint8]  # [row]: 0 if the row tells of expiry only
-    before_words: Matrix[np.uint64]  # [row, word]: as things stood before the moment; only for EMIT ON CHANGE
+    reals: Matrix[np.float64]  # [row]: the count as a float, then one for each measure, 0 except for FLOAT
+    completed: NDArray[np.uint8]  # [row]: 0 if the row is only about expiry
+    before_words: Matrix[np.uint64]  # [row, word]: the values before the timestamp; only for EMIT ON CHANGE
     before_reals: Matrix[np.float64]
-    written: NDArray[np.int64]  # how many rows, and how many there may be
+    written: NDArray[np.int64]  # the number of rows, and the largest number allowed
 
 
 def new_counter_output(tables: CounterTables, capacity: int = 1024) -> CounterOutput:
@@ -262,7 +263,7 @@ class TooManyRowsError(Exception):
 
 
 def larger_counter_output(output: CounterOutput) -> CounterOutput:
-    """Twice the room, with the rows that are there."""
+    """Twice the room, with the current rows."""
     if output.written[0] > output.written[1]:
         raise TooManyRowsError
     room = 2 * max(len(output.tick), 512)
@@ -274,14 +275,14 @@ class Counter(IntEnum):
     """Places in the states' `counters`."""
 
     WIDE = 0
-    MOMENT = 1  # the tick that is being worked on
+    MOMENT = 1  # the current tick
     PHASE = 2  # see Phase
-    TOUCHED = 3  # how many groups the moment touched
-    EMITTED = 4  # how many of these have been emitted
+    TOUCHED = 3  # the number of groups that the timestamp touched
+    EMITTED = 4  # the number of these that were emitted
     OLDEST = 5  # the oldest slot, or queue entry, that has not left the window
-    QUEUED = 6  # behind the newest queue entry
-    USED = 7  # rows of the arena that are given away
-    # What the work was; the answer does not depend on these.
+    QUEUED = 6  # after the newest queue entry
+    USED = 7  # used rows of the arena
+    # Work counters; the answer does not depend on them.
     INSTANCES = 8
     STARTS = 9
     EXPIRED = 10
@@ -296,11 +297,11 @@ class Phase(IntEnum):
 
 
 class Groups(NamedTuple):
-    """The groups that a moment touches. Group numbers are dense."""
+    """The groups that a timestamp touches. Group numbers are dense."""
 
-    touched: NDArray[np.int32]  # those of the moment
+    touched: NDArray[np.int32]  # those of the timestamp
     mark: NDArray[np.uint8]  # per group: 0 untouched, 1 touched, 2 completed in
-    before_words: Matrix[np.uint64]  # [place in touched, word]: the values before the moment, for EMIT ON CHANGE
+    before_words: Matrix[np.uint64]  # [place in touched, word]: the values before the timestamp, for EMIT ON CHANGE
     before_reals: Matrix[np.float64]
     first_cell: NDArray[np.int32]  # per group the first of its cells, -1 if none
 
@@ -331,7 +332,7 @@ def reserve_groups(tables: CounterTables, groups: Groups, capacity: int) -> Grou
 
 
 class Scratch(NamedTuple):
-    """What simultaneous events of one component and key weigh together, and a row being read. Outlives no call."""
+    """The sums over simultaneous events of one component and key, and a row being read. Only valid during a call."""
 
     low: NDArray[np.uint64]  # per measure
     high: NDArray[np.uint64]

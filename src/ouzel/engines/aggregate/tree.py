@@ -1,16 +1,16 @@
-"""COUNT and integer SUM of several queries in one pass, with what their patterns have in common counted once.
+"""COUNT and integer SUM of several queries in one pass; common parts of their patterns are counted once.
 
-The tree is the matrix of `matrix.py` for many patterns at a time: an event multiplies the window by I + N from
-the right (a column for each of its nodes) and leaves it from the left by the inverse (a row below each of its nodes).
-All arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; what is told is known to be smaller.
-A sum is the count of a pattern in which one symbol counts for what its events weigh: I + wN, with the inverse I - wN.
+The tree is the matrix of `matrix.py` for many patterns at a time: an event multiplies the window by I + N from the
+right (a column for each of its nodes) and is removed from the left by the inverse (a row below each of its nodes). All
+arithmetic is modulo 2^64, where unitriangular matrices have exact inverses; emitted values are known to be smaller. A
+sum is the count of a pattern in which one symbol counts with the weight of its events: I + wN, with the inverse I - wN.
 
-A segment X is counted once, since the stream began: X(t) by what has come, and Y(t) by what has left the window, with
-their inverses. What stands between two moments is X(s)^-1 X(t). So a prefix that enters the segment at s adds
-(row 0 of X(s)^-1) times its ways to the tree's snapshot of the segment, and whatever goes on behind the segment at t
-reads the snapshot times (the last column of X(t)). These are the snapshots of Chop-Connect, but of m + 1 numbers each,
-whatever the number of first events, and no event of the segment touches them. What leaves the window does the same with
-Y from the other side.
+A segment X is counted once, since the start of the stream: X(t) for the arrived events, and Y(t) for the expired ones,
+with their inverses. The segment between two timestamps is X(s)^-1 X(t). So a prefix that enters the segment at s adds
+(row 0 of X(s)^-1) times its paths to the tree's snapshot of the segment, and a continuation after the segment at t
+reads the snapshot times (the last column of X(t)). These are the snapshots of Chop-Connect, but with m + 1 numbers each
+for any number of first events, and no event of the segment changes them. Expiry does the same with Y from the other
+side.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ouzel.kernels.pauses import Pieces
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-# What is told stays smaller: a count over all keys of a group, times what an event of its query may weigh.
+# Emitted values stay smaller: a count over all keys of a group, times the largest weight of an event of its query.
 _TOLD_MAX = 2.0**62
 
 
@@ -62,18 +62,18 @@ class SharedInstances(NamedTuple):
     tick: NDArray[np.int64]
     key: NDArray[np.int32]
     element: NDArray[np.uint16]
-    weight: NDArray[np.int64]  # of those that have one; empty where none has
+    weight: NDArray[np.int64]  # of those that have one; empty if none has
 
 
 class SharedProgress(NamedTuple):
     output: SharedOutput
-    # Where the moment stands at which 64 bits are no longer enough; -1 if they were.
+    # The position of the timestamp at which 64 bits are no longer enough; -1 if they were.
     widen_at: int
 
 
 class Expanded(NamedTuple):
     instances: SharedInstances
-    # So many rows of the output they may fill.
+    # The number of rows of the output that they may fill.
     rows: int
 
 
@@ -135,11 +135,11 @@ def scan_shared(
     output: SharedOutput,
     heaviest: NDArray[np.float64] | None = None,
 ) -> SharedProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and let time run on to there.
+    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
 
-    `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 where it only counts.
-    Where 64 bits may no longer be enough, nothing is told of the moment under way, and the state is of no more use but
-    where there is no window: then it is as before the moment.
+    `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 if it only counts. If 64
+    bits may no longer be enough, nothing is emitted for the current timestamp, and the state must not be used again,
+    unless there is no window: then it is as before the timestamp.
 
     >>> from ouzel.engines.aggregate.tree_tables import *
     >>> layout = build_shared_tables([[0, 1], [0, 2]], window=10, summed=[False, False])
@@ -169,7 +169,7 @@ def scan_shared(
 
 @kernel
 def _open(tables: SharedTables, state: SharedState, keys: int):
-    """Give each new key the matrix of no event at all."""
+    """Give each new key the matrix of no events."""
     for key in range(state.opened[0], keys):
         words = state.words[key * tables.block : (key + 1) * tables.block]
         words[:] = _ZERO
@@ -198,9 +198,8 @@ def _scan(
     heaviest: NDArray[np.float64],
     scratch: NDArray[np.uint64],
 ):
-    """(status, position). Everything about the instance at `position` is still to be done; `begin` is the first one of
-    the call, which no moment comes before."""
-    # Functions that are called get arrays one by one: tables and states as a whole would be copied.
+    """(status, position). The instance at `position` is not processed yet; `begin` is the first one of the call."""
+    # Functions get arrays one by one: tables and states as a whole would be copied.
     tick = instances.tick
     key_of = instances.key
     element_of = instances.element
@@ -229,14 +228,14 @@ def _scan(
     written = output.written[0]
     bounded = tables.window != NO_WINDOW
     on_change = tables.on_change != 0
-    # Where nothing leaves, sums of all prefixes must not have wrapped when their counters are taken over.
+    # If nothing leaves, sums of all prefixes must not have wrapped when other counters take them over.
     narrow_max = NARROW_MAX if bounded else NARROW_MAX / heaviest_of_all
     oldest = counters[Counter.OLDEST] if bounded else last
     status = Status.DONE
     position = last
     # Whether the instance at `position` has been counted nevertheless.
     applied = False
-    # One step more than there are instances: time runs on, unless it has ended and nobody is told of expiry.
+    # One step more than there are instances: time advances, unless it has ended and expiry is not emitted.
     behind = last + 1 if until < INT64_MAX or on_change else last
     for slot in range(first, behind):
         now = tick[slot] if slot < last else until
@@ -312,7 +311,7 @@ def _scan(
                         position = slot
                         break
                 bound[key, coordinate] = reach
-            # Unsigned, so that no index is asked whether it counts from the end.
+            # Unsigned, so that no index is checked for counting from the end.
             target = np.uint64(column)
             source = np.uint64(before)
             if weight_here == Weight.OWN:
@@ -325,7 +324,7 @@ def _scan(
                     words[target + row] += words[source + row]
         else:
             snapshot = by_element[element, ByElement.SNAPSHOT]
-            # Sums wrap as they please; what is told of them is bounded by the count beside them.
+            # Sums may wrap; their emitted values are bounded by the count.
             if by_element[element, ByElement.WEIGHT] == Weight.NONE and not raise_joint_bound(
                 by_element, joints, segments, levels, words, bound, key, base, element, snapshot
             ):
@@ -341,7 +340,7 @@ def _scan(
                 gain = pass_joint(by_element, joints, segments, levels, words, scratch, base, element)
         for place in range(first_final, last_final):
             column_of_row = finals[place, ByFinal.COLUMN]
-            # A count is told where there is something to tell; sums go with it, and may well be those of before.
+            # A count is emitted if it changed; sums go with it, and may be unchanged.
             if gain == _ZERO and column_of_row == 0:
                 continue
             query = finals[place, ByFinal.QUERY]
@@ -355,7 +354,7 @@ def _scan(
                 status = Status.WIDEN
                 break
             row = last_row[query, group]
-            # One row for each moment: the one that is there already, or a new one.
+            # One row for each timestamp: the current one, or a new one.
             if row >= written or output.tick[row] != now or output.query[row] != query or output.group[row] != group:
                 row = written
                 written += 1
@@ -374,7 +373,7 @@ def _scan(
             applied = True
             break
     if status == Status.WIDEN:
-        # Nothing of the moment is told here.
+        # Nothing of the timestamp is emitted here.
         moment = tick[position]
         while written > 0 and output.tick[written - 1] == moment:
             written -= 1
@@ -405,7 +404,7 @@ def _tell_of_expiry(
     by_element, finals_below, summed, levels, block, words, key_group, total, last_row, output, written, key, element,
     moment, leaving,
 ):  # fmt: skip
-    """Rows for the counts that a first event takes part in: made while it is `leaving`, filled in when it has left."""
+    """Rows for the counts that a first event takes part in: made while it is `leaving`, filled after it has left."""
     for place in range(by_element[element, ByElement.FIRST_BELOW], by_element[element, ByElement.LAST_BELOW]):
         query = finals_below[place, 2]
         group = key_group[query, key]

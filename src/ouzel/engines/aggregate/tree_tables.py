@@ -1,16 +1,15 @@
-"""Arrays of counters that several queries share: a tree of what their patterns have in common, and its state.
+"""Arrays of counters that several queries share: a tree of the common parts of their patterns, and its state.
 
-A pattern is a path of *parts* from the root: single symbols, and segments that stand in several patterns wherever they
-like. Patterns that begin with the same parts share them (the paper's PreTree). A *symbol* is what an event may be: its
-type and the predicates on it alone. An *element* is a place where a symbol counts: a node of the tree, or a place in a
-segment.
+A pattern is a path of *parts* from the root: single symbols, and segments that several patterns contain at any place.
+Patterns with the same first parts share them (the paper's PreTree). A *symbol* is a role of an event: its type and the
+predicates on it alone. An *element* is a place where a symbol counts: a node of the tree, or a place in a segment.
 
 Each key has one block of words. Its first words are the *columns* of the tree's nodes, with one word for each level on
-the way from the root: word r of a column counts the ways from the prefix of level r to that of the column. A segment of
-m symbols is counted once for all its places in the tree. Where it stands, it takes m + 1 levels, and the tree keeps a
-*snapshot*: for each level before it m + 1 words, which tell with how many ways prefixes entered the segment, measured
-by the segment as it stood then. See `tree.py` for how the two are connected. All of them are filled up with
-zeros to a multiple of `LANES`, so that they are added and multiplied several words at a time.
+the path from the root: word r of a column counts the paths from the prefix of level r to that of the column. A segment
+of m symbols is counted once for all its places in the tree. At each place it takes m + 1 levels, and the tree keeps a
+*snapshot*: for each level before it m + 1 words, which count the paths on which prefixes entered the segment, relative
+to the segment at that time. `tree.py` explains how the two are connected. All of them are padded with zeros to a
+multiple of `LANES`, so that several words are added and multiplied at a time.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from ouzel.kernels.events import NO_WINDOW
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """A place in a pattern where a shared segment stands, by its number."""
+    """A place in a pattern with a shared segment, by its number."""
 
     segment: int
 
 
-# So many words of a segment are worked on at a time.
+# The number of words of a segment that are processed at a time.
 LANES = 4
 
 # A symbol's number, or a segment. A pattern begins and ends with symbols, and no two segments touch.
@@ -47,10 +46,10 @@ class Kind(IntEnum):
     """What an element is."""
 
     PLAIN = 0  # a node behind a node
-    JOINT = 1  # a node that a segment comes before, or behind, and that is neither of the last two
+    JOINT = 1  # a node next to a segment that is neither of the last two
     SEGMENT = 2  # a place in a segment
-    ENTRY = 3  # one segment follows, with leaves behind it, and nothing else
-    EXIT = 4  # a leaf behind a segment
+    ENTRY = 3  # only one segment follows, with leaves after it
+    EXIT = 4  # a leaf after a segment
 
 
 class ByElement(IntEnum):
@@ -59,8 +58,8 @@ class ByElement(IntEnum):
     KIND = 0
     COORDINATE = 1  # the number of its column
     LEVEL = 2
-    PARENT = 3  # the column before; of a node behind a segment, that of the node before the segment
-    END = 4  # behind the last column below it, those behind segments that follow it aside
+    PARENT = 3  # the column before; for a node after a segment, that of the node before the segment
+    END = 4  # after the last column below it, without those after segments that follow it
     FIRST_FINAL = 5  # in `finals`
     LAST_FINAL = 6
     FIRST_BELOW = 7  # in `finals_below`, of first nodes
@@ -68,29 +67,29 @@ class ByElement(IntEnum):
     FIRST_INNER = 9  # in `joints`: those below the columns up to END
     FIRST_JOINT = 10  # in `joints`: its own, and those below them
     LAST_JOINT = 11
-    SNAPSHOT = 12  # behind a segment: the number of the joint, else -1
+    SNAPSHOT = 12  # after a segment: the number of the joint, otherwise -1
     SEGMENT = 13  # of a place in a segment
     PLACE = 14  # in its segment, from 1
     WEIGHT = 15  # see Weight; rows of sixteen are one line of memory
 
 
 class Weight(IntEnum):
-    """Of nodes: whether sums are made there."""
+    """Of nodes: whether they are part of a sum."""
 
     NONE = 0
-    OWN = 1  # its instances have weights; it has no segment beside it
-    ABOVE = 2  # it stands below such a node
+    OWN = 1  # its instances have weights; it has no segment next to it
+    ABOVE = 2  # it is below such a node
 
 
 class ByJoint(IntEnum):
-    """Columns of `SharedTables.joints`: a segment behind a node, in the order of a walk that goes down first."""
+    """Columns of `SharedTables.joints`: a segment after a node, in depth-first order."""
 
     SEGMENT = 0
     WORDS = 1  # where its snapshot begins in a key's block: level by level
     LEVEL = 2  # of the segment's entry; the snapshot has the levels before the node before it
     FIRST = 3  # the first column below the segment
-    END = 4  # behind the last one
-    NEXT = 5  # behind the joints below the segment
+    END = 4  # after the last one
+    NEXT = 5  # after the joints below the segment
 
 
 class BySegment(IntEnum):
@@ -99,7 +98,7 @@ class BySegment(IntEnum):
     LENGTH = 0
     WORDS = 1  # where they begin in a key's block
     BOUND = 2  # where its bounds begin in a key's bounds
-    WIDTH = 3  # words of a row or column of a matrix, and of a level of a snapshot: m + 1, and zeros up to whole lanes
+    WIDTH = 3  # words of a row or column of a matrix, and of a level of a snapshot: m + 1, padded with zeros
 
 
 class ByFinal(IntEnum):
@@ -107,7 +106,7 @@ class ByFinal(IntEnum):
 
     PATTERN = 0
     QUERY = 1
-    COLUMN = 2  # 0 for the count of a query; sums follow, each a pattern of its own
+    COLUMN = 2  # 0 for the count of a query; sums follow, each a separate pattern
 
 
 class SharedTables(NamedTuple):
@@ -118,14 +117,14 @@ class SharedTables(NamedTuple):
     block: int  # words of a key
     bounds: int  # bounds of a key
     window: int  # NO_WINDOW if nothing ever leaves: a column is then one word
-    on_change: int  # 1 if expiry is told, too; all queries only count
+    on_change: int  # 1 if expiry is emitted, too; all queries only count
     by_element: Matrix[np.int32]  # [element, ByElement]
     joints: Matrix[np.int32]  # [joint, ByJoint]
     segments: Matrix[np.int32]  # [segment, BySegment]
     finals: Matrix[np.int32]  # [place, ByFinal]: the patterns that an element completes
     finals_below: Matrix[np.int32]  # [place, (coordinate, pattern, query)]: every pattern once
     columns: int  # of a row of the output
-    summed: NDArray[np.uint8]  # [query]: 1 where a group may have several keys, whose total is kept
+    summed: NDArray[np.uint8]  # [query]: 1 if a group may have several keys, whose total is kept
 
 
 @dataclass(slots=True)
@@ -138,7 +137,7 @@ class _Node:
         for one in self.children:
             if merge and one.part == part:
                 return one
-        # Nodes before segments: what is below a node without a segment in between lies together.
+        # Nodes before segments: the nodes below a node without a segment in between are contiguous.
         made = _Node(part)
         place = len(self.children)
         if not isinstance(part, SegmentPart):
@@ -149,7 +148,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """The tables, and which elements belong to which symbols and queries."""
+    """The tables, and the elements of each symbol and query."""
 
     tables: SharedTables
     symbol: NDArray[np.int32]  # per element
@@ -157,7 +156,7 @@ class SharedLayout:
     elements: NDArray[np.int32]
     first: NDArray[np.int64]
     width: NDArray[np.int64]
-    rank: NDArray[np.int32]  # per element: within a moment a larger one comes first
+    rank: NDArray[np.int32]  # per element: within a timestamp a larger one comes first
     paths: tuple[tuple[int, ...], ...]  # per pattern the elements of its components
 
 
@@ -173,12 +172,12 @@ def build_shared_tables(
     symbols: int = 0,
     on_change: bool = False,
 ) -> SharedLayout:
-    """The tree of some patterns, one for each query. Without `merge` nothing is shared but the scan. With no window
-    there are no segments.
+    """The tree of some patterns, one for each query. Without `merge` only the scan is shared. Without a window there
+    are no segments.
 
-    Where queries also sum, `columns` tells the query and the column (0: COUNT) of each pattern, and `weighted` which
-    symbols count for what their instances weigh: a sum is the count of a pattern with one such symbol. There are at
-    least so many `symbols`, though some may stand in none of the patterns.
+    If queries also sum, `columns` has the query and the column (0: COUNT) of each pattern, and `weighted` the symbols
+    that count with the weight of their instances: a sum is the count of a pattern with one such symbol. There are at
+    least this many `symbols`, though some may be in none of the patterns.
 
     >>> layout = build_shared_tables([[0, 1, 2], [0, 1, 3]], window=10, summed=[False, False])
     >>> layout.paths, layout.tables.coordinates
@@ -236,7 +235,7 @@ class _Builder:
                 self.rows.append(row)
 
     def visit_children(self, node: _Node, coordinate: int, level: int, path: tuple[int, ...]) -> tuple[int, int]:
-        """(the column behind the last one, the joint behind the last one) below a node without segments of its own."""
+        """(the column after the last one, the joint after the last one) below a node without segments of its own."""
         nodes = [child for child in node.children if not isinstance(child.part, SegmentPart)]
         for child in nodes:
             self._visit(child, coordinate, level + 1, -1, path)
@@ -327,7 +326,7 @@ def _kind(node: _Node, snapshot: int) -> Kind:
 
 
 def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:
-    """Numbers that grow along every path. Raises ValueError where two paths want two elements in both orders."""
+    """Numbers that increase along every path. Raises ValueError if two paths have two elements in both orders."""
     rank = np.zeros(elements, np.int32)
     for _ in range(elements + 1):
         before = rank.copy()
@@ -343,26 +342,26 @@ def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:
 
 
 class SharedState(NamedTuple):
-    """What is remembered between calls. Slots are places in the caller's buffer of instances."""
+    """The memory between calls. Slots are places in the caller's buffer of instances."""
 
     words: NDArray[np.uint64]  # a block for each key
-    bound: Matrix[np.float64]  # [key, bound]: of each coordinate's word 0, and of the ways through each segment
+    bound: Matrix[np.float64]  # [key, bound]: of each coordinate's word 0, and of the paths through each segment
     key_group: Matrix[np.int32]  # [query, key]
     total: Matrix[np.uint64]  # [pattern, group]
-    last_row: Matrix[np.int64]  # [query, group]: where the output may have a row of the moment
-    opened: NDArray[np.int64]  # of length 1: so many keys have a block
+    last_row: Matrix[np.int64]  # [query, group]: where the output may have a row of the timestamp
+    opened: NDArray[np.int64]  # of length 1: the number of keys with a block
     counters: NDArray[np.int64]  # by tables.Counter
 
 
 class SharedOutput(NamedTuple):
-    """Rows: a query, a moment, a group and its columns. Only those that are `completed` are meant to be told."""
+    """Rows: a query, a timestamp, a group and its columns. Only `completed` rows are emitted."""
 
     query: NDArray[np.int32]
     tick: NDArray[np.int64]
     group: NDArray[np.int32]
     completed: NDArray[np.uint8]
     value: Matrix[np.uint64]  # [row, column], modulo 2^64
-    before: NDArray[np.uint64]  # [row]: the count before the moment, where expiry is told; else of length 0
+    before: NDArray[np.uint64]  # [row]: the count before the timestamp, if expiry is emitted; otherwise empty
     written: NDArray[np.int64]
 
 
@@ -398,7 +397,7 @@ def larger_shared_output(output: SharedOutput) -> SharedOutput:
 
 
 def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequence[NDArray[np.int32]]) -> SharedState:
-    """Room for all keys; `key_groups` tells for each query the group of each key."""
+    """Room for all keys; `key_groups` has the group of each key for each query."""
     keys = max(len(groups) for groups in key_groups)
     groups = max(int(groups.max(initial=0)) for groups in key_groups) + 1
     if keys > state.key_group.shape[1]:
@@ -422,7 +421,7 @@ def reserve_shared(tables: SharedTables, state: SharedState, key_groups: Sequenc
 def rekey_shared(
     tables: SharedTables, state: SharedState, live: NDArray[np.int32], key_groups: Sequence[NDArray[np.int32]]
 ) -> SharedState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are forgotten; `key_groups` tells the groups of the new."""
+    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `key_groups` has the groups of the new ones."""
     old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
     known = old[old < state.opened[0]]
     fresh = reserve_shared(tables, new_shared_state(tables), key_groups)

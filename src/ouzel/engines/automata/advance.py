@@ -1,9 +1,9 @@
 """Events drive instances along the edges of merged automata (CESAR 3.2, Cayuga 4.3).
 
-All events of a moment are read before anything changes, so simultaneous events never see each other: an instance that
-some event takes (for which the filter predicate holds) is removed, and each event sends a copy along every edge whose
-predicate it satisfies. Copies that will wait alike become one instance with several members. If room runs out in the
-middle of a moment, nothing of that moment has happened.
+All events of a timestamp are read before anything changes, so simultaneous events never see each other. An instance
+that some event takes (its filter predicate holds) is removed, and each event sends a copy along every edge whose
+predicate it satisfies. Copies with the same wait become one instance with several members. If room runs out within a
+timestamp, the timestamp has changed nothing.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _deactivate(waits, an_entries, places, an_links, an_heads, counters, wait):
 
 @helper(inline=True)
 def link(automata, state, events, instance):
-    """Put an instance where events find it."""
+    """Put an instance into the list in which events find it."""
     links, waits = state.links, automata.waits
     wait = links[instance, Link.WAIT]
     if state.places[wait, Place.COUNT] == 0:
@@ -122,7 +122,7 @@ def link(automata, state, events, instance):
 
 @helper(inline=True)
 def unlink(automata, state, instance):
-    """Take an instance out of its list and give it back."""
+    """Remove an instance from its list and free it."""
     links = state.links
     wait = links[instance, Link.WAIT]
     bucket = links[instance, Link.BUCKET]
@@ -148,7 +148,7 @@ def unlink(automata, state, instance):
 
 @helper
 def _order_of_instances(state, events, content, left, right):
-    """Below zero, zero or above it: some order of the instances of one moment. Zero: they have the same future."""
+    """Negative, zero or positive: a total order of the instances of one timestamp. Zero: they have the same future."""
     links, times, registers = state.links, state.times, state.registers
     if links[left, Link.WAIT] != links[right, Link.WAIT]:
         return links[left, Link.WAIT] - links[right, Link.WAIT]
@@ -179,7 +179,7 @@ def _order_of_instances(state, events, content, left, right):
 
 @helper
 def _sink(state, events, content, root, count):
-    """Put the root of a heap of instances where it belongs."""
+    """Sift down the root of a heap of instances."""
     links = state.links
     while 2 * root + 1 < count:
         child = 2 * root + 1
@@ -195,7 +195,7 @@ def _sink(state, events, content, root, count):
 
 @helper
 def keep_distinct(state, events, content, made):
-    """Give back all but one of the instances of a moment that are alike; gives how many are left."""
+    """Free all but one of equal instances of a timestamp; returns the number left."""
     links = state.links
     for root in range(made // 2 - 1, -1, -1):
         _sink(state, events, content, root, made)
@@ -217,7 +217,7 @@ def keep_distinct(state, events, content, made):
 
 @kernel
 def relink(automata: Automata, state: State, events: Events):
-    """Put all instances into lists again, after the lists were made anew."""
+    """Put all instances into lists again, after the lists were rebuilt."""
     for instance in range(len(state.links)):
         if state.links[instance, Link.NODE] >= 0:
             link(automata, state, events, instance)
@@ -225,7 +225,7 @@ def relink(automata: Automata, state: State, events: Events):
 
 @kernel
 def sweep(automata: Automata, state: State, now: int):
-    """Drop instances that waited so long that nothing can come of them at or after a tick."""
+    """Drop instances that can no longer lead to a result at or after a tick."""
     links = state.links
     for instance in range(len(links)):
         if links[instance, Link.NODE] >= 0:
@@ -234,13 +234,13 @@ def sweep(automata: Automata, state: State, now: int):
                 unlink(automata, state, instance)
                 state.counters[Counter.EXPIRED] += links[instance, Link.MEMBER_COUNT]
     live = len(links) - state.counters[Counter.FREE]
-    # What waited too long stands in the way of others; but looking for it reads all the room there is.
+    # Expired instances take room from others; but searching for them reads all instances.
     state.counters[Counter.SWEEP_AT] = max(_SWEEP_MIN, 2 * live, len(links) // 4)
 
 
 @kernel
 def gather_members(links: Matrix[np.int32], members: Matrix[np.int32], target: Matrix[np.int32]):
-    """Copy the members of live instances to another array, each instance's side by side; gives how many there are."""
+    """Copy the members of live instances to another array, those of each instance together; returns their number."""
     top = 0
     for instance in range(len(links)):
         if links[instance, Link.NODE] >= 0:
@@ -262,7 +262,7 @@ def members_of(
     rows: NDArray[np.int64],
     nodes: NDArray[np.int32],
 ):
-    """The instances in `live` once for each member: which it is, and its node."""
+    """The instances in `live` once for each member: the member and its node."""
     place = 0
     for k in range(len(live)):
         member = links[live[k], Link.MEMBER_HEAD]
@@ -290,7 +290,8 @@ _SIXTY_THREE = np.uint64(63)
 
 @helper(inline=True)
 def fire(automata, state, events, results, slot, instance, event, entry, made):
-    """Send a copy of an instance, with the event, along the edge of an entry. Gives a status and how many were made."""
+    """Send a copy of an instance, with the event, along the edge of an entry. Returns a status and the number of
+    copies."""
     counters = state.counters
     target = np.int32(automata.fr_entries[entry, Entry.TARGET] & _LOWER_HALF)
     wait = automata.fr_entries[entry, Entry.TARGET] >> 32
@@ -309,7 +310,7 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             return Status.MEMBERS_FULL, made
         state.members[member, 0] = target
         if not carries and state.places[wait, Place.OPEN_FOR] == counters[Counter.FIRED]:
-            # The same instance with the same event already waits so: it only is at one node more.
+            # The same instance with the same event already has this wait: only add the node.
             place = state.places[wait, Place.INSTANCE]
             state.members[member, 1] = state.links[place, Link.MEMBER_HEAD]
             state.links[place, Link.MEMBER_HEAD] = member
@@ -360,7 +361,7 @@ def fire(automata, state, events, results, slot, instance, event, entry, made):
             register = automata.registers[k, 0]
             program = automata.registers[k, 1]
             run(automata.code, state.values, state.registers, state.slots, events, instance, event, program, row)
-            # What the other kind has there is left over from another program.
+            # The value of the other kind there is left over from another program.
             is_float = automata.registers[k, 2] != 0
             registers.ints[place, register] = 0 if is_float else state.values.ints[0]
             registers.floats[place, register] = state.values.floats[0] if is_float else 0.0
@@ -407,13 +408,13 @@ def candidates(automata, events, event, row):
 
 @helper(inline=True)
 def entry_holds(automata, events, event, entry):
-    """Whether the event satisfies what an entry's conjunct says of it alone. Null satisfies nothing."""
+    """Whether the event satisfies the static part of an entry's conjunct. Null satisfies nothing."""
     entries = automata.fr_entries
     lanes = entries[entry, Entry.LANES]
     if lanes != 0:
         lane = (lanes & _LOWER_HALF) - 1
         value = events.ints[lane, event]
-        # Nobody can predict these, so that one jump is cheaper than six.
+        # These are unpredictable, so one jump is cheaper than six.
         holds = (entries[entry, Entry.LOW] <= value) & (value <= entries[entry, Entry.HIGH])
         holds &= events.int_nulls[lane, event] == 0
         lane = (lanes >> 32) - 1
@@ -448,7 +449,7 @@ def gate_bits(automata, events, event):
 
 @helper(inline=True)
 def leave(automata, state, events, results, node, instance, event, bits, other_bits, duration, made):
-    """Try all edges out of a node, through the FR index where there are many."""
+    """Try all edges out of a node, through the FR index if there are many."""
     counters = state.counters
     if automata.gates[node, 0] & bits | automata.gates[node, 1] & other_bits == _NO_BITS:
         return Status.DONE, made
@@ -482,7 +483,7 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
                 and state.members[state.links[instance, Link.MEMBER_HEAD], 1] == -1
                 and automata.waits[state.links[instance, Link.WAIT], Wait.STEADY]
             ):
-                # Once round a loop, to wait as before: the instance changes where it is, after this moment.
+                # One iteration of a loop that keeps the wait: the instance changes in place, after this timestamp.
                 state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -2 - event
                 continue
             status, made = fire(automata, state, events, results, slot, instance, event, entry, made)
@@ -503,7 +504,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
     begin, end = events.times[event, Time.START], events.times[event, Time.END]
     bits, other_bits = gate_bits(automata, events, event)
     an_lists = len(automata.an_lanes)
-    # List -1 is the start itself, 0 the waits that every event looks at; then AN's lanes, then AI's.
+    # List -1 is the start itself, 0 the waits that every event visits; then AN's lanes, then AI's.
     for number in range(-1, 1 + an_lists + len(automata.ai_lanes)):
         instance = -1
         cursor = np.int64(-1)
@@ -554,7 +555,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
                         else:
                             wait = np.int64(automata.an_entries[cursor, 0])
                             cursor = np.int64(state.an_links[cursor, 0])
-                        # A wait may stand in several lists, one for each conjunct of its filter predicate.
+                        # A wait may be in several lists, one for each conjunct of its filter predicate.
                         if places[wait, Place.STAMP] != serial:
                             counters[Counter.WAITS_READ] += 1
                             mask = filter_mask(automata, places, serial, events, wait, event)
@@ -564,7 +565,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
                         break
                 counters[Counter.BUNDLES_READ] += 1
                 counters[Counter.INSTANCES_READ] += links[instance, Link.MEMBER_COUNT]
-                # What begins before the instance has ended does not follow it: the filter edge lets it pass.
+                # An event that begins before the instance has ended does not follow it: the filter edge ignores it.
                 if begin <= state.times[instance, Time.END]:
                     continue
                 duration = end - state.times[instance, Time.START] + 1
@@ -597,7 +598,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
 
 @helper(inline=True)
 def _go_round(automata, state, events, instance, event):
-    """Give an instance the event of one round more."""
+    """Give an instance the event of one more iteration."""
     times = state.times
     state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -1
     state.slots[instance, automata.nodes[state.links[instance, Link.NODE], Node.SLOT]] = event
@@ -609,7 +610,7 @@ def _go_round(automata, state, events, instance, event):
 
 @kernel
 def advance(automata: Automata, state: State, events: Events, first: int, last: int, results: Results, moment: int):
-    """Read events from `first` on. Gives where it stopped, the status, and the number of the last moment."""
+    """Read events from `first` on. Returns where it stopped, the status, and the number of the last timestamp."""
     position = first
     counters = state.counters
     while position < last:
@@ -628,7 +629,7 @@ def advance(automata: Automata, state: State, events: Events, first: int, last: 
             status, taken, made = _read(automata, state, events, results, after, moment, taken, made)
             after += 1
         if status != Status.DONE:
-            # Nothing of this moment has happened.
+            # Nothing of this timestamp has happened.
             results.count[0] = found
             counters[Counter.FREE] = free
             counters[Counter.MEMBERS] = members

@@ -1,8 +1,8 @@
-"""Building merged automata out of columns: one row a query, so that 400,000 queries are a few array operations.
+"""Builds merged automata from columns: one row per query, so that 400,000 queries are a few array operations.
 
 A *pattern* of nodes and edges is the same for all queries of a template; only constants differ, and they are columns.
-Two nodes are merged if everything that leads to them is equal (CESAR, Definition 2): all of it is written out in words,
-and the words are compared.
+Two nodes are merged if everything that leads to them is equal (CESAR, Definition 2). This is encoded in words, and the
+words are compared.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from ouzel.kernels.jit import helper, kernel
 
 
 class Owners(NamedTuple):
-    """The query that a merged node is built from: its pattern, place and row; and how the node waits.
+    """The query from which a merged node is built: its pattern, place and row; and the wait of the node.
 
-    Nodes are numbered from 1 on, so the first one here is node 1. So are waits.
+    Nodes and waits are numbered from 1, so the first entry here is node 1.
     """
 
     pattern: NDArray[np.int32]
     place: NDArray[np.int32]
     row: NDArray[np.int32]
     wait: NDArray[np.int32]  # -1: the node is final
-    first_of_wait: NDArray[np.int32]  # by wait: the first place here that waits so
+    first_of_wait: NDArray[np.int32]  # by wait: the first place here with this wait
 
     @property
     def total(self) -> int:
@@ -59,7 +59,7 @@ class Owners(NamedTuple):
 
 
 class MergedEdges(NamedTuple):
-    """All edges, in blocks of one edge of a pattern: where they lead and which rows they are built from."""
+    """All edges, in blocks of one edge of a pattern: their targets and the rows they are built from."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
@@ -89,7 +89,7 @@ def _write_atoms(
     table: Cube[np.int64],
     counts: NDArray[np.int32],
 ):
-    """Write all atoms of conjuncts from row `used` on; gives the row after the last one."""
+    """Write all atoms of conjuncts from row `used` on; returns the row after the last one."""
     for k in range(len(rows)):
         conjuncts[places[k], Conjunct.ATOM_FIRST] = used
         for atom in range(counts[rows[k]]):
@@ -126,7 +126,8 @@ def assembled(
         ids = np.arange(begin, begin + len(rows), dtype=np.int64)
         edge_blocks += _conjunct_blocks(number, patterns[number].edges[index].conjuncts, rows, ids)
         begin += len(rows)
-    # Edges stand by source; those of the start came by what the FR index finds them by, so that a bucket is a stretch.
+    # Edges are sorted by source. Those of the start were sorted by the keys of the FR index, so that a bucket is
+    # contiguous.
     source, target = edges.source, edges.target
     new_edge = np.arange(edge_count)
     if (source[1:] < source[:-1]).any():
@@ -172,7 +173,8 @@ def assembled(
     waits[:wait_count, Wait.FINDING] = finding
     waits[:wait_count, Wait.KEY_LANE : Wait.KEY_VALUE_LANE + 1] = key
     waits[:wait_count, Wait.STAYS] = stays
-    # The event of the last round is equal with the next one on what instances are found by, if both say so alike.
+    # The event of the last iteration is equal to the next one on the value by which instances are found, if both
+    # predicates say so.
     slot_of_wait = np.zeros(wait_count, np.int32)
     waiting = np.flatnonzero(wait > 0)
     slot_of_wait[wait[waiting]] = slot[waiting]
@@ -208,7 +210,7 @@ def assembled(
 def _waits(
     patterns: Sequence[PatternColumns], owners: Owners, edge_count: int
 ) -> tuple[list[ConjunctBlock], NDArray[np.int32], NDArray[np.int32]]:
-    """The filter predicates of all waits, by which value of their own instances are found, and whether they stay."""
+    """The filter predicates of all waits, the value by which their instances are found, and whether these stay."""
     blocks: list[ConjunctBlock] = []
     chosen = owners.first_of_wait[1:]
     key = np.full((len(chosen) + 1, 3), -1, np.int32)
@@ -236,7 +238,7 @@ class _Conjuncts(NamedTuple):
 def _place_conjuncts(
     blocks: Sequence[ConjunctBlock], owner_count: int, patterns: Sequence[PatternColumns]
 ) -> _Conjuncts:
-    """Conjuncts in order of their owners, with their programs beside them."""
+    """Conjuncts in order of their owners, with their programs."""
     owners = np.concatenate([block.owners for block in blocks] or [np.empty(0, np.int64)])
     total = len(owners)
     first = first_of(owners, owner_count)
@@ -268,7 +270,7 @@ def _place_conjuncts(
 
 
 class _Known(NamedTuple):
-    """What an event that looks at an edge is known to satisfy already."""
+    """What an event that reaches an edge is known to satisfy already."""
 
     source: NDArray[np.int32]  # by edge
     is_indexed: NDArray[np.bool_]  # by node
@@ -278,7 +280,7 @@ class _Known(NamedTuple):
 
 
 class _Leading(NamedTuple):
-    """Where edges lead, and where their conjuncts and the registers they set begin."""
+    """The targets of edges, and where their conjuncts and the registers they set begin."""
 
     target: NDArray[np.int32]
     conjunct_first: NDArray[np.int32]
@@ -295,13 +297,13 @@ def _predicates(
     gates: Words,
     is_gate_lane: NDArray[np.bool_],
 ) -> tuple[Ints, Ints]:
-    """The atoms of filter predicates, and those of edges that their entries in the FR index have no place for; and
-    these entries."""
+    """The atoms of filter predicates, and those atoms of edges that do not fit their entries in the FR index; and these
+    entries."""
     edge_places = conjuncts.of_block[: len(edge_blocks)]
     wait_places = conjuncts.of_block[len(edge_blocks) :]
     room = sum(_rest_max(b.columns, b.rows) for b in edge_blocks)
     room += sum(int(b.columns.table.counts[b.rows].sum()) for b in wait_blocks if b.columns.atoms)
-    # Rows that nothing is written to take no memory.
+    # Rows that are never written take no memory.
     atoms = np.empty((room, 4), np.int64)
     entries = aligned(len(entry_of), len(Entry))
     used = 0
@@ -320,7 +322,7 @@ def _predicates(
 
 
 def _rest_max(columns: ConjunctColumns, rows: NDArray[np.int32]) -> int:
-    """How many atoms there can be for which entries of the FR index have no place: they have two, for plain ranges."""
+    """The largest number of atoms that do not fit entries of the FR index: an entry has two, for plain ranges."""
     if not columns.atoms:
         return 0
     placed = 0 if any(atom.negated for atom in columns.atoms) else 2
@@ -396,7 +398,7 @@ def _parameters(patterns: Sequence[PatternColumns]) -> tuple[Ints, NDArray[np.fl
 
 
 _SEED = np.uint64(0x243F6A8885A308D3)
-# So many rules are written out at once.
+# The number of rules that are encoded at once.
 _ROWS_AT_ONCE = 1 << 15
 # The bits of a rule's hash that are used. With fewer bits, building is slower and gives the same automata.
 HASH_BITS = 2**64 - 1
@@ -453,9 +455,9 @@ def _append_conjunct(
     least: NDArray[np.int64],
     greatest: NDArray[np.int64],
 ):
-    """Append a conjunct of a predicate: its atoms in one order, its programs with what they read, its bounds of DUR.
+    """Append a conjunct of a predicate: its atoms in a fixed order, its programs with their inputs, its bounds of DUR.
 
-    Every list is preceded by its length, so that no two conjuncts have the same words.
+    Every list begins with its length, so that different conjuncts have different words.
     """
     for k in range(len(last)):
         row = begin + k
@@ -469,7 +471,7 @@ def _append_conjunct(
         at += 1
         for atom in range(count):
             code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
-            # The order of atoms says nothing.
+            # The order of atoms has no meaning.
             place = at + 3 * atom
             while place > at and (code, low, high) < (words[place - 3], words[place - 2], words[place - 1]):
                 words[place], words[place + 1], words[place + 2] = words[place - 3], words[place - 2], words[place - 1]
@@ -502,7 +504,7 @@ def _append_all_parameters(
 
 
 class _Page:
-    """Room for the rules of some queries of a pattern: all that they say of one place, in words."""
+    """Room for the rules of some queries of a pattern: the encoding of one place, in words."""
 
     def __init__(self, pattern: PatternColumns, begin: int, end: int, width: int) -> None:
         self._begin = begin
@@ -548,7 +550,7 @@ def _bounds(bounds: Ints | None, none: int) -> Ints:
 
 
 def _width(conjuncts: Sequence[ConjunctColumns], pattern: PatternColumns) -> int:
-    """How many words conjuncts take at most."""
+    """The largest number of words of conjuncts."""
     parameters = 3 * pattern.parameter_ints.shape[1]
     atoms = sum(one.table.atoms.size // max(1, len(one.table.counts)) for one in conjuncts)
     return int(1 + atoms + sum(4 + len(one.programs) + parameters for one in conjuncts))
@@ -589,7 +591,8 @@ def _number(
     numbers: NDArray[np.int64],
     fresh: NDArray[np.int64],
 ):
-    """Number rules: equal ones have one number. Gives how many are known now; `fresh` has the rows of the new ones."""
+    """Number rules: equal ones have one number. Returns how many are known now; `fresh` has the rows of the new
+    ones."""
     mask = np.uint64(len(table) - 1)
     made = 0
     for row in range(len(first)):
@@ -626,7 +629,7 @@ def _put_again(hashes: NDArray[np.uint64], count: int, table: NDArray[np.int64])
 
 
 class _Rules:
-    """Rules that were met, each with a number of its own. A hash finds them; their words decide."""
+    """All rules so far, each with its number. A hash finds them; their words decide."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -636,7 +639,7 @@ class _Rules:
         self._table = np.full(256, -1, np.int64)
 
     def number(self, page: _Page) -> tuple[Ints, Ints]:
-        """The numbers of some rules, and the rows of those that were not met before."""
+        """The numbers of some rules, and the rows of the new ones."""
         rows = len(page.first)
         before = self.count
         room = int(self._ends[before]) + int((page.last - page.first).sum())
@@ -659,7 +662,7 @@ def _grown(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
 
 
 class _Numbers(NamedTuple):
-    """Of one place of a pattern: which rule each query has, how it waits, and the rows whose rules are new."""
+    """For one place of a pattern: the rule and the wait of each query, and the rows whose rules are new."""
 
     rule: Ints
     wait: Ints
@@ -667,7 +670,7 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], rules: _Rules, waits: _Rules) -> _Numbers:
-    """Number what leads to a place and how it waits. Nodes of earlier places are known."""
+    """Number what leads to a place, and its wait. Nodes of earlier places are known."""
     node = pattern.nodes[place]
     edges = [edge for edge in pattern.edges if edge.target == place]
     wait_width = 6 + _width(node.conjuncts, pattern)
@@ -700,7 +703,7 @@ def _numbers(pattern: PatternColumns, place: int, node_of: NDArray[np.int32], ru
 def _in_order_of_nodes(
     given: NDArray[np.int64], numbers: NDArray[np.int32], wait: NDArray[np.int32], firsts: NDArray[np.int32]
 ):
-    """Number waits from 1 on, in the order of nodes; gives how many there are with the start's. -1: no wait."""
+    """Number waits from 1, in the order of nodes; returns their number including the start's. -1: no wait."""
     count = 1
     for node in range(len(given)):
         wait[node] = -1
@@ -714,11 +717,11 @@ def _in_order_of_nodes(
 
 
 def _nodes(patterns: Sequence[PatternColumns], merge: bool) -> tuple[list[NDArray[np.int32]], Owners]:
-    """The node of every place and query, and for each node a query that it is built from.
+    """The node of every place and query, and for each node a query from which it is built.
 
-    Nodes are numbered from the start outwards, so that edges lead upwards. Nodes that one event reaches together stand
-    together: at first those whose edges have the same key in the FR index, then the children of one node. Memory is
-    read in stretches so.
+    Nodes are numbered from the start outwards, so that edges lead upwards. Nodes that one event reaches together are
+    adjacent: first those whose edges have the same key in the FR index, then the children of one node. So memory is
+    read in sequence.
     """
     node_of = [np.zeros((len(pattern.nodes), pattern.count), np.int32) for pattern in patterns]
     waits = _Rules()
@@ -765,7 +768,7 @@ def _joined(parts: list[NDArray], dtype: type) -> NDArray:  # type: ignore[type-
 
 
 def _nearness(pattern: PatternColumns, place: int, rows: Ints, node_of: NDArray[np.int32]) -> Words:
-    """What is alike for nodes that one event reaches together: the node before, or a key of the FR index."""
+    """A value that is equal for nodes that one event reaches together: the node before, or a key of the FR index."""
     entering = next(edge for edge in pattern.edges if edge.target == place)
     if entering.source:
         near: Words = node_of[entering.source, rows].astype(np.uint64) << np.uint64(32)

@@ -1,4 +1,4 @@
-"""What queries say, as columns for the building of merged automata: one row a query.
+"""The predicates of queries as columns, for building merged automata: one row per query.
 
 A *pattern* of nodes and edges is the same for all queries of a template; only constants differ, and they are columns.
 """
@@ -21,12 +21,12 @@ Words = NDArray[np.uint64]
 _FIRST_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _INFINITY = 0x7FF0000000000000
-# So many rows of atoms stay in a near cache while one atom after the other is added to them.
+# The number of rows of atoms that stay in the cache while one atom after the other is added to them.
 _ROWS_AT_ONCE = 4096
 
 
 class RangeAtom(NamedTuple):
-    """`low <= lane <= high` of the event that is read, or not so; by query. Absent where `present` is False."""
+    """`low <= lane <= high` for the event that is read, or its negation; by query. Absent if `present` is False."""
 
     lane: int
     negated: bool
@@ -37,11 +37,11 @@ class RangeAtom(NamedTuple):
 
 
 class AtomTable(NamedTuple):
-    """The atoms that each query has of a conjunct, side by side: equalities first."""
+    """The atoms of each query for a conjunct, adjacent: equalities first."""
 
-    atoms: Ints  # [query, atom, 3]: twice the lane, plus one where negated; low; high
+    atoms: Ints  # [query, atom, 3]: twice the lane, plus one if negated; low; high
     counts: NDArray[np.int32]  # [query]
-    equal: NDArray[np.int32]  # [query]: how many of them are equalities
+    equal: NDArray[np.int32]  # [query]: the number of equalities among them
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ConjunctColumns:
 
     @cached_property
     def table(self) -> AtomTable:
-        """All atoms, so that whoever looks at a query finds them together."""
+        """All atoms, so that those of one query are together."""
         atoms = sorted(self.atoms, key=lambda one: (not one.equality or one.negated, one.lane))
         count = len(atoms[0].low) if atoms else 0
         everyone = np.broadcast_to(np.ones(1, bool), count)
@@ -97,14 +97,14 @@ def _append_atom(
         is_known = False
         if may_be_known:
             before = max(place - 1, 0)
-            # The same test again, as where theta and a selection after it ask for the same value, says nothing.
+            # The same test again, for example in theta and in a selection after it, adds nothing.
             is_known = (
                 (place > 0)
                 & (atoms[query, before, 0] == code)
                 & (atoms[query, before, 1] == low[query])
                 & (atoms[query, before, 2] == high[query])
             )
-        # Written in any case and counted if it is there: nobody can predict which queries make a test.
+        # Always written, and counted only if present: which queries make a test is unpredictable.
         if place < width:
             atoms[query, place, 0] = code
             atoms[query, place, 1] = low[query]
@@ -128,7 +128,7 @@ def _put_in_order(bits: ReadOnly[Ints], numbers: Ints):
 
 
 def ordered(values: NDArray[np.float64]) -> Ints:
-    """Floats as integers of the same order: NaN is the greatest, the two zeros are one.
+    """Floats as integers of the same order: NaN is the greatest, the two zeros are equal.
 
     >>> ordered(np.array([-1.0, -0.0, 0.0, 2.5, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4, 5]
@@ -139,7 +139,7 @@ def ordered(values: NDArray[np.float64]) -> Ints:
 
 
 class Key(NamedTuple):
-    """A filter predicate asks that a lane of the event equals a value of the instance."""
+    """A filter predicate requires that a lane of the event equals a value of the instance."""
 
     lane: int
     component: int
@@ -161,7 +161,7 @@ class NodeColumns(NamedTuple):
     conjuncts: tuple[ConjunctColumns, ...] = ()
     slot: int = 0
     key: Key | None = None
-    # Instances are taken by every event that the filter predicate lets in, not by the first one.
+    # Every event that satisfies the filter predicate takes the instances, not only the first one.
     stays: bool = False
 
 
@@ -179,7 +179,7 @@ class PatternColumns:
 
 @helper(allocates=True)
 def mix(folded, value):
-    """A hash of what was folded so far and one more value."""
+    """A hash of the previous hash and one more value."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> np.uint64(32)
     word *= _SECOND_FACTOR
@@ -187,13 +187,13 @@ def mix(folded, value):
 
 
 def apart(numbers: NDArray[np.integer]) -> Words:
-    """Small numbers as words far from each other, to begin a hash with: a lane and a value must not just be xor-ed."""
+    """Small numbers as distant words, to begin a hash with: a lane and a value must not just be xor-ed."""
     with np.errstate(over="ignore"):
         return (numbers.astype(np.int64).view(np.uint64) + np.uint64(1)) * _SECOND_FACTOR
 
 
 def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
-    """A hash of what was folded so far and one more column."""
+    """A hash of the previous hash and one more column."""
     with np.errstate(over="ignore"):
         words = (folded ^ value.astype(np.int64, copy=False).view(np.uint64)) * _FIRST_FACTOR
         words ^= words >> np.uint64(32)
@@ -203,7 +203,7 @@ def mixed(folded: Words, value: NDArray[np.generic]) -> Words:
 
 
 def order_of(words: Words) -> Ints:
-    """The order of hashes: numbers are sorted in much less time than places of numbers are.
+    """The order of hashes: sorting numbers is much faster than sorting places of numbers.
 
     >>> order_of(np.array([7, 1, 4], np.uint64) << np.uint64(32)).tolist()
     [1, 2, 0]
@@ -211,5 +211,5 @@ def order_of(words: Words) -> Ints:
     places = np.uint64((1 << len(words).bit_length()) - 1)
     order = (np.sort(words & ~places | np.arange(len(words), dtype=np.uint64)) & places).view(np.int64)
     ordered_words = words[order]
-    # Two that differ in their last bits only may stand the wrong way round.
+    # Two that differ only in their last bits may be in the wrong order.
     return np.argsort(words) if (ordered_words[1:] < ordered_words[:-1]).any() else order

@@ -1,4 +1,4 @@
-"""Planned automata as columns for the kernel: what each query of a template says, in numbers."""
+"""Planned automata as columns for the kernel: the constants of each query of a template, as numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ouzel.runtime.values import Column, split, to_engine
 
 
 class ParameterFrame:
-    """A table of parameters, one query a row: where expressions over parameters find their columns."""
+    """A table of parameters, one query per row, as a frame for expressions over parameters."""
 
     def __init__(self, table: pa.Table, count: int) -> None:
         self._table = table
@@ -66,12 +66,12 @@ def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
     return split(column, np.int64)
 
 
-# What a query says: a constant in the form of a lane, or whether a condition on its parameters holds.
+# What a query provides: a constant in the form of a lane, or whether a condition on its parameters holds.
 ConstantKey = tuple[Form | None, Bound]
 
 
 class Constants:
-    """What each query of a template says, in numbers: computed from its parameters the first time it is asked for."""
+    """The constants of each query of a template, as numbers, computed from its parameters on first use."""
 
     def __init__(self, frame: ParameterFrame, texts: Coder, type_codes: Coder) -> None:
         self._frame = frame
@@ -81,7 +81,7 @@ class Constants:
         self.count = frame.rows
 
     def ask(self, planned: PlannedBranch) -> None:
-        """Compute all that an automaton asks for."""
+        """Compute all constants that an automaton needs."""
         predicates = [*(node.conjuncts for node in planned.nodes[1:-1]), *(edge.conjuncts for edge in planned.edges)]
         for conjunct in (one for conjuncts in predicates for one in conjuncts):
             for condition in conjunct.enabled:
@@ -100,7 +100,7 @@ class Constants:
         return self.known[form, constant]
 
     def truth(self, condition: Bound) -> np.ndarray:
-        """For which queries a condition on parameters holds."""
+        """The queries for which a condition on parameters holds."""
         if (None, condition) not in self.known:
             column = evaluate(condition, self._frame)
             known = pc.fill_null(column, False) if column.null_count else column
@@ -137,13 +137,13 @@ class Constants:
 
 
 def _raw(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of 64 bits as they stand in memory, whatever nulls have there, and which are not null."""
+    """The raw 64-bit numbers, undefined at nulls, and which are not null."""
     values = np.frombuffer(column.buffers()[1], np.int64 if column.type == pa.int64() else np.float64)
     return values[column.offset : column.offset + len(column)], valids(column)
 
 
 class StoredConstants:
-    """Constants that were computed before, of some of the queries."""
+    """Constants of some of the queries that were computed before."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class StoredConstants:
         self._known = known
         self._parameters = parameters
         self.count = len(rows)
-        # All of them, in order: nothing need be copied.
+        # All of them, in order: no copy is needed.
         self._rows: Any = slice(None) if len(rows) == total and (np.diff(rows) == 1).all() else rows
 
     def values(self, form: Form, constant: Bound) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +222,7 @@ class PatternWriter:
         return RangeAtom(self._lanes.number(atom.lane), negated, low, high, equality, present), valid
 
     def _present(self, unless: Bound) -> np.ndarray:
-        """Which queries make a test; one array for tests that the same queries make."""
+        """The queries that make a test; tests of the same queries share one array."""
         if unless not in self._presence:
             self._presence[unless] = ~self._constants.truth(unless)
         return self._presence[unless]
@@ -246,7 +246,7 @@ class PatternWriter:
 
 
 def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
-    """Two ranges of one lane are one range."""
+    """Two ranges of one lane, intersected."""
     for k, atom in enumerate(atoms):
         alike = atom.lane == more.lane and not (atom.negated or more.negated or atom.equality or more.equality)
         if alike and atom.present is more.present:
@@ -257,7 +257,7 @@ def _joined(atoms: list[RangeAtom], more: RangeAtom) -> list[RangeAtom]:
 
 
 def _narrower(narrow: np.ufunc, end: int, bounds: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The narrower of two bounds, by query; one of them often is the end of all numbers for everyone."""
+    """The narrower of two bounds, by query; often one of them is unbounded for all queries."""
     for known, other in ((bounds, others), (others, bounds)):
         if len(known) and known.strides == (0,) and known[0] == end:
             return other

@@ -27,13 +27,13 @@ from ouzel.plan.render import render
 
 @dataclass(frozen=True)
 class _Named:
-    """A component of a pattern for `render`, which reads its variable only."""
+    """A component of a pattern for `render`, which reads only its variable."""
 
     variable: str
 
 
 class _Components:
-    """What the components of edge predicates are called."""
+    """The names of the components of edge predicates."""
 
     def __getitem__(self, component: int) -> _Named:
         special = {CURRENT: "event", REGISTERS: "carried", PARAMETERS: ":"}

@@ -1,4 +1,4 @@
-"""Whether predicates of automata hold for an event and an instance: ranges over lanes, and programs for the rest."""
+"""Tests predicates of automata on an event and an instance: ranges over lanes, and programs for the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ONE = np.uint64(1)
 
 @helper
 def mixed(folded, value):
-    """A hash of what was folded so far and one more value; `columns.mixed` is the same over columns."""
+    """A hash of the previous hash and one more value; `columns.mixed` is the same over columns."""
     word = (folded ^ np.uint64(value)) * _FIRST_FACTOR
     word ^= word >> _SHIFT
     word *= _SECOND_FACTOR
@@ -36,7 +36,7 @@ def apart(number):
 
 @helper(inline=True)
 def static_holds(conjuncts, atoms, events, event, conjunct):
-    """Whether the event satisfies what a conjunct says of it alone. Null satisfies nothing."""
+    """Whether the event satisfies the static part of a conjunct. Null satisfies nothing."""
     for atom in range(conjuncts[conjunct, Conjunct.ATOM_FIRST], conjuncts[conjunct, Conjunct.ATOM_LAST]):
         lane = atoms[atom, 0]
         value = events.ints[lane, event]
@@ -90,7 +90,7 @@ def run(code, values, registers, slots, events, instance, event, program, row):
 
 @helper(inline=True)
 def _loaded_int(code, registers, slots, events, instance, event, step, row):
-    """What one step of a program loads, and whether it is null."""
+    """The value that one step of a program loads, and whether it is null."""
     component, lane = code.steps[step, 1], code.steps[step, 2]
     if component >= _CURRENT:
         place = event if component == _CURRENT else slots[instance, component]
@@ -115,7 +115,7 @@ def _loaded_float(code, registers, slots, events, instance, event, step, row):
 def programs_hold(automata, state, events, instance, event, conjunct):
     """Whether all programs of a conjunct give true.
 
-    Most of them compare two values and are read here: a call hands over all arrays, which costs more than they do.
+    Most of them compare two values and are evaluated here: a call passes all arrays, which costs more than they do.
     """
     conjuncts, code = automata.conjuncts, automata.code
     row = conjuncts[conjunct, Conjunct.PARAMETER_ROW]
@@ -144,7 +144,7 @@ def programs_hold(automata, state, events, instance, event, conjunct):
 
 @helper(inline=True)
 def filter_mask(automata, places, serial, events, wait, event):
-    """Which conjuncts of a filter predicate the event satisfies by itself, as bits; asked once an event."""
+    """The conjuncts of a filter predicate that the event satisfies by itself, as bits; computed once per event."""
     if places[wait, Place.STAMP] == serial:
         return places[wait, Place.MASK]
     first = automata.waits[wait, Wait.CONJUNCT_FIRST]

@@ -13,9 +13,9 @@ from ouzel.engines.automata.tables import Conjunct, Entry, EntryFlag, FrSlot, al
 from ouzel.kernels.arrays import Cube, Matrix
 from ouzel.kernels.jit import helper, kernel
 
-# With fewer edges, testing them one after the other is faster than looking up each pair of lanes that they compare.
+# With fewer edges, testing them one by one is faster than looking up each pair of lanes that they compare.
 FR_EDGES_MIN = 24
-# Bits that stay in the nearest cache.
+# The number of bits that stay in the nearest cache.
 _BITS_MAX = 1 << 18
 _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _ALL_BITS = np.uint64(2**64 - 1)
@@ -36,7 +36,7 @@ class ConjunctBlock(NamedTuple):
 
 
 def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
-    """Where each owner's things begin, once they stand in the order of their owners."""
+    """Where the items of each owner begin, sorted by owner."""
     first = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=count), out=first[1:])
     return first
@@ -44,7 +44,7 @@ def first_of(owners: NDArray[np.integer], count: int) -> NDArray[np.int32]:
 
 @kernel(allocates=True)
 def places_of(owners: NDArray[np.int32] | NDArray[np.int64], first: NDArray[np.int32]):
-    """Where things go so that they stand by owner, in the order they have within one."""
+    """The new places of items in a stable sort by owner."""
     following = first.copy()
     place = np.empty(len(owners), np.int64)
     for k in range(len(owners)):
@@ -67,7 +67,7 @@ def find_words(
     counts: NDArray[np.int32],
     equal: NDArray[np.int32],
 ):
-    """What the FR index finds a conjunct of an edge by: its node, which lanes it compares, and their values."""
+    """The key of a conjunct of an edge in the FR index: its node, the lanes it compares, and their values."""
     for k in range(len(words)):
         row = rows[k]
         keys = equal[row] if len(equal) else 0
@@ -87,7 +87,7 @@ def find_words(
 
 
 class WaitKeys(NamedTuple):
-    """By wait: a lane and the value that every event that takes its instances has there; lane -1: there is none."""
+    """By wait: a lane and the value that every event that takes its instances has there; lane -1: none."""
 
     lane: NDArray[np.int32]
     value: Ints
@@ -95,7 +95,7 @@ class WaitKeys(NamedTuple):
 
 @helper(allocates=True)
 def _is_known(atoms, row, atom, keys, lane, value):
-    """Whether an event is known to satisfy an atom: the index looked for it, or the wait asks the same."""
+    """Whether an event is known to satisfy an atom: the index looked it up, or the wait has the same atom."""
     if keys >= 0:
         return atom < keys
     code, low, high = atoms[row, atom, 0], atoms[row, atom, 1], atoms[row, atom, 2]
@@ -127,12 +127,12 @@ def write_entries(
     conjunct_first: NDArray[np.int32],
     register_first: NDArray[np.int32],
 ):
-    """Entries of the FR index: an edge, two tests of the event, and whether there is more to look at.
+    """Entries of the FR index: an edge, two tests of the event, and whether there is more to test.
 
-    Atoms that have no place there go to `rest` from row `more` on; gives the row after the last one.
+    Atoms that do not fit go to `rest` from row `more` on; returns the row after the last one.
 
-    With them go gates: where a node has few edges, a bit for an equality of each of them, if possible another than
-    what the wait asks.
+    It also makes the gates: if a node has few edges, a bit for an equality of each of them, if possible one that the
+    wait does not already require.
     """
     for k in range(len(rows)):
         row, edge = rows[k], edges[k]
@@ -189,10 +189,10 @@ class FrIndex(NamedTuple):
     signatures: NDArray[np.int32]
     signature_words: Words
     entry_of: Ints  # by conjunct of an edge
-    first_found: int  # the first entry that a hash finds
+    first_found: int  # the first entry that is found by a hash
     words: Words  # of the entries from there on
     which: Ints  # the rows of their signatures
-    values: Ints  # [entry, 2]: what their signatures compare with
+    values: Ints  # [entry, 2]: the values that their signatures compare with
 
 
 def fr_index(
@@ -201,9 +201,9 @@ def fr_index(
     source: NDArray[np.int32],
     is_indexed: NDArray[np.bool_],
 ) -> FrIndex:
-    """Entries of nodes with few edges stand one after the other; those of others by what a hash finds them by."""
+    """The entries of nodes with few edges come one after the other; the others are sorted by hash."""
     total = sum(len(block.owners) for block in blocks)
-    # Conjuncts of edges come first and stand in the order of their edges, hence of their nodes.
+    # Conjuncts of edges come first, in the order of their edges, and so of their nodes.
     node = np.empty(total, np.int32)
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64), np.empty(0, np.uint64))]
     for block, mine in zip(blocks, conjunct_of, strict=True):
@@ -253,7 +253,7 @@ def fr_index(
 
 
 def _by_key(words: Words, nodes: NDArray[np.int32], signatures: Ints, values: Ints) -> Ints:
-    """The order of keys by their hashes, in which equal keys follow each other."""
+    """The order of keys by hash, in which equal keys are adjacent."""
     order = order_of(words)
     ordered = words[order]
     hit = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -338,7 +338,7 @@ def an_index(blocks: Sequence[ConjunctBlock], first_wait: int, waits: int, is_dy
     first = first_of(wait, waits)
     place = places_of(wait, first)
     words = mixed(apart(lane), value)
-    # Roomy: who shares a bucket is looked at in vain by every event that has the other's value.
+    # Large: waits that share a bucket are visited in vain by every event with the other's value.
     mask = (1 << max(4, int(16 * _distinct(words)).bit_length())) - 1
     entries = np.empty((len(wait), 2), np.int32)
     entries[place, 0] = wait

@@ -1,4 +1,4 @@
-"""The automaton kernel with its state: events, instances, and both as arrays that snapshots hold."""
+"""The automaton kernel with its state: events, instances, and both as arrays for snapshots."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
 _MEMBERS_NEAR = 1 << 16
-# A result takes as much room as so many events of a match.
+# A result takes as much room as this many events of a match.
 _EVENTS_PER_RESULT = 4
-# What a snapshot tells of the past; other counters are about lists, which are made anew.
+# The counters in a snapshot; the others are about lists, which are rebuilt.
 _LASTING_COUNTERS = (
     Counter.SERIAL,
     Counter.EVENTS,
@@ -54,7 +54,7 @@ _LASTING_COUNTERS = (
 
 
 class Machine:
-    """The kernel with its state: automata, the events that instances refer to, and the instances."""
+    """The kernel with its state: automata, instances, and the events that these refer to."""
 
     def __init__(self, automata: Automata, lanes: EventLanes, *, slots: int, registers: int, limits: Limits) -> None:
         self.automata = automata
@@ -68,7 +68,7 @@ class Machine:
         self._moment = 0
 
     def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
-        """Read events that are in order of their end; gives the results, which the next call overwrites."""
+        """Read events that are ordered by end; returns the results, which the next call overwrites."""
         first = len(self.rows)
         self.events = joined_events([self.events, events]) if first else events
         self.rows = np.concatenate([self.rows, rows]) if first else rows
@@ -76,7 +76,7 @@ class Machine:
         return self.read(first, len(self.rows), name)
 
     def read(self, first: int, last: int, name: str) -> Results:
-        """Read some of the events that the machine has."""
+        """Read some of the machine's events."""
         self._results.count[0] = 0
         pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
@@ -100,7 +100,7 @@ class Machine:
                 f"query '{name}' found more than max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
                 "results that complete at one moment; give it a more selective condition, or raise the limit"
             )
-        # A result is a row of numbers, whether it has one event or several.
+        # A result is a row of numbers, for any number of events.
         self._limits.check_answer(name, _EVENTS_PER_RESULT * before)
         self._results = larger_results(self._results)
 
@@ -121,8 +121,8 @@ class Machine:
             self.relink()
 
     def _put_members_anew(self, wanted: int) -> None:
-        """Move the members of live instances together: those of others took up room until now."""
-        # Twice as much as before, so that it is done ever more seldom, up to what a near cache holds.
+        """Compact the members of live instances; dead ones took room until now."""
+        # Twice the size of before, so that it is needed less and less often, up to the size of a near cache.
         room = min(2 * len(self.state.members), _MEMBERS_NEAR)
         members = np.empty((max(wanted, room, MEMBERS_MIN), 2), np.int32)
         self.state.counters[Counter.MEMBERS] = cayuga_lists.gather_members(
@@ -131,7 +131,7 @@ class Machine:
         self.state = self.state._replace(members=members)
 
     def relink(self) -> None:
-        """Make all lists anew, with room for the instances there are."""
+        """Rebuild all lists, with room for the current instances."""
         state = self.state
         buckets = 1 << max(8, (len(state.links) - 1).bit_length())
         self.state = state._replace(ai_heads=np.full(buckets, -1, np.int32))
@@ -143,12 +143,12 @@ class Machine:
 
     @property
     def live(self) -> int:
-        """How many instances there are; one that waits at several nodes counts for each of them."""
+        """The number of instances; one that waits at several nodes counts for each of them."""
         links = self.state.links
         return int(links[links[:, Link.NODE] >= 0, Link.MEMBER_COUNT].sum())
 
     def forget(self, now: int, life: int) -> None:
-        """Drop what nothing can come of after a tick: instances, then the events before them."""
+        """Drop what can lead to no result after a tick: instances, then the events before them."""
         if life == INT64_MAX or not len(self.rows):
             return
         dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
@@ -176,7 +176,7 @@ def chosen_events(events: Events, which: Any) -> Events:
 
 
 def joined_events(parts: Sequence[Events]) -> Events:
-    """Events one after the other."""
+    """Events, concatenated."""
     if len(parts) == 1:
         return parts[0]
     return Events(
@@ -188,13 +188,13 @@ def joined_events(parts: Sequence[Events]) -> Events:
 
 
 def longest_life(automata: Automata) -> int:
-    """The longest DUR with which an instance anywhere can still lead to a result."""
-    # An event that is read in no time is still needed until then.
+    """The longest DUR with which any instance can still lead to a result."""
+    # An event without duration is still needed until then.
     return int(automata.life[1:].max(initial=1))
 
 
 def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
-    """The instances and the events they refer to; lists are made anew."""
+    """The instances and the events they refer to; lists are rebuilt."""
     live = np.flatnonzero(machine.state.links[:, Link.NODE] >= 0)
     return {
         "instances": {name: writer.add_array(array) for name, array in instances_of(machine.state, live).items()},
@@ -205,7 +205,7 @@ def dump_machine(machine: Machine, writer: Writer) -> dict[str, Any]:
 
 
 def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
-    """Some instances, as arrays by name; one that waits at several nodes stands there once for each."""
+    """Some instances, as arrays by name; one that waits at several nodes appears once for each."""
     count = int(state.links[live, Link.MEMBER_COUNT].sum())
     rows, nodes = np.empty(count, np.int64), np.empty(count, np.int32)
     cayuga_lists.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
@@ -226,7 +226,7 @@ def load_machine(machine: Machine, reader: Reader, head: Mapping[str, Any]) -> N
 
 
 def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None:
-    """Take instances in, whose events the machine has."""
+    """Add instances whose events the machine has."""
     count = len(instances["links"])
     state: State = new_state(
         machine.automata,
@@ -237,7 +237,7 @@ def put_instances(machine: Machine, instances: Mapping[str, np.ndarray]) -> None
     for name, values in instances.items():
         if name != "links":
             target = getattr(state if name in ("times", "slots") else state.registers, name)
-            # What only removed queries needed is cut off.
+            # The parts that only removed queries needed are cut off.
             width = min(target.shape[1], values.shape[1])
             target[:count, :width] = values[:, :width]
     state.times[:, Time.STAMP] = 0

@@ -1,4 +1,4 @@
-"""Running algebra expressions: one automaton for each stream, chained where one reads another's events.
+"""Runs algebra expressions: one automaton for each stream, chained if one reads another's events.
 
 A stream's automaton holds what is pending, the events that live instances refer to as lanes, and the rows behind them.
 """
@@ -86,12 +86,12 @@ class StreamAutomaton:
         self._content = -1
         if folds_derived(stream):
             self._content = planner.lanes.number(EventLane(None, Form.CONTENT, ()))
-            # An instance that goes round a loop in its place is not compared with others.
+            # An instance that changes in place in a loop is not compared with others.
             automata.waits[:, Wait.STEADY] = 0
             automata = automata._replace(content_lane=self._content)
-        # The texts that conditions name keep their codes.
+        # The texts in conditions keep their codes.
         self._constant_texts = self.texts.count
-        # Branches that differ in what they show only are one automaton.
+        # Branches that differ only in their output columns are one automaton.
         self._branches_of: dict[int, list[int]] = {}
         for number, nodes in enumerate(built.node_of):
             self._branches_of.setdefault(int(nodes[-1, 0]), []).append(number)
@@ -110,11 +110,11 @@ class StreamAutomaton:
         self.life = longest_life(automata)
 
     def stage(self, source: Source, batch: Batch, *, zero_copy: bool) -> None:
-        """Take events of one source in, in any order."""
+        """Take in events of one source, in any order."""
         number = self.sources.index(source)
         frame = RowFrame(batch, lambda name: self._column_of(source, name))
         events = self._maker.events(batch, source, frame)
-        # An event that no operand wants changes nothing.
+        # An event that no operand accepts changes nothing.
         roles = [k for k, lane in enumerate(self._lanes.ints) if lane.form is Form.TRUTH and lane.source == source]
         wanted = np.flatnonzero(events.ints[roles].any(axis=0))
         if not len(wanted):
@@ -136,7 +136,7 @@ class StreamAutomaton:
         self._pending.append(_Pending(events, rows + base, np.full(len(rows), number, np.int8)))
 
     def advance(self, until: int) -> Batch:
-        """No event at or before `until` can come any more: read what is ready."""
+        """No event at or before `until` can come any more: read the ready events."""
         ready = self._take_ready(until)
         if ready is None:
             return self._empty()
@@ -150,14 +150,14 @@ class StreamAutomaton:
         return answer
 
     def _forget_texts(self) -> None:
-        """Codes of texts that nothing held here has are given up, so that memory follows the longest DUR."""
+        """Drop codes of texts that nothing held here has, so that memory follows the longest DUR."""
         lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
         if self.texts.count <= self._constant_texts + 2 * max(COMPACT_MIN, len(lanes) * self.held_events):
             return
         texts = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind in _TEXTS}
         others = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind not in _TEXTS}
         if texts & others:
-            return  # A register that holds texts in one branch and numbers in another says not which.
+            return  # A register with texts in one branch and numbers in another is ambiguous.
         state = self._machine.state
         instances = state.links[:, Link.NODE] >= 0
         held = [
@@ -239,7 +239,7 @@ class StreamAutomaton:
         return pa.table(columns, schema=self.table_type)
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table that holds the rows of some events, and where in it they stand."""
+        """A table with the rows of some events, and their places in it."""
         payload = self._payloads[self.sources.index(source)]
         table, _, rows = payload.fetch(self._machine.rows[events])
         return table, rows
@@ -250,7 +250,7 @@ class StreamAutomaton:
         return found
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
-        """When events began or ended."""
+        """The start or end times of events."""
         found: np.ndarray = self._machine.events.times[events, Time.START if field is EventField.START else Time.END]
         return found
 
@@ -292,7 +292,7 @@ class StreamAutomaton:
 
 
 def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
-    """New codes for old ones; what is no code, beside a null, stays as it is."""
+    """New codes for old ones; null and values that are no code stay."""
     known = (codes >= 0) & (codes < len(renamed))
     return np.where(known, renamed[np.where(known, codes, 0)], codes)
 
@@ -306,7 +306,7 @@ def _joined_pending(parts: list[_Pending]) -> _Pending:
 
 
 class AlgebraOperator(QueryOperator):
-    """The state of one expression. `stage` takes events in, `advance` moves time on and gives the results."""
+    """The state of one expression. `stage` takes in events; `advance` moves time and returns the results."""
 
     def __init__(self, query: BoundAlgebra, layout: Layout, limits: Limits) -> None:
         self._query = query
@@ -343,7 +343,7 @@ class AlgebraOperator(QueryOperator):
         return found
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take rows in, in any order."""
+        """Take in rows, in any order."""
         numbers = np.arange(self._next_row, self._next_row + len(ticks))
         self._next_row += len(ticks)
         prints = fingerprints(numbers)
@@ -388,18 +388,18 @@ class AlgebraOperator(QueryOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         ticks = [automaton.next_deadline for automaton in self._automata]
         return min((tick for tick in ticks if tick is not None), default=None)
 
     @property
     def held_events(self) -> int:
-        """How many events are pending or referred to."""
+        """The number of events that are pending or referred to."""
         return sum(automaton.held_events for automaton in self._automata)
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernels counted, over all streams."""
+        """The counters of the kernels, over all streams."""
         total: dict[str, int] = {}
         for automaton in self._automata:
             for name, value in automaton.statistics.items():
@@ -418,7 +418,7 @@ class AlgebraOperator(QueryOperator):
 
 
 def require_bounded(query: BoundAlgebra) -> None:
-    """On streams next and fold need an upper bound on DUR: without one, instances would wait for ever."""
+    """On streams next and fold need an upper bound on DUR: without one, instances would wait without end."""
     for stream in query.streams:
         automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, Limits(), None)
         if any(branch.hops for branch in stream.branches) and automaton.life == INT64_MAX:

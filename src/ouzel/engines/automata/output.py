@@ -1,4 +1,4 @@
-"""What automata found, as columns: the attributes of results, read from the rows behind their events."""
+"""Results of automata as columns: the values of their attributes, read from the rows of their events."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from ouzel.runtime.values import Column, from_engine, one_array, output_type, to
 
 
 class Host(Protocol):
-    """Who holds the events that results refer to."""
+    """Holds the events that results refer to."""
 
     texts: Coder
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-        """A table that holds the rows of some events, and where in it they stand."""
+        """A table with the rows of some events, and their places in it."""
 
     def column_of(self, source: Source, name: str) -> str:
         """The column of that table that holds an attribute."""
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
-        """When events began or ended."""
+        """The start or end times of events."""
 
 
 class ResultFrame:
-    """Results of one branch: where the expressions of its attributes find their columns."""
+    """Results of one branch, as a frame for the expressions of its attributes."""
 
     def __init__(self, host: Host, branch: Branch, results: Results, places: np.ndarray) -> None:
         self._host = host
@@ -98,7 +98,7 @@ class ResultFrame:
         return None
 
     def shown(self, value: Bound, wanted: pa.DataType, kind: Any) -> pa.Array:
-        """A value as users see it: attributes in the type of the input, computed values in their own."""
+        """A value in its output type: attributes in the type of the input, computed values in their own."""
         if isinstance(value, Attribute) and value.component >= 0:
             column = self.raw(value)
             if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(wanted):
@@ -109,7 +109,7 @@ class ResultFrame:
 
 
 def decoded(texts: Coder, binary: bool) -> pa.Array:
-    """The texts by their codes."""
+    """The texts of codes."""
     arrays = texts.arrays()
     kind = pa.large_binary() if binary else pa.large_string()
     if not arrays:
@@ -120,7 +120,7 @@ def decoded(texts: Coder, binary: bool) -> pa.Array:
 
 
 def without_repetitions(batch: Batch) -> Batch:
-    """Results with the same sources, values, start and end are one."""
+    """Results with the same sources, values, start and end appear once."""
     order = np.lexsort((batch.start, batch.end, batch.fingerprint[:, 1], batch.fingerprint[:, 0]))
     prints = batch.fingerprint[order]
     same = np.zeros(len(order), bool)
@@ -151,7 +151,7 @@ def without_repetitions(batch: Batch) -> Batch:
 
 
 def alike(table: pa.Table, rows: np.ndarray, events: Events, by_start: bool) -> np.ndarray:
-    """For each event the first one of the same end and values, and with `by_start` of the same start."""
+    """For each event the first one with the same end and values, and with `by_start` the same start."""
     times = [events.end, events.start] if by_start else [events.end]
     columns = [*times, *(_codes(one_array(column), rows) for column in table.columns)]
     _, first, which = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
@@ -160,7 +160,7 @@ def alike(table: pa.Table, rows: np.ndarray, events: Events, by_start: bool) -> 
 
 
 def _codes(column: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Small numbers for values, equal only for values that are."""
+    """Small numbers for values; equal numbers mean equal values."""
     values = take(column, rows.astype(np.int32))
     if pa.types.is_nested(values.type):
         values = pa.array([repr(value) for value in values.to_pylist()])

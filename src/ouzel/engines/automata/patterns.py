@@ -1,8 +1,8 @@
-"""Pattern queries that sets of queries can merge with others: short sequences as branches of the algebra.
+"""Pattern queries that a query set can merge with others: short sequences as branches of the algebra.
 
-Skipping till any match, a sequence of two events is every first one with every later one, whatever comes between: an
-instance that stays where it waits. Longer sequences would keep all their partial matches, which stacks never write out,
-and what else patterns have depends on which events come between.
+Under skip_till_any_match, a sequence of two events is every first one with every later one: an instance that stays
+where it waits. Longer sequences would need all their partial matches, which stacks never list. All other features of
+patterns depend on the events in between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEPS_MAX = 2
 
 
 def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
-    """The query as a stream of one branch; None where it cannot be merged. `time` is the column of times."""
+    """The query as a stream of one branch; None if it cannot be merged. `time` is the time column."""
     components = query.components
     if len(components) > STEPS_MAX or any(c.kleene or c.negated or len(c.types or ("",)) > 1 for c in components):
         return None
@@ -59,7 +59,7 @@ def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
         if test.value is not None:
             conditions += [Operation("=", (attribute, test.value), type=BOOL) for attribute in attributes]
         elif len(attributes) == 1:
-            # An event whose value is null satisfies no equivalence test, even alone.
+            # An event with a null value satisfies no equivalence test, even alone.
             null = Operation("is_null", (attributes[0],), type=BOOL)
             conditions.append(Operation("not", (null,), type=BOOL))
         else:
@@ -74,8 +74,8 @@ def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
 
 
 def _hop(source: Source, conditions: list[Bound], ticks: int, query: BoundQuery) -> Hop:
-    """The second event. Instances are found by equalities; everything else is a matter of the edges that lead on, so
-    that those that differ in it wait together."""
+    """The second event. Instances are found by equalities; all other tests are on the edges, so that queries that
+    differ in them share a wait."""
     finding = [one for one in conditions if _is_equality(one, with_instance=True)]
     finding = finding or [one for one in conditions if _is_equality(one, with_instance=False)]
     rest = tuple(one for one in conditions if one not in finding)
@@ -96,14 +96,14 @@ def _either(comparisons: Iterable[Bound]) -> Bound:
 
 
 def _with_column_of_times(expression: Bound, time: str) -> Bound:
-    """What RETURN shows of an event's own time is the input's column of times."""
+    """RETURN shows an event's own time from the time column of the input."""
     if isinstance(expression, Intrinsic) and expression.field is not EventField.TYPE:
         return Attribute(expression.component, (time,), type=expression.type, span=expression.span)
     return expression
 
 
 def _is_plain(expression: Bound) -> bool:
-    """It reads nothing but attributes that all events of its components have, and their times."""
+    """It reads only attributes that all events of its components have, and their times."""
     for part in walk(expression):
         if isinstance(part, Attribute):
             if part.present_in is not None:

@@ -1,8 +1,8 @@
 """Linear-plus expressions as automata (CESAR 3.2): branches of a bound stream become places, edges and predicates.
 
-Every predicate is taken apart into disjunctive form. What it says of the event alone is static: for one query a single
-lane that says whether the event passes, for many queries ranges over lanes that an index can find. What looks at the
-instance too is a program; bounds on DUR are kept as numbers, since they say how long an instance may wait.
+Every predicate is put into disjunctive form. Its part on the event alone is static: for one query a single lane that
+says whether the event passes, for many queries ranges over lanes that an index can find. The part that also reads the
+instance is a program. Bounds on DUR are kept as numbers, because they limit how long an instance may wait.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ _RANGED = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.TIMESTAMP,
 
 
 class Form(Enum):
-    """How a lane's values are made into numbers."""
+    """How the values of a lane become numbers."""
 
     INT = "int"
     FLOAT = "float"
-    CODE = "code"  # text, equal where the codes are equal
-    RANK = "rank"  # text, ordered as the ranks are
+    CODE = "code"  # text; equal codes mean equal values
+    RANK = "rank"  # text; ranks have the order of the values
     ORDERED = "ordered"  # a float as an integer of the same order
-    TRUTH = "truth"  # 1 where all conditions hold
+    TRUTH = "truth"  # 1 if all conditions hold
     TYPE = "type"  # the code of the event's type
-    CONTENT = "content"  # equal for events of one end that nothing later can tell apart
+    CONTENT = "content"  # equal for events of one end that no later test can distinguish
 
 
 class EventLane(NamedTuple):
@@ -90,7 +90,7 @@ _FORM_OF_DOMAIN = {Domain.INT: Form.INT, Domain.FLOAT: Form.FLOAT, Domain.CODE: 
 
 @dataclass
 class EventLanes:
-    """The lanes that events carry, each once; int64 and float64 ones are counted apart."""
+    """The lanes of events, each once; int64 and float64 lanes are numbered separately."""
 
     ints: list[EventLane] = field(default_factory=list)
     floats: list[EventLane] = field(default_factory=list)
@@ -102,7 +102,7 @@ class EventLanes:
             self._numbers[lane] = len(known)
             known.append(lane)
             if lane.form is Form.RANK:
-                # Ranks change as texts come; they are made anew from the codes.
+                # Ranks change with new texts; they are computed again from the codes.
                 self.number(lane._replace(form=Form.CODE))
         return self._numbers[lane]
 
@@ -111,7 +111,7 @@ class EventLanes:
 
 
 class StaticAtom(NamedTuple):
-    """A comparison of a lane with what a query says: `constant` reads parameters and literals only."""
+    """A comparison of a lane with a constant of the query: `constant` reads only parameters and literals."""
 
     lane: EventLane
     operator: str
@@ -147,7 +147,7 @@ class PlannedEdge:
     target: int
     conjuncts: tuple[PlannedConjunct, ...]
     registers: tuple[tuple[int, int, bool], ...] = ()
-    # For EXPLAIN: forward or rebind, and the conditions as they were.
+    # For EXPLAIN: forward or rebind, and the original conditions.
     kind: str = "forward"
     conditions: tuple[Bound, ...] = ()
 
@@ -158,7 +158,7 @@ class PlannedNode:
     slot: int = 0
     key: tuple[int, int, int] | None = None
     conditions: tuple[Bound, ...] = ()
-    # Every event that the filter predicate lets in takes the instances here, not the first one only.
+    # Every event that satisfies the filter predicate takes the instances here, not only the first one.
     stays: bool = False
 
 
@@ -171,15 +171,15 @@ class PlannedBranch:
     edges: tuple[PlannedEdge, ...]
 
 
-# Where an edge comes from, its predicate, its registers, and its conditions as they were.
+# The source of an edge, its predicate, its registers, and its original conditions.
 _Entering = tuple[int, tuple[PlannedConjunct, ...], tuple[tuple[int, int, bool], ...], tuple[Bound, ...]]
 
 
 class Planner:
     """Plans branches over shared lanes and programs.
 
-    `indexed`: static predicates are taken apart into ranges, for indexes over many queries; otherwise what an operand
-    says of an event is one lane.
+    `indexed`: static predicates become ranges, for indexes over many queries; otherwise the condition of an operand on
+    an event is one lane.
     """
 
     def __init__(self, time: Type, *, indexed: bool, many_types: bool = True) -> None:
@@ -249,7 +249,7 @@ class Planner:
     # ── Lanes that programs load ───────────────────────────────────────────────────────────────────
 
     def lane(self, component: int, spec: LaneSpec) -> Lane:
-        """The lane of a value that programs load; `plan.lower` asks for it."""
+        """The lane of a value that programs load, for `plan.lowering`."""
         floating = spec.domain is Domain.FLOAT
         if component in (REGISTERS, PARAMETERS):
             assert isinstance(spec.expression, Attribute)
@@ -330,7 +330,7 @@ class Planner:
         return None
 
     def _static(self, comparison: Bound, source: Source) -> list[StaticAtom]:
-        """Comparisons of a value of the event with what the query says, where an index could find them."""
+        """Comparisons of a value of the event with constants of the query that an index can find."""
         if not self._indexed:
             return []
         optional = _optional(comparison)
@@ -381,7 +381,7 @@ def _sides(comparison: Bound) -> list[tuple[str, Bound, Bound]] | None:
 
 
 def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
-    """`:p IS NULL OR x = :p`: a test that only some queries of a template make. The condition and the tests."""
+    """`:p IS NULL OR x = :p`: a test that only some queries of a template make. Returns the condition and the tests."""
     if not isinstance(condition, Operation) or condition.operator != "or":
         return None
     unless = [operand for operand in condition.operands if components_of(operand) == {PARAMETERS}]
@@ -396,7 +396,7 @@ def _optional(condition: Bound) -> tuple[Bound, tuple[Bound, ...]] | None:
 
 
 def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
-    """Alternatives of which one must hold entirely. A part that would give too many stays one condition.
+    """Alternatives of which one must hold completely. A part that would give too many stays one condition.
 
     >>> a, b, c = (Constant(True, type=BOOL), Constant(False, type=BOOL), Constant(None, type=BOOL))
     >>> either = Operation("or", (a, b), type=BOOL)
@@ -413,7 +413,7 @@ def disjunctive_form(conditions: Iterable[Bound]) -> list[list[Bound]]:
 
 
 def _conjuncts(condition: Bound) -> Iterator[Bound]:
-    """Each by itself: where one gives too many alternatives, the others must not be lost in it."""
+    """Each separately: if one gives too many alternatives, the others are still split."""
     if isinstance(condition, Operation) and condition.operator == "and" and _optional(condition) is None:
         for operand in condition.operands:
             yield from _conjuncts(operand)
@@ -444,10 +444,10 @@ def _alternatives(condition: Bound) -> list[list[Bound]]:
 
 
 def _anchored(condition: Bound) -> Bound:
-    """The same condition, in which whatever reads no event at all is said of the event being read.
+    """The same condition, with the parts that read no event rewritten as conditions on the current event.
 
-    Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the
-    event's end is null), which is c.
+    Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the event's
+    end is null), which is equal to c.
     """
     if not isinstance(condition, Operation):
         return condition
@@ -471,7 +471,7 @@ def _refused(expression: Bound, message: str) -> QueryError:
 
 
 def range_of(operator: str, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Low and high of the values that compare so with constants, and whether it is all others that are meant.
+    """Low and high of the values that satisfy a comparison with constants, and whether the range is negated.
 
     >>> [part.tolist() for part in range_of(">", np.array([5, INT64_MAX]))[:2]]
     [[6, 9223372036854775807], [9223372036854775807, 9223372036854775806]]

@@ -1,4 +1,5 @@
-"""Rows of a source as events for automata: their times, and lanes of numbers that kernels compare."""
+"""Staging for automata: turns the rows of a source into events with times, and lanes of numbers that kernels
+compare."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from ouzel.runtime.values import Column, one_array, split, to_engine
 
 
 class Batch(NamedTuple):
-    """Events of one source: their rows, when they lasted, and the input rows they are made of."""
+    """Events of one source: their rows, their start and end, and their input rows."""
 
     table: pa.Table
     start: np.ndarray
@@ -37,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class RowFrame:
-    """Rows of a source, where expressions about the event being read find their columns."""
+    """Rows of a source, as a frame for expressions about the current event."""
 
     def __init__(self, batch: Batch, column_of: Callable[[str], str], types: Column | None = None) -> None:
         self._batch = batch
@@ -107,7 +108,7 @@ class LaneMaker:
         return as_integers(column)
 
     def rank(self, events: Events) -> None:
-        """Lanes of texts in order get their ranks of today."""
+        """Set the current ranks in lanes of ordered texts."""
         ranked = [(k, lane) for k, lane in enumerate(self._lanes.ints) if lane.form is Form.RANK]
         if ranked and len(events.end):
             ranks = self._texts.ranks()
@@ -120,7 +121,7 @@ class LaneMaker:
 
 
 def fingerprints(numbers: np.ndarray) -> np.ndarray:
-    """Two words for each input row; the sum of those of several rows tells which rows they are."""
+    """Two hash words for each input row; the sum over several rows identifies the set of rows."""
     from ouzel.engines.automata.columns import mixed
 
     seeds = (np.uint64(0x452821E638D01377), np.uint64(0xBE5466CF34E90C6C))
@@ -128,7 +129,7 @@ def fingerprints(numbers: np.ndarray) -> np.ndarray:
 
 
 def start_ticks(table: pa.Table, name: str, layout: Layout, ends: np.ndarray) -> np.ndarray:
-    """When events began, by a column of the same clock as the time column."""
+    """The start times of events, from a column of the same clock as the time column."""
     from dataclasses import replace
 
     from ouzel.runtime.layout import ticks_of

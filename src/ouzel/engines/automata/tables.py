@@ -1,11 +1,11 @@
-"""Arrays of the automaton kernel (Cayuga): merged automata, what came, what is remembered, what is found.
+"""Arrays of the automaton kernel (Cayuga): merged automata, events, memory, results.
 
-Many automata are one graph: nodes where instances wait, edges that events drive them along. Node 0 is the start of all.
-Nodes with the same filter predicate *wait* alike: what one event brings to several of them is one instance with several
-members, which is found, taken and dropped as one.
+Many automata are one graph: nodes where instances wait, and edges along which events move them. Node 0 is the start of
+all. Nodes with the same filter predicate have the same *wait*. An event that reaches several of them makes one instance
+with several members, which is found, taken and dropped as one.
 
 Every predicate is in disjunctive form. Its static part is a list of ranges over the int64 lanes of the event that is
-read, so that an index can find it; whatever looks at the instance is a program. Nothing here needs numba.
+read, so that an index can find it; the part that reads the instance is a program. Nothing here needs numba.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ouzel.kernels.arrays import Matrix, enlarged
 from ouzel.kernels.predicate_tables import OPERANDS, Instruction, Opcode, Values
 
-# More than any expression that the language allows needs.
+# More than any expression of the language needs.
 STACK_HEIGHT = 2048
 MEMBERS_MIN = 4096
 # Components of programs that are not slots of the instance.
@@ -30,7 +30,7 @@ CURRENT, REGISTERS, PARAMETERS = -1, -2, -3
 class Finding(IntEnum):
     """How events find the instances of a wait."""
 
-    EVERY = 0  # every event looks at them
+    EVERY = 0  # every event visits them
     STATIC = 1  # through the AN index, by a value that the filter predicate fixes
     DYNAMIC = 2  # through the AI index, by a value of the instance
 
@@ -39,33 +39,33 @@ class Status(IntEnum):
     """How a call ended."""
 
     DONE = 0
-    OUTPUT_FULL = 1  # room for more results is needed, then go on at the same moment
-    INSTANCES_FULL = 2  # room for more instances is needed, then go on at the same moment
-    MEMBERS_FULL = 3  # room for more members of instances is needed, then go on at the same moment
+    OUTPUT_FULL = 1  # more room for results is needed; then continue at the same timestamp
+    INSTANCES_FULL = 2  # more room for instances is needed; then continue at the same timestamp
+    MEMBERS_FULL = 3  # more room for members of instances is needed; then continue at the same timestamp
 
 
 class Counter(IntEnum):
     """Places in `State.counters`."""
 
-    FREE = 0  # instances that can be taken
-    SERIAL = 1  # events read, by which stamps tell what was seen for this event
-    SWEEP_AT = 2  # with so many instances, those that waited too long are looked for
+    FREE = 0  # free instances
+    SERIAL = 1  # events read; stamps show what was seen for this event
+    SWEEP_AT = 2  # with this many instances, expired ones are searched
     ACTIVE_WAITS = 3  # those that have instances
     EVENTS = 4
     STATIC_MATCHES = 5  # edges whose static part an event satisfied
-    WAITS_READ = 6  # active waits looked at
+    WAITS_READ = 6  # active waits visited
     INSTANCES_READ = 7  # members of instances that an event affected
     CREATED = 8  # members
     RESULTS = 9
     EXPIRED = 10
-    FIRED = 11  # tells edges already taken by one instance for one event
-    EVERY_HEAD = 12  # the list of active waits that every event looks at
-    MEMBERS = 13  # how much of `State.members` is used, given back or not
-    BUNDLES_READ = 14  # instances that an event affected, however many members they have
+    FIRED = 11  # identifies edges already taken by one instance for one event
+    EVERY_HEAD = 12  # the list of active waits that every event visits
+    MEMBERS = 13  # the used part of `State.members`, including freed members
+    BUNDLES_READ = 14  # instances that an event affected, with any number of members
 
 
 class Node(IntEnum):
-    """Columns of `Automata.nodes`. Where a column says FIRST, what is meant ends where the next row's begins."""
+    """Columns of `Automata.nodes`. A range that begins at a column FIRST ends where the next row's begins."""
 
     EDGE_FIRST = 0
     SIGNATURE_FIRST = 1
@@ -82,8 +82,8 @@ class Wait(IntEnum):
     KEY_LANE = 3  # of DYNAMIC: the lane of the event
     KEY_COMPONENT = 4  # and where the instance has the value
     KEY_VALUE_LANE = 5
-    STAYS = 6  # an event that takes an instance leaves it there, for every later one to take
-    STEADY = 7  # whoever goes round a loop there is found as before
+    STAYS = 6  # an event that takes an instance leaves it there for later events
+    STEADY = 7  # an instance that loops there is found as before
 
 
 class Edge(IntEnum):
@@ -94,10 +94,10 @@ class Edge(IntEnum):
 
 
 class Entry(IntEnum):
-    """Columns of `Automata.fr_entries`: all that most events need to see of a conjunct of an edge, in 64 bytes."""
+    """Columns of `Automata.fr_entries`: all that most events need of a conjunct of an edge, in 64 bytes."""
 
     EDGE = 0
-    CONJUNCT = 1  # times 16, plus flags: what else there is to look at
+    CONJUNCT = 1  # times 16, plus flags for further tests
     LANES = 2  # of the two tests, plus one: in the lower half and in the upper one; 0: no test
     LOW = 3
     HIGH = 4
@@ -107,7 +107,7 @@ class Entry(IntEnum):
 
 
 class EntryFlag(IntEnum):
-    """What else there is to look at beside an entry, in `Entry.CONJUNCT`."""
+    """Further tests besides an entry, in `Entry.CONJUNCT`."""
 
     ATOMS = 1  # more than the two tests
     PROGRAMS = 2  # or bounds of DUR
@@ -127,7 +127,7 @@ class FrSlot(IntEnum):
 class Conjunct(IntEnum):
     """Columns of `Automata.conjuncts`."""
 
-    ATOM_FIRST = 0  # of edges only those atoms for which their entry has no place
+    ATOM_FIRST = 0  # for edges only the atoms that do not fit their entry
     PROGRAM_FIRST = 1
     PARAMETER_ROW = 2
     LEAST = 3  # bounds of DUR
@@ -141,10 +141,10 @@ class Time(IntEnum):
     START = 0
     END = 1
     FIRST_END = 2  # the end of the first input row in it
-    PRINT = 3  # two words that tell which input rows it is made of
+    PRINT = 3  # two words that identify its input rows
     OTHER_PRINT = 4
     KEY = 5  # the value by which the AI index finds it
-    STAMP = 6  # the moment at which an event took it
+    STAMP = 6  # the timestamp at which an event took it
 
 
 class Link(IntEnum):
@@ -155,8 +155,8 @@ class Link(IntEnum):
     FOLLOWING = 2
     PRECEDING = 3
     FREE = 4  # a stack of free instances
-    TAKEN = 5  # those that events of this moment took
-    MADE = 6  # those made at this moment
+    TAKEN = 5  # those that events of this timestamp took
+    MADE = 6  # those made at this timestamp
     WAIT = 7
     MEMBER_HEAD = 8  # the list of its members
     MEMBER_COUNT = 9
@@ -169,9 +169,9 @@ class Place(IntEnum):
     COUNT = 1
     STAMP = 2  # the event for which MASK was computed
     MASK = 3
-    FOLLOWING = 4  # in the list of waits that every event looks at
+    FOLLOWING = 4  # in the list of waits that every event visits
     PRECEDING = 5
-    OPEN_FOR = 6  # who may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
+    OPEN_FOR = 6  # what may still add members to INSTANCE: one instance and one event, by `Counter.FIRED`
     INSTANCE = 7
 
 
@@ -189,7 +189,7 @@ class Code(NamedTuple):
 
 
 class Registers(NamedTuple):
-    """What fold carries from round to round, [instance, register]."""
+    """What fold carries between iterations, [instance, register]."""
 
     ints: Matrix[np.int64]
     floats: Matrix[np.float64]
@@ -200,7 +200,7 @@ class Automata(NamedTuple):
     """Merged automata."""
 
     nodes: Matrix[np.int32]  # one row more than nodes
-    # [node, 2]: bits of which an event has one at least if any edge can be taken, by the values of some of its lanes.
+    # [node, 2]: bits of which an event must have at least one to take any edge, by the values of some of its lanes.
     gates: Matrix[np.uint64]
     gate_lanes: NDArray[np.int32]
     waits: Matrix[np.int32]  # one row more than waits
@@ -211,11 +211,11 @@ class Automata(NamedTuple):
     atoms: Matrix[np.int64]  # [atom, 4]: lane, negated, low, high
     programs: NDArray[np.int32]
     code: Code
-    # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index
-    # but all entries from the second to the third column.
+    # FR index: [row, 3]: number, lane and other lane by which conjuncts are found, -1 for none. Number -1: no index but
+    # all entries from the second to the third column.
     signatures: Matrix[np.int32]
-    signature_words: NDArray[np.uint64]  # what the hash of a signature's values begins with
-    fr_bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events that lack a key stop here
+    signature_words: NDArray[np.uint64]  # the initial hash of a signature's values
+    fr_bits: NDArray[np.uint64]  # one bit for some bits of every key's hash: most events without a key stop here
     fr_table: Matrix[np.int64]
     fr_entries: Matrix[np.int64]
     # AN index.
@@ -223,8 +223,8 @@ class Automata(NamedTuple):
     an_lanes: NDArray[np.int32]
     an_mask: int
     ai_lanes: NDArray[np.int32]
-    # Of automata that may make one instance in many ways: the lane that is equal for events that nothing later can tell
-    # apart. -1: every instance is made once.
+    # For automata that may make one instance in several ways: the lane that is equal for events that no later test can
+    # distinguish. -1: every instance is made once.
     content_lane: int = -1
 
     @property
@@ -265,8 +265,8 @@ class State(NamedTuple):
     links: Matrix[np.int32]
     slots: Matrix[np.int32]
     registers: Registers
-    # [member, 2]: its node, and the next member of the same instance, -1 for none. While a moment is read, an instance
-    # of one member that goes round a loop has there -2 less the event that it will have.
+    # [member, 2]: its node, and the next member of the same instance, -1 for none. While a timestamp is read, an
+    # instance of one member in a loop has -2 minus its next event there.
     members: Matrix[np.int32]
     places: Matrix[np.int64]
     an_links: Matrix[np.int32]  # [entry, 2]: following, preceding
@@ -278,7 +278,7 @@ class State(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What final nodes were reached with."""
+    """The arrivals at final nodes."""
 
     count: NDArray[np.int64]  # type: ignore[assignment]  # a field, not the tuple's method
     node: NDArray[np.int32]
@@ -288,7 +288,7 @@ class Results(NamedTuple):
 
 
 def aligned(rows: int, columns: int) -> NDArray[np.int64]:
-    """Room for a table of which a row, or a few, are a line of the cache: no row lies in two of them.
+    """Room for a table whose rows fit cache lines: no row is in two of them.
 
     >>> aligned(3, 8).ctypes.data % 64
     0
@@ -346,7 +346,7 @@ def with_room(state: State, capacity: int) -> State:
         grown[name] = enlarged(getattr(state, name), capacity, 0)
     grown["links"][used:, Link.NODE] = -1
     free = int(state.counters[Counter.FREE])
-    # The smallest numbers are taken first.
+    # The smallest numbers are used first.
     grown["links"][free : free + capacity - used, Link.FREE] = np.arange(capacity - 1, used - 1, -1)
     state.counters[Counter.FREE] = free + capacity - used
     registers = Registers(*(enlarged(array, capacity, 0) for array in state.registers))
@@ -369,7 +369,7 @@ def new_results(capacity: int, *, slots: int, registers: int) -> Results:
 
 
 def larger_results(results: Results) -> Results:
-    """Twice the room, with what is in it."""
+    """Twice the room, with the current content."""
     rows = 2 * len(results.node)
     return Results(
         count=results.count,

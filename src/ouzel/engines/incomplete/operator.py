@@ -1,4 +1,5 @@
-"""Running one query over an incomplete stream: arrivals are scored, paths found, and given with what they miss."""
+"""Runs one query over an incomplete stream: scores arrivals, finds paths, and returns them with their missing
+components."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _OUTPUT_MATCHES = 1 << 14
 
 
 class IncompleteOperator(InstanceOperator):
-    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
 
     def __init__(self, plan: IncompletePlan, layout: Layout, limits: Limits) -> None:
         lowered = lower_incomplete(plan)
@@ -100,10 +101,10 @@ class IncompleteOperator(InstanceOperator):
             return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
         found = self._found(count)
         self._output.written[0] = 0
-        if len(self._output.worth) > 8 * _OUTPUT_MATCHES:
+        if len(self._output.criterion) > 8 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
         bound = found.slots >= 0
-        # A missing component points to the last one's row, which nobody reads.
+        # A missing component points to the row of the last one, which is never read.
         slots = np.where(bound, found.slots, found.slots[-1])
         table, ticks, places = self._fetch(list(slots))
         if len(self._rates) > 1:
@@ -119,18 +120,18 @@ class IncompleteOperator(InstanceOperator):
         return Answer(made, found.starts, found.ends)
 
     def _found(self, count: int) -> Explanations:
-        """What the kernel wrote, copied, since its buffers are written again."""
+        """A copy of what the kernel wrote, because its buffers are reused."""
         output = self._output
         slots = output.slots[:, :count].copy()
-        worth, other = output.worth[:count].copy(), output.other[:count].copy()
-        score, probability = (other, worth) if self._threshold.on_probability else (worth, other)
+        criterion, other = output.criterion[:count].copy(), output.other[:count].copy()
+        score, probability = (other, criterion) if self._threshold.on_probability else (criterion, other)
         first = slots[np.argmax(slots >= 0, axis=0), np.arange(count)]
         return Explanations(
             slots=slots,
             starts=gather(self._buffer.events.start, first),
             ends=output.match_end[:count].copy(),
             score=score,
-            probability=np.where(output.fuller[:count] != 0, np.nan, probability),
+            probability=np.where(output.subsumed[:count] != 0, np.nan, probability),
             threshold=self._threshold,
         )
 
@@ -144,7 +145,7 @@ class IncompleteOperator(InstanceOperator):
         return {**super().dump(writer), "state": state}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         super().load(reader, head)
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         state = self._state._replace(**stored)
@@ -152,7 +153,7 @@ class IncompleteOperator(InstanceOperator):
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted, by the names of `ArrivalCounter`."""
+        """The counters of the kernel, by the names of `ArrivalCounter`."""
         return {counter.name.lower(): int(self._state.counters[counter]) for counter in ArrivalCounter}
 
 
@@ -177,7 +178,7 @@ def _tables(plan: IncompletePlan, lowered: LoweredTests, curves: EdgeCurves, lim
         lowered.negative_tests,
         everywhere=[c.position for c in plan.unguarded],
         bounds=plan.bounds,
-        worth_is_probability=query.threshold.on_probability,
-        find_fuller=some_missing and curves.knows_probability,
+        criterion_is_probability=query.threshold.on_probability,
+        find_subsumed=some_missing and curves.knows_probability,
         max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
     )

@@ -1,4 +1,4 @@
-"""Matches over an incomplete stream as columns: which of several loss rates hold for each, and which one is best."""
+"""Matches over an incomplete stream as columns: the loss rates that hold for each, and the best match of an event."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ouzel.runtime.values import one_array
 
 @dataclass(frozen=True, slots=True)
 class Explanations:
-    """Paths, column by column. `slots` has a row for each positive component, -1 where it is missing; a probability
-    that is not known is NaN."""
+    """Paths, column by column. `slots` has a row for each positive component, -1 where it is missing; an unknown
+    probability is NaN."""
 
     slots: np.ndarray
     starts: np.ndarray
@@ -52,7 +52,7 @@ class Explanations:
         )
 
     def by_missing(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-        """The positions that are missing, and the rows of the paths that miss exactly these."""
+        """Sets of missing positions, each with the rows of the paths that miss exactly these."""
         bits = ((self.slots < 0) * (np.int64(1) << np.arange(len(self.slots), dtype=np.int64))[:, None]).sum(axis=0)
         for found in np.unique(bits):
             missing = tuple(place for place in range(len(self.slots)) if found >> place & 1)
@@ -73,8 +73,8 @@ def refined(
     ticks: np.ndarray,
     places: Sequence[np.ndarray],
 ) -> tuple[Explanations, np.ndarray]:
-    """Where the disjuncts of WHERE imply different loss rates: every path with its largest score, and the rows of
-    those that still reach the threshold. Until here the scores were upper bounds."""
+    """If the disjuncts of WHERE imply different loss rates: every path with its largest score, and the rows of those
+    that still reach the threshold. Before this the scores are upper bounds."""
     score, probability = np.zeros(found.count), np.zeros(found.count)
     position = {c.position: i for i, c in enumerate(query.positives)}
     for missing, rows in found.by_missing():
@@ -88,13 +88,15 @@ def refined(
             for disjunct in one.disjuncts:
                 tests = [_test(comparison, absent, query, frame, known) for comparison in disjunct]
                 satisfied |= np.logical_and.reduce([np.ones(len(rows), bool), *tests])
-            scores, probabilities = _worths(found.slots[:, rows], found.ends[rows], own, instances, query)
+            scores, probabilities = _scores_and_probabilities(
+                found.slots[:, rows], found.ends[rows], own, instances, query
+            )
             better = satisfied & (scores > score[rows])
             score[rows] = np.where(better, scores, score[rows])
             probability[rows] = np.where(better, probabilities, probability[rows])
     probability = np.where(np.isnan(found.probability), np.nan, probability)
-    worth = probability if found.threshold.on_probability else score
-    kept = np.flatnonzero((score > 0) & (worth >= found.threshold.value))
+    criterion = probability if found.threshold.on_probability else score
+    kept = np.flatnonzero((score > 0) & (criterion >= found.threshold.value))
     return replace(found, score=score, probability=probability).chosen(kept), kept
 
 
@@ -104,14 +106,14 @@ def _test(
     if comparison not in known:
         named = components_of(comparison)
         if len(named) == 1 and named <= absent:
-            # A missing component's own predicates are not tested.
+            # The own predicates of a missing component are not tested.
             known[comparison] = np.ones(frame.rows, bool)
         else:
             known[comparison] = holds(with_defaults(comparison, absent, query.defaults), frame)
     return known[comparison]
 
 
-def _worths(
+def _scores_and_probabilities(
     slots: np.ndarray, ends: np.ndarray, curves: EdgeCurves, instances: Instances, query: BoundQuery
 ) -> tuple[np.ndarray, np.ndarray]:
     """Score and probability of paths that bind the same components."""
@@ -132,17 +134,17 @@ def _worths(
 
 def best_of_each(
     found: Explanations,
-    worth: np.ndarray,
+    criterion: np.ndarray,
     plan: Plan,
     layout: Layout,
     table: pa.Table,
     ticks: np.ndarray,
     places: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """The rows of the likeliest path of each completing event; ties go to the smaller start, then to the
+    """The rows of the most likely path of each completing event; ties go to the smaller start, then to the
     lexicographically smaller positions in the stream, then to the smaller component numbers."""
-    order = np.lexsort((found.starts, -worth, found.slots[-1]))
-    last, value, start = found.slots[-1][order], worth[order], found.starts[order]
+    order = np.lexsort((found.starts, -criterion, found.slots[-1]))
+    last, value, start = found.slots[-1][order], criterion[order], found.starts[order]
     first = np.concatenate([[True], last[1:] != last[:-1]])
     group = np.cumsum(first) - 1
     leader = np.flatnonzero(first)[group]
@@ -161,7 +163,7 @@ def best_of_each(
 
 
 def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
-    """For each row of a table its place in stream order; rows that nothing tells apart have the same."""
+    """For each row of a table its place in stream order; equal rows have the same place."""
     keys = [ticks]
     if layout.start is not None:
         keys.append(ranks(one_array(table.column(layout.start))))
@@ -184,8 +186,8 @@ def transform_incomplete(
     places: Sequence[np.ndarray],
     found: Explanations,
 ) -> pa.Table:
-    """Composite events out of paths. `places` has an array for each positive component, which numbers rows of
-    `table`; where a component is missing, its entry means nothing."""
+    """Composite events from paths. `places` has an array of row numbers of `table` for each positive component; the
+    entry of a missing component has no meaning."""
     answer = Output(query, layout)
     schema = answer.schema
     parts, order = [], []

@@ -1,7 +1,7 @@
-"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested when components are missing.
+"""The plan of a query over an incomplete stream (THRESHOLD, AYAC): what is tested if components are missing.
 
-Equalities partition as in any plan, where the defaults keep them true for what is missing. All other conjuncts become
-tests with a form for every set of missing components that changes them.
+Equalities are keys as in any plan, if the defaults keep them true for missing components. All other conjuncts become
+tests, with a variant for every set of missing components that changes them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class IncompletePlan(Plan):
     engine: ClassVar[str] = "incomplete"
 
     model: LossModel | None = None
-    # [attr] tests that make no key, as equalities between bound events; they need no defaults.
+    # [attr] tests that are no key, as equalities between bound events; they need no defaults.
     equalities: tuple[Conjunct, ...] = ()
     forbidding_equalities: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
     bounds: bool = True
@@ -64,7 +64,7 @@ def build_incomplete(query: BoundQuery, model: LossModel | None = None, off: Col
         plan = predicates_into_roles(plan, statistics)
     if WRITTEN_EQUALITIES not in off:
         plan = _hash_written_equalities(plan)
-    # Apart from the conjuncts as written: these equalities concern bound events only and need no defaults.
+    # Kept apart from the conjuncts as written: these equalities concern bound events only and need no defaults.
     nothing = {negative.position: () for negative in query.negatives}
     alone = replace(plan, selection=(), forbidding=nothing, key=(), notes=())
     if EQUIVALENCE_INTO_KEY not in off:
@@ -106,8 +106,8 @@ def _check_defaults(query: BoundQuery) -> None:
 
 
 def _hash_written_equalities(plan: Plan) -> Plan:
-    """`x.id[z.id] = z.id` hashes only where every default leads to a value of the same class: then the equality holds
-    by the key whatever is missing."""
+    """`x.id[z.id] = z.id` is hashed only if every default leads to a value of the same class: then the key implies the
+    equality for every set of missing components."""
     query = plan.query
     last = query.components[-1].position
     usable = list(plan.selection)
@@ -167,7 +167,7 @@ def _classes(conjuncts: Collection[Conjunct]) -> list[set[Bound]]:
 
 
 def with_defaults(expression: Bound, missing: Collection[int], defaults: Defaults) -> Bound:
-    """The expression with the defaults of missing components in place, and null where one has no default."""
+    """The expression with defaults for the attributes of missing components, and null for those without a default."""
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         if reference.component not in missing:
@@ -181,7 +181,7 @@ def with_defaults(expression: Bound, missing: Collection[int], defaults: Default
 
 
 def reached_by(expression: Bound, defaults: Defaults) -> frozenset[int]:
-    """The components that the expression may read, those of its defaults included."""
+    """The components that the expression may read, including those of its defaults."""
     reached: set[int] = set()
     waiting = [expression]
     while waiting:
@@ -206,7 +206,7 @@ class LoweredTests:
 
 
 def lower_incomplete(plan: IncompletePlan) -> LoweredTests:
-    """All conjuncts that no key and no role has taken over, in the forms that missing components give them."""
+    """All conjuncts that no key and no role covers, with a variant for each set of missing components."""
     lanes = Lanes()
     tests = [_test(plan, conjunct, lanes) for conjunct in plan.selection]
     tests += [_test(plan, conjunct, lanes, written=False) for conjunct in plan.equalities]
@@ -247,7 +247,7 @@ def _test(plan: IncompletePlan, conjunct: Conjunct, lanes: Lanes, *, written: bo
 def _variant(
     plan: IncompletePlan, conjunct: Conjunct, missing: frozenset[int], lanes: Lanes, *, written: bool
 ) -> tuple[Alternative, ...] | None:
-    """A conjunct where some components are missing; None where it then holds."""
+    """A conjunct for some missing components; None if it then holds."""
     alternatives = []
     for comparison in conjunct.comparisons:
         form = _where_missing(comparison, missing, plan.query.defaults, written=written)
@@ -258,7 +258,7 @@ def _variant(
 
 
 def _where_missing(condition: Bound, missing: frozenset[int], defaults: Defaults, *, written: bool) -> Bound | None:
-    """A condition where some components are missing; None where it then holds."""
+    """A condition for some missing components; None if it then holds."""
     if is_junction(condition):
         forms = [_where_missing(operand, missing, defaults, written=written) for operand in condition.operands]
         left = [form for form in forms if form is not None]
@@ -267,7 +267,7 @@ def _where_missing(condition: Bound, missing: frozenset[int], defaults: Defaults
         return replace(condition, operands=tuple(left)) if len(left) > 1 else left[0]
     named = components_of(condition)
     if named & missing and (not written or len(named) == 1):
-        # A missing component's own predicates are not tested, and [attr] compares bound events only.
+        # The own predicates of a missing component are not tested, and [attr] compares bound events only.
         return None
     return with_defaults(condition, missing, defaults) if written else condition
 

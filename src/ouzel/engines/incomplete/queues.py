@@ -1,8 +1,8 @@
 """The queues of the arrival kernel (AYAC 4 and 5.1), the scores of edges, and upper bounds of scores.
 
-Every key and component has a queue of its instances in the order of their ends, which is a skew-binary list. The kept
-instances, whose bound reaches the threshold, are also in a queue of falling maxima. `upper_bound` computes the bound of
-a new instance from the queues before it.
+Every key and component has a queue of its instances ordered by end, stored as a skew-binary list. The kept instances,
+whose bound reaches the threshold, are also in a monotonic queue with decreasing bounds. `upper_bound` computes the
+bound of a new instance from the queues before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ouzel.kernels.windows import add_jump, newest_slot_before
 
 @helper(inline=True)
 def push(links, queues, own, slot):
-    """Put an instance at the end of its queue; gives the one before it."""
+    """Append an instance to its queue; returns the one before it."""
     below = queues[own, Queue.NEWEST]
     links[slot, QueueLink.BELOW] = below
     links[slot, QueueLink.ABOVE] = -1
@@ -34,7 +34,7 @@ def push(links, queues, own, slot):
 
 @helper(inline=True)
 def keep(links, queues, upper, own, slot):
-    """Put an arrival into the queue of falling maxima: those before it that are no larger will never matter again."""
+    """Add an arrival to the monotonic queue; earlier ones with no larger bound will never matter again."""
     node = queues[own, Queue.LAST_MAXIMUM]
     while node >= 0 and upper[node] <= upper[slot]:
         node = links[node, QueueLink.OLDER]
@@ -70,12 +70,13 @@ def next_kept(links, node):
 
 @helper(inline=True)
 def last_before(end, links, node, oldest, moment):
-    """The newest instance of a queue, from `node` down, that ends before a moment; below `oldest` if there is none."""
+    """The newest instance of a queue, from `node` down, that ends before a time; the result is below `oldest` if there
+    is none."""
     return newest_slot_before(end, links[:, QueueLink.JUMP], links[:, QueueLink.BELOW], node, oldest, moment)
 
 
 def rebase(state: ArrivalState, dead: int, used: int) -> None:
-    """The first `dead` of `used` slots are given up; all others move down by so many."""
+    """Drop the first `dead` of `used` slots; all others move down by as many."""
     _rebase(state.queues, state.links, dead, used)
     state.upper[: used - dead] = state.upper[dead:used]
     state.counters[ArrivalCounter.OLDEST] = max(0, int(state.counters[ArrivalCounter.OLDEST]) - dead)
@@ -103,7 +104,7 @@ def _rebase(queues: Matrix[np.int32], links: Matrix[np.int32], dead: int, used: 
 
 
 def rekey(state: ArrivalState, components: int, renamed: np.ndarray) -> ArrivalState:
-    """Queues under the new names of keys; `renamed` has for each old code the new one, or -1 for those given up."""
+    """Queues under the new codes of keys; `renamed` has the new code for each old one, or -1 for dropped keys."""
     old = state.queues.reshape(-1, components, len(Queue))
     fresh = np.full_like(old, -1)
     known = np.flatnonzero(renamed[: len(old)] >= 0)
@@ -111,7 +112,7 @@ def rekey(state: ArrivalState, components: int, renamed: np.ndarray) -> ArrivalS
     return state._replace(queues=fresh.reshape(state.queues.shape))
 
 
-# `Trend` of the loss room.
+# `Trend` of `ouzel.loss`.
 _RISING, _FALLING = 1, 2
 
 
@@ -143,9 +144,9 @@ def value_at(curves, curve, ticks):
 
 @helper(inline=True)
 def upper_bound(tables, state, instances, base, place, slot, oldest):
-    """v of AYAC 5.1: for each edge the largest bound in the queue before, times the best worth of the edge.
+    """v of AYAC 5.1: for each edge the largest bound in the queue before it, times the best value of the edge.
 
-    A rising worth is best from the oldest arrival, a falling one from the newest, any other by its ceiling.
+    A rising edge value is best from the oldest arrival, a falling one from the newest, any other by its ceiling.
     """
     links = state.links
     queues = state.queues
@@ -160,7 +161,7 @@ def upper_bound(tables, state, instances, base, place, slot, oldest):
             largest = largest_kept(links, queues, own, oldest)
             if largest < 0 or state.upper[largest] * value <= best:
                 continue
-            curve = tables.by_edge[edge, ByEdge.WORTH]
+            curve = tables.by_edge[edge, ByEdge.CRITERION]
             if curve >= 0:
                 node = queues[own, Queue.OLDEST]
                 while node < oldest:

@@ -1,4 +1,4 @@
-"""Edges of a query over an incomplete stream and their scores: loss rates by disjunct, curves, what is pruned."""
+"""Edges of a query over an incomplete stream and their scores: loss rates by disjunct, curves, pruned edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ouzel.loss import LossModel
 from ouzel.loss.curves import COEFFICIENTS, Curve, Trend, build_curve
 from ouzel.loss.scoring import ENTRY, Edge, LossyComponent, Scoring
 
-# Queries with loss rates by reader are put in disjunctive form, which grows quickly.
+# Queries with loss rates by reader need the disjunctive form, which grows quickly.
 DISJUNCTS_MAX = 5_000
 
 Disjunct = frozenset[Bound]
@@ -27,14 +27,15 @@ Disjunct = frozenset[Bound]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The loss rate of every component under some disjuncts of WHERE; `disjuncts` is None where all agree."""
+    """The loss rate of every component under some disjuncts of WHERE; `disjuncts` is None if all have the same
+    rates."""
 
     losses: tuple[float, ...]
     disjuncts: tuple[Disjunct, ...] | None = None
 
 
 def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
-    """Which loss rates the disjuncts of WHERE imply: one entry where readers make no difference."""
+    """The loss rates that the disjuncts of WHERE imply: one entry if readers make no difference."""
     if not model.reader_loss:
         return (Rates(tuple(model.loss_of(c.variable, None) for c in query.components)),)
     found: dict[tuple[float, ...], list[Disjunct]] = {}
@@ -50,22 +51,23 @@ def rates_of(query: BoundQuery, model: LossModel) -> tuple[Rates, ...]:
 
 
 def best_rates(rates: Sequence[Rates], query: BoundQuery) -> tuple[float, ...]:
-    """For upper bounds: a path scores higher the more its missing events, and the fewer its negatives, are lost."""
+    """For upper bounds: a path scores higher if its missing events are lost more often, and its negatives less
+    often."""
     columns = zip(*(one.losses for one in rates), strict=True)
     return tuple(min(c) if query.components[p].negated else max(c) for p, c in enumerate(columns))
 
 
 def _disjuncts(query: BoundQuery) -> list[Disjunct]:
-    """The disjunctive form of the conjuncts without negatives; of two disjuncts where one contains the other, only
-    the smaller one counts."""
+    """The disjunctive form of the conjuncts without negatives; if one disjunct contains another, only the smaller one
+    counts."""
     found: set[Disjunct] = {frozenset()}
-    # Those that name most first: what they demand, those that name less need not demand again.
+    # Those that name most components first; weaker conjuncts then add nothing.
     conjuncts = [conjunct for conjunct in query.conjuncts if conjunct.negative is None]
     for conjunct in sorted(conjuncts, key=lambda one: -len(one.components)):
         alternatives = _alternatives(query, _either(conjunct.comparisons))
         joined: set[Disjunct] = set()
         for disjunct in found:
-            # The disjunct itself is one of the joined ones then, and all others contain it.
+            # Then the disjunct itself is one of the joined ones, and all others contain it.
             holds_already = any(alternative <= disjunct for alternative in alternatives)
             joined |= {disjunct} if holds_already else {disjunct | alternative for alternative in alternatives}
             _check_number(query, len(joined))
@@ -129,7 +131,7 @@ def _loss(query: BoundQuery, model: LossModel, position: int, conditions: Iterab
 
 
 def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[str] | None:
-    """The readers that `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` names; None where it may be any."""
+    """The readers that `x.reader = 'shelf'` or `x.reader IN ('shelf', 'door')` names; None if it may be any."""
     if is_junction(comparison):
         found = [_readers_in(operand, position, path) for operand in comparison.operands]
         known = [readers for readers in found if readers is not None]
@@ -151,7 +153,7 @@ def _readers_in(comparison: Bound, position: int, path: tuple[str, ...]) -> set[
 
 
 def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float]) -> tuple[LossyComponent, ...]:
-    """What the model says of each component, in ticks; InputError where something that is needed is not said."""
+    """The model's data about each component, in ticks; InputError if something needed is missing."""
     tick_ns = query.catalog.time.tick_ns
     last = query.components[-1].position
     made = []
@@ -184,7 +186,7 @@ def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float
 
 
 def knows_probability(components: Sequence[LossyComponent]) -> bool:
-    """Whether the model says enough for the probability of paths with missing components."""
+    """Whether the model has enough data for the probability of paths with missing components."""
     return _lacking_for_probability(components) is None
 
 
@@ -205,7 +207,7 @@ def _lacking_for_probability(components: Sequence[LossyComponent]) -> str | None
 
 
 class EdgeCurves:
-    """The curves of a pattern's edges, made when they are first asked for."""
+    """The curves of a pattern's edges, made on first use."""
 
     def __init__(self, components: tuple[LossyComponent, ...], window: int) -> None:
         self.scoring = Scoring(components, float(window))
@@ -215,7 +217,7 @@ class EdgeCurves:
         self._probabilities: dict[tuple[int, int], Curve] = {}
 
     def score(self, source: int, target: int) -> Curve:
-        """The score of an edge by the ticks between."""
+        """The score of an edge as a function of the ticks between its ends."""
         if (source, target) not in self._scores:
             edge = self.scoring.edge(source, target)
             made = build_curve(lambda t: self.scoring.score(edge, t), self._window, _trend(edge))
@@ -223,7 +225,7 @@ class EdgeCurves:
         return self._scores[source, target]
 
     def probability(self, source: int, target: int) -> Curve | None:
-        """Its factor in the probability; None where the model does not say enough."""
+        """Its factor in the probability; None if the model has too little data."""
         edge = self.scoring.edge(source, target)
         if not edge.missing:
             return self.score(source, target)
@@ -245,14 +247,14 @@ def _trend(edge: Edge) -> Trend:
 
 @lru_cache(maxsize=64)
 def edge_curves(components: tuple[LossyComponent, ...], window: int) -> EdgeCurves:
-    """Curves are shared by all sessions of a process that run the same query."""
+    """The curves of a query. All sessions of a process that run the same query share them."""
     return EdgeCurves(components, window)
 
 
 def edges_of(
     query: BoundQuery, curves: EdgeCurves, *, threshold: float, on_probability: bool, bounds: bool
 ) -> tuple[list[ArrivalEdge], CurveTables]:
-    """The edges that a path may take, those that no path above the threshold can take left out (AYAC section 4)."""
+    """The edges that a path may take, without those that no path above the threshold can take (AYAC section 4)."""
     length = len(query.positives)
     listed: list[Curve] = []
     edges = []
@@ -263,22 +265,22 @@ def edges_of(
             if losses == 0 or (bounds and not on_probability and losses * SLACK < threshold):
                 continue
             score, probability = curves.score(source, target), curves.probability(source, target)
-            worth, other = (probability, score) if on_probability else (score, probability)
-            assert worth is not None, "checked when the plan is made"
-            if worth.best == 0 or score.best == 0 or (bounds and worth.best * SLACK < threshold):
+            criterion, other = (probability, score) if on_probability else (score, probability)
+            assert criterion is not None, "checked when the plan is made"
+            if criterion.best == 0 or score.best == 0 or (bounds and criterion.best * SLACK < threshold):
                 continue
             before = query.positives[source].position if source != ENTRY else -1
             negatives = [n.position for n in query.negatives if before < n.position < query.positives[target].position]
             edges.append(
                 ArrivalEdge(
-                    source, target, _number(worth, listed), _number(other, listed), worth.best, tuple(negatives)
+                    source, target, _number(criterion, listed), _number(other, listed), criterion.best, tuple(negatives)
                 )
             )
     return edges, _curve_tables(listed)
 
 
 def _number(curve: Curve | None, listed: list[Curve]) -> int | float:
-    """A constant as it is, else the number of the curve in the list; NaN where it is not known."""
+    """A constant as it is, otherwise the number of the curve in the list; NaN if it is not known."""
     if curve is None:
         return float("nan")
     if curve.constant is not None:

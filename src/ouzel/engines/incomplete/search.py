@@ -1,8 +1,8 @@
-"""The arrival kernel (AYAC sections 4 and 5): probabilistic arrival queues, upper bounds, matches found backwards.
+"""The arrival kernel (AYAC sections 4 and 5): probabilistic arrival queues, upper bounds, backward search for matches.
 
-Every instance enters the queue of its key and component. For positive ones an upper bound of the score of all paths
-that reach it is computed from the queues before it (`queues.py`); those that cannot reach the threshold are passed over
-later. A last component that can reach it starts a search backwards. The entry function is `scan`.
+Every instance enters the queue of its key and component. For a positive instance, `queues.py` computes an upper bound
+of the score of all paths that reach it; instances below the threshold are skipped later. A last component that reaches
+the threshold starts a backward search. The entry function is `scan`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ouzel.kernels.predicates import holds
 
 @helper(inline=True)
 def tests_pass(tables, state, instances, first, last):
-    """Whether tests hold, each in the form for what is missing."""
+    """Whether tests hold, each in its variant for the missing components."""
     for test in range(first, last):
         missing = 0
         first_named = tables.by_test[test, ByTest.FIRST_NAMED]
@@ -63,7 +63,7 @@ def _forbids_in(tables, state, instances, component, own, oldest, after, before)
 
 @helper
 def is_forbidden(tables, state, instances, component, base, oldest, after, before):
-    """Whether an instance of a negative component lies wholly between two moments and passes its tests."""
+    """Whether an instance of a negative component is completely between two times and passes its tests."""
     if _forbids_in(tables, state, instances, component, base + component, oldest, after, before):
         return True
     if base != EVERY_KEY and tables.by_negative[component, ByNegative.EVERYWHERE]:
@@ -76,11 +76,11 @@ _UNSET = -2
 
 
 @helper
-def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
-    """Whether a path exists that binds what `chosen` binds and more, whatever its worth.
+def is_subsumed(tables, state, instances, base, oldest, window_start):
+    """Whether a path exists that binds everything that `chosen` binds and more, whatever its score.
 
-    Positions are decided from the last down: bound ones stay, missing ones are tried with every event that fits
-    between their neighbours, and then left missing.
+    Positions are decided from the last down: bound ones stay; missing ones are tried with every event that fits between
+    their neighbours, and then left missing.
     """
     start = instances.start
     end = instances.end
@@ -93,7 +93,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
     entering = True
     while True:
         if place < 0:
-            if _adds_and_stands(tables, state, instances, base, oldest, window_start):
+            if _adds_and_is_allowed(tables, state, instances, base, oldest, window_start):
                 return True
             place = 0
             entering = False
@@ -102,7 +102,7 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
             above += 1
         moment = start[tried[above]]
         if chosen[place] >= 0:
-            # It stays as it is; what was inserted above it cannot have gone below it.
+            # It stays bound; an event inserted above it cannot be below it.
             candidate = chosen[place] if entering else _UNSET
         elif entering:
             own = base + tables.component_at[place]
@@ -137,8 +137,8 @@ def is_part_of_fuller(tables, state, instances, base, oldest, window_start):
 
 
 @helper
-def _adds_and_stands(tables, state, instances, base, oldest, window_start):
-    """Whether what was tried binds more than the path, and no negative forbids it."""
+def _adds_and_is_allowed(tables, state, instances, base, oldest, window_start):
+    """Whether the tried path binds more than the path, and no negative forbids it."""
     more = False
     for place in range(tables.length):
         more |= state.tried[place] >= 0 and state.chosen[place] < 0
@@ -161,7 +161,7 @@ def _adds_and_stands(tables, state, instances, base, oldest, window_start):
 
 @helper
 def search(tables, state, instances, slot, base, oldest, window_start, output):
-    """All paths that end with an instance of the last component (AYAC 4.2), or none where there is no room for all."""
+    """All paths that end with an instance of the last component (AYAC 4.2), or none if there is no room for all."""
     start = instances.start
     end = instances.end
     links = state.links
@@ -186,7 +186,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     state.place[0] = last_position
     state.edge[0] = tables.first_edge[last_position]
     state.candidate[0] = _UNSET
-    state.worth[0] = 1.0
+    state.criterion[0] = 1.0
     state.other[0] = 1.0
     while level >= 0:
         place = state.place[level]
@@ -210,7 +210,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                     largest = largest_kept(links, queues, own, oldest)
                     if (
                         largest < 0
-                        or state.worth[level] * tables.edge_best[edge] * state.upper[largest] * SLACK < threshold
+                        or state.criterion[level] * tables.edge_best[edge] * state.upper[largest] * SLACK < threshold
                     ):
                         state.edge[level] += 1
                         continue
@@ -227,15 +227,15 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             state.candidate[level] = candidate
             gap = start[node] - end[candidate]
         seen += 1
-        worth = state.worth[level] * tables.edge_worth[edge]
-        if by_edge[edge, ByEdge.WORTH] >= 0:
-            worth *= value_at(curves, by_edge[edge, ByEdge.WORTH], gap)
+        criterion = state.criterion[level] * tables.edge_criterion[edge]
+        if by_edge[edge, ByEdge.CRITERION] >= 0:
+            criterion *= value_at(curves, by_edge[edge, ByEdge.CRITERION], gap)
         other = state.other[level] * tables.edge_other[edge]
         if by_edge[edge, ByEdge.OTHER] >= 0:
             other *= value_at(curves, by_edge[edge, ByEdge.OTHER], gap)
         ahead = state.upper[candidate] * SLACK if source != ENTRY else 1.0
-        passes = worth > 0.0 and worth * ahead >= threshold
-        if passes and tables.worth_is_probability:
+        passes = criterion > 0.0 and criterion * ahead >= threshold
+        if passes and tables.criterion_is_probability:
             passes = other > 0.0
         if passes and source != ENTRY:
             passes = start[candidate] >= window_start
@@ -259,7 +259,7 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
                 state.place[level] = source
                 state.edge[level] = tables.first_edge[source]
                 state.candidate[level] = _UNSET
-                state.worth[level] = worth
+                state.criterion[level] = criterion
                 state.other[level] = other
             else:
                 state.candidate[level] = next_kept(links, candidate)
@@ -271,23 +271,23 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
             state.chosen[position] = -1
         for depth in range(level + 1):
             state.chosen[state.place[depth]] = state.node[depth]
-        fuller = False
-        if tables.find_fuller and level < last_position:
-            fuller = is_part_of_fuller(tables, state, instances, base, oldest, window_start)
+        subsumed = False
+        if tables.find_subsumed and level < last_position:
+            subsumed = is_subsumed(tables, state, instances, base, oldest, window_start)
             for position in range(tables.length):
                 state.missing[position] = state.chosen[position] < 0
                 state.bound[tables.component_at[position]] = max(state.chosen[position], 0)
-            if fuller and tables.worth_is_probability:
+            if subsumed and tables.criterion_is_probability:
                 continue
         if written - begun >= room:
             return Status.MATCH_LIMIT
-        if written == output.worth.size:
+        if written == output.criterion.size:
             return Status.OUTPUT_FULL
         for position in range(tables.length):
             output.slots[position, written] = state.chosen[position]
-        output.worth[written] = worth
+        output.criterion[written] = criterion
         output.other[written] = other
-        output.fuller[written] = fuller
+        output.subsumed[written] = subsumed
         output.match_end[written] = now
         written += 1
     output.written[0] = written
@@ -304,9 +304,9 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
 
 @helper
 def _late_forbidden(tables, state, instances, level, base, oldest, window_start):
-    """Negatives whose tests look at components before their interval, once all of the path is known."""
+    """Negatives whose tests read components before their interval, tested once the whole path is known."""
     for depth in range(level + 1):
-        # Below the last level an edge is still being tried; at the last it has been counted on already.
+        # Below the last level an edge is still being tried; at the last it has already advanced.
         edge = state.edge[depth] - (depth == level)
         source = tables.by_edge[edge, ByEdge.SOURCE]
         after = instances.end[state.node[depth + 1]] if depth < level else window_start - 1
@@ -331,7 +331,7 @@ def scan(
     *,
     matches_max: int = NO_LIMIT,
 ) -> tuple[Status, int, ArrivalOutput]:
-    """Take in the instances from `first` up to `last`; gives how it ended, where, and the output with its matches.
+    """Read the instances from `first` up to `last`; returns the status, the position, and the output with its matches.
 
     OUTPUT_FULL: there are more than `matches_max` of them.
     """
@@ -339,7 +339,7 @@ def scan(
     pieces = Pieces(last)
     while True:
         status, position = _scan(tables, state, instances, position, pieces.end(position), output)
-        if status == Status.OUTPUT_FULL and len(output.worth) <= matches_max:
+        if status == Status.OUTPUT_FULL and len(output.criterion) <= matches_max:
             output = grown(tables, output)
         elif status != Status.DONE or position == last:
             return Status(status), position, output

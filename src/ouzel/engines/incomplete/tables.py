@@ -1,8 +1,9 @@
-"""Arrays of the arrival kernel (AYAC): a query with its edges and their scores, what is remembered, what is found.
+"""Arrays of the arrival kernel (AYAC): a query with its edges and their scores, its memory, its matches.
 
 Instances are those of `kernels/events.py`. Positions count positive components. An *edge* leads to a position from an
-earlier one, or from the beginning of the window (ENTRY); the positions between are missing. A path's worth is the
-product of its edges' worths: its score, or its probability where the threshold is on that. Nothing here needs numba.
+earlier one, or from the start of the window (ENTRY); the positions between are missing. The *criterion* of a path,
+which is compared with the threshold, is its score or its probability: the product of the criteria of its edges. Nothing
+here needs numba.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 
 ENTRY = -1
-# Bounds and products are rounded differently, and the tables behind them have errors of their own, 1e-9 for each edge:
-# nothing that is nearer to the threshold than this is pruned.
+# Bounds and products are rounded differently, and their tables have errors of up to 1e-9 per edge: nothing that is
+# nearer to the threshold than this is pruned.
 SLACK = 1 + 1e-6
 
 
@@ -28,12 +29,12 @@ class ArrivalCounter(IntEnum):
 
     MOMENT = 0  # the tick of the latest matches
     AT_MOMENT = 1  # how many there were at it
-    OLDEST = 2  # a slot before which everything has left the window
-    # What the work was; the answer does not depend on these.
+    OLDEST = 2  # a slot before which all events have left the window
+    # Work counters; the answer does not depend on them.
     INSTANCES = 3  # seen
     KEPT = 4  # arrivals whose upper bound reaches the threshold
     SEARCHES = 5  # started backwards from a last component
-    EDGES = 6  # candidates looked at in these
+    EDGES = 6  # candidates visited in these
     MATCHES = 7
 
 
@@ -41,8 +42,8 @@ class ByEdge(IntEnum):
     """Columns of `ArrivalTables.by_edge`. Ranges end where those of the next row begin."""
 
     SOURCE = 0  # a position, or ENTRY
-    WORTH = 1  # a curve, or -1: `edge_worth` says the constant
-    OTHER = 2  # likewise of what is reported beside: `edge_other`
+    CRITERION = 1  # a curve, or -1: the constant is in `edge_criterion`
+    OTHER = 2  # likewise for the other reported value: `edge_other`
     FIRST_NEGATIVE = 3  # in `edge_negatives`
 
 
@@ -50,7 +51,7 @@ class ByNegative(IntEnum):
     """Columns of `ArrivalTables.by_negative`, by component; rows of positives are not used."""
 
     EVERYWHERE = 0  # 1 if some of its instances may have EVERY_KEY
-    READY = 1  # the lowest position that its tests look at; the length if they look at none
+    READY = 1  # the lowest position that its tests read; the length if they read none
     FIRST_TEST = 2
     AFTER_TEST = 3
 
@@ -58,7 +59,7 @@ class ByNegative(IntEnum):
 class ByTest(IntEnum):
     """Columns of `ArrivalTables.by_test`. Ranges end where those of the next row begin."""
 
-    FIRST_NAMED = 0  # in `named`: positions whose being missing changes the test
+    FIRST_NAMED = 0  # in `named`: positions that change the test if they are missing
     FIRST_VARIANT = 1  # in `variants`: by those missing, as bits, a conjunct, or ALWAYS
 
 
@@ -66,7 +67,7 @@ ALWAYS = -1
 
 
 class CurveTables(NamedTuple):
-    """Functions of a whole number of ticks, in [0, 1], as pieces: see `Curve` of the loss room."""
+    """Functions of an integer number of ticks, in [0, 1], as pieces: see `Curve` of `ouzel.loss`."""
 
     first_piece: NDArray[np.int32]  # of each curve; one more entry than curves
     low: NDArray[np.int64]
@@ -85,21 +86,21 @@ class ArrivalTables(NamedTuple):
     window: int  # in ticks
     threshold: float
     bounds: int  # 1: upper bounds prune
-    worth_is_probability: int
-    find_fuller: int  # 1: tell of each path whether another one binds a proper superset
+    criterion_is_probability: int
+    find_subsumed: int  # 1: report for each path whether another one binds a proper superset
     max_matches_per_timestamp: int
     position: NDArray[np.int32]  # by component; -1 if negative
     component_at: NDArray[np.int32]  # by position
     first_edge: NDArray[np.int32]  # to each position; one more entry than positions
     by_edge: Matrix[np.int32]  # [edge, ByEdge], one row more than edges
-    edge_worth: NDArray[np.float64]  # of edges without a curve
+    edge_criterion: NDArray[np.float64]  # of edges without a curve
     edge_other: NDArray[np.float64]
     edge_best: NDArray[np.float64]  # G over the whole window (AYAC section 4)
     edge_negatives: NDArray[np.int32]  # components
-    negatives_between: Matrix[np.int32]  # [negative, 2]: its component and how many positions stand before it
+    negatives_between: Matrix[np.int32]  # [negative, 2]: its component and the number of positions before it
     curves: CurveTables
     by_negative: Matrix[np.int32]  # [component, ByNegative]
-    first_test: NDArray[np.int32]  # whose lowest position is this one; one more entry than positions
+    first_test: NDArray[np.int32]  # tests whose lowest position is this one; one more entry than positions
     by_test: Matrix[np.int32]  # [test, ByTest], one row more than tests
     named: NDArray[np.int32]
     variants: NDArray[np.int32]
@@ -107,10 +108,10 @@ class ArrivalTables(NamedTuple):
 
 
 class ArrivalTest(NamedTuple):
-    """A conjunct, in all the forms that it takes as components are missing.
+    """A conjunct, with a variant for each set of missing components that changes it.
 
-    `lowest` is the lowest position that it looks at. `variants` has an entry for each set of missing ones among
-    `named`, the first of them the lowest bit; None: it holds.
+    `lowest` is the lowest position that it reads. `variants` has an entry for each set of missing ones among `named`,
+    the first of them the lowest bit; None: it holds.
     """
 
     lowest: int
@@ -119,11 +120,11 @@ class ArrivalTest(NamedTuple):
 
 
 class ArrivalEdge(NamedTuple):
-    """`worth` and `other` number a curve, or are a constant where they are floats."""
+    """`criterion` and `other` are the number of a curve, or a constant if they are floats."""
 
     source: int
     target: int
-    worth: int | float
+    criterion: int | float
     other: int | float
     best: float
     negatives: tuple[int, ...]
@@ -140,8 +141,8 @@ def build_arrival_tables(
     *,
     everywhere: Sequence[int] = (),
     bounds: bool = True,
-    worth_is_probability: bool = False,
-    find_fuller: bool = False,
+    criterion_is_probability: bool = False,
+    find_subsumed: bool = False,
     max_matches_per_timestamp: int,
 ) -> ArrivalTables:
     """The tables of a query whose last component is positive."""
@@ -154,15 +155,15 @@ def build_arrival_tables(
     first_edge = np.searchsorted([edge.target for edge in ordered], np.arange(length + 1)).astype(np.int32)
     edge_negatives: list[int] = []
     by_edge = np.zeros((len(ordered) + 1, len(ByEdge)), np.int32)
-    edge_worth, edge_other = np.ones(len(ordered)), np.ones(len(ordered))
+    edge_criterion, edge_other = np.ones(len(ordered)), np.ones(len(ordered))
     for number, edge in enumerate(ordered):
         by_edge[number] = (
             edge.source,
-            -1 if isinstance(edge.worth, float) else edge.worth,
+            -1 if isinstance(edge.criterion, float) else edge.criterion,
             -1 if isinstance(edge.other, float) else edge.other,
             len(edge_negatives),
         )
-        edge_worth[number] = edge.worth if isinstance(edge.worth, float) else 1.0
+        edge_criterion[number] = edge.criterion if isinstance(edge.criterion, float) else 1.0
         edge_other[number] = edge.other if isinstance(edge.other, float) else 1.0
         edge_negatives += edge.negatives
     by_edge[-1, ByEdge.FIRST_NEGATIVE] = len(edge_negatives)
@@ -199,14 +200,14 @@ def build_arrival_tables(
         window=window,
         threshold=threshold,
         bounds=int(bounds),
-        worth_is_probability=int(worth_is_probability),
-        find_fuller=int(find_fuller),
+        criterion_is_probability=int(criterion_is_probability),
+        find_subsumed=int(find_subsumed),
         max_matches_per_timestamp=max_matches_per_timestamp,
         position=position,
         component_at=np.array(places, np.int32),
         first_edge=first_edge,
         by_edge=by_edge,
-        edge_worth=edge_worth,
+        edge_criterion=edge_criterion,
         edge_other=edge_other,
         edge_best=np.array([edge.best for edge in ordered], np.float64),
         edge_negatives=np.array(edge_negatives, np.int32),
@@ -226,10 +227,10 @@ class QueueLink(IntEnum):
 
     BELOW = 0  # the one before
     ABOVE = 1  # the one after
-    JUMP = 2  # one some way before, so that a moment is found in logarithmic time
+    JUMP = 2  # one further back, to find a time in logarithmically many steps
     SPAN = 3  # how many steps that is
     KEPT = 4  # the newest at or before this one whose upper bound reaches the threshold
-    OLDER = 5  # in the queue of falling maxima: its neighbours
+    OLDER = 5  # its neighbours in the monotonic queue
     NEWER = 6
 
 
@@ -238,39 +239,39 @@ class Queue(IntEnum):
 
     NEWEST = 0
     OLDEST = 1
-    # Of the kept arrivals those that no later one equals or exceeds; the first has the largest bound of all.
+    # The kept arrivals that no later one equals or exceeds; the first has the largest bound.
     MAXIMUM = 2
     LAST_MAXIMUM = 3
 
 
 class ArrivalState(NamedTuple):
-    """What is remembered between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
+    """The memory between calls: a queue for each key and component (PAQs and NAQs of AYAC section 4)."""
 
     queues: Matrix[np.int32]  # [key * components + component, Queue]
     links: Matrix[np.int32]  # [slot, QueueLink]
-    upper: NDArray[np.float64]  # by slot: u, an upper bound of the worth of all paths to it
+    upper: NDArray[np.float64]  # by slot: u, an upper bound of the criterion of all paths to it
     counters: NDArray[np.int64]
     # Scratch of one search.
     bound: NDArray[np.int32]  # by component
     missing: NDArray[np.uint8]  # by position
-    chosen: NDArray[np.int32]  # by position: what the path binds, -1 if it is missing
-    tried: NDArray[np.int32]  # by position, likewise of a fuller path
+    chosen: NDArray[np.int32]  # by position: the bound event, -1 if it is missing
+    tried: NDArray[np.int32]  # by position, the same for a path that binds more
     node: NDArray[np.int32]  # by level
     place: NDArray[np.int32]  # by level: the position of its node
     edge: NDArray[np.int32]  # by level
     candidate: NDArray[np.int32]  # by level
-    worth: NDArray[np.float64]  # by level
+    criterion: NDArray[np.float64]  # by level
     other: NDArray[np.float64]  # by level
     values: Values
 
 
 class ArrivalOutput(NamedTuple):
-    """Matches found, so many as `written`, which has one entry, says."""
+    """The matches found; `written`, with one entry, is their number."""
 
     slots: Matrix[np.int32]  # [position, match], -1 where missing
-    worth: NDArray[np.float64]
+    criterion: NDArray[np.float64]
     other: NDArray[np.float64]
-    fuller: NDArray[np.uint8]  # 1: another path with the same last event binds a proper superset
+    subsumed: NDArray[np.uint8]  # 1: another path with the same last event binds a proper superset
     match_end: NDArray[np.int64]
     written: NDArray[np.int64]
 
@@ -291,7 +292,7 @@ def new_state(tables: ArrivalTables, capacity: int, keys: int) -> ArrivalState:
         place=np.zeros(levels, np.int32),
         edge=np.zeros(levels, np.int32),
         candidate=np.zeros(levels, np.int32),
-        worth=np.zeros(levels, np.float64),
+        criterion=np.zeros(levels, np.float64),
         other=np.zeros(levels, np.float64),
         values=new_values(tables.predicates),
     )
@@ -316,9 +317,9 @@ def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
     """Room for so many matches."""
     return ArrivalOutput(
         slots=np.empty((tables.length, capacity), np.int32),
-        worth=np.empty(capacity, np.float64),
+        criterion=np.empty(capacity, np.float64),
         other=np.empty(capacity, np.float64),
-        fuller=np.empty(capacity, np.uint8),
+        subsumed=np.empty(capacity, np.uint8),
         match_end=np.empty(capacity, np.int64),
         written=np.zeros(1, np.int64),
     )
@@ -326,10 +327,10 @@ def new_output(tables: ArrivalTables, capacity: int = 1024) -> ArrivalOutput:
 
 def grown(tables: ArrivalTables, output: ArrivalOutput) -> ArrivalOutput:
     """The same matches with twice the room."""
-    larger = new_output(tables, 2 * len(output.worth))
+    larger = new_output(tables, 2 * len(output.criterion))
     used = int(output.written[0])
     larger.slots[:, :used] = output.slots[:, :used]
-    for name in ("worth", "other", "fuller", "match_end"):
+    for name in ("criterion", "other", "subsumed", "match_end"):
         getattr(larger, name)[:used] = getattr(output, name)[:used]
     larger.written[0] = used
     return larger

@@ -1,7 +1,7 @@
-"""OUTPUT COMPRESSED as a table: a row for each moment and partition, with the number of its matches and their graph.
+"""OUTPUT COMPRESSED as a table: one row for each timestamp and partition, with the number of matches and their graph.
 
-The graph is made of plain lists, so that it can be stored and read back anywhere: the events (all columns that the
-output shows), the cells (an event at a place), the links between them, and the roots; see `kernels/graph_extract`.
+The graph is made of plain lists, so that any system can store and read it: the events (all columns that the output
+shows), the cells (an event at a place), the links between them, and the roots; see `graph_paths`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINKS = pa.struct([("cell", pa.int32()), ("next", pa.int32())])
 
 
 def compressed_schema(plan: RunPlan, layout: Layout) -> pa.Schema:
-    """The columns of the answer: the moment, the partition, the number of matches as digits, and the graph."""
+    """The columns of the answer: the timestamp, the partition, the number of matches as digits, and the graph."""
     fields = [pa.field("end", end_type(layout, plan.query))]
     fields += [pa.field(".".join(test.path), _tested_type(layout, test.path)) for test in plan.query.equivalences]
     graph = pa.struct(
@@ -40,7 +40,7 @@ def compressed_schema(plan: RunPlan, layout: Layout) -> pa.Schema:
 
 
 def event_columns(plan: RunPlan, layout: Layout) -> list[str]:
-    """The columns of the input that a graph carries for its events."""
+    """The columns of the input that a graph stores for its events."""
     kept = output_columns(plan, layout) | {layout.time, *([layout.type] if layout.type is not None else [])}
     kept |= {layout.start} if layout.start is not None else set()
     kept |= {path[0] for path in (test.path for test in plan.query.equivalences)}
@@ -60,10 +60,10 @@ def _tested_type(layout: Layout, path: tuple[str, ...]) -> pa.DataType:
 def compressed_table(
     plan: RunPlan, layout: Layout, schema: pa.Schema, found: FoundCompressed, table: pa.Table, rows: np.ndarray
 ) -> pa.Table:
-    """The answer for some moments. `rows` says where in `table` each event of the graphs stands."""
+    """The answer for some timestamps. `rows` gives the place of each event of the graphs in `table`."""
     graph = found.graph
     columns: list[pa.Array] = [ticks_to_time(found.ends, schema.field("end").type)]
-    # Any event of a row has its partition's values.
+    # All events of a row have the values of its partition.
     first_rows = rows[graph.event_bounds[:-1]]
     for number, test in enumerate(plan.query.equivalences):
         columns.append(_tested_column(table, layout, test.path, first_rows).cast(schema.field(1 + number).type))
@@ -89,7 +89,7 @@ def compressed_table(
 
 
 def digits(number: int) -> str:
-    """A number of matches as text. Python alone refuses to write one of more than 4,300 digits.
+    """A number of matches as text. Plain Python refuses to convert a number of more than 4,300 digits.
 
     >>> digits(10**5000 + 7)[-3:], len(digits(10**5000))
     ('007', 5001)
@@ -102,7 +102,7 @@ def digits(number: int) -> str:
 
 
 def _tested_column(table: pa.Table, layout: Layout, path: tuple[str, ...], rows: np.ndarray) -> pa.Array:
-    """An attribute of [attr] for some rows, whichever of the wide columns has it."""
+    """An attribute of [attr] for some rows, from the wide column that has it."""
     wide = [column for (_, attribute), column in layout.physical.items() if attribute == path[0]]
     names = [name for name in (path[0], *wide) if name in table.column_names]
     values = [take(one_array(table.column(name)), rows) for name in names]
@@ -116,7 +116,7 @@ def _lists(bounds: np.ndarray, values: pa.Array, wanted: pa.DataType) -> pa.Arra
 
 
 def graph_of(column: pa.StructArray) -> tuple[pa.StructArray, Compressed]:
-    """(events, graph): what `compressed_table` wrote, from the graph column of any number of rows."""
+    """(events, graph): the inverse of `compressed_table`, for the graph column of any number of rows."""
     parts = [pa.compute.struct_field(column, name) for name in ("events", "cells", "links", "roots")]
     bounds = [_bounds(part) for part in parts]
     events, cells, links, roots = (part.flatten() for part in parts)

@@ -1,4 +1,4 @@
-"""The edges of NFA^b: whether a run may take one with an event, and the node that comes of it."""
+"""The edges of NFA^b: whether a run may take one with an event, and the node that results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ouzel.kernels.predicates import compare, holds, order_of_floats
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
 _NULL_SLOT = np.int32(NULL_SLOT)
-# How many values a register holds whose sum has overflowed: null from then on.
+# The count of a register whose sum has overflowed: its value is null from then on.
 _OVERFLOWN = np.int64(-1)
 
 
 @helper(inline=True)
 def passes(tables, state, events, edge, node, place, target, slot):
     """Whether the tests of an edge hold for a run at a node of a place (-1: a new run) and an event, which becomes
-    reference `target`. `state.failed` says which one does not, -1 if it is none of them."""
+    reference `target`. `state.failed` is the test that failed, -1 if none did."""
     state.failed[0] = -1
     if node >= 0:
         for test in range(tables.codes):
@@ -52,15 +52,15 @@ def passes(tables, state, events, edge, node, place, target, slot):
     return tests_hold(tables, state, events, edge)
 
 
-# What a guard says of an edge.
+# What a guard decides about an edge.
 NO = np.uint8(0)
-ASK = np.uint8(1)  # the tests must say
+ASK = np.uint8(1)  # the tests decide
 YES = np.uint8(2)
 
 
 @helper(inline=True)
 def guarded(tables, runs, events, run, begins, slot):
-    """What a run's guard says of an event that it would take or begin with."""
+    """What a run's guard decides about an event that it would take or begin with."""
     guard = runs.guard[run, begins]
     if guard < 0:
         return ASK
@@ -84,7 +84,7 @@ def guarded(tables, runs, events, run, begins, slot):
 
 @helper(inline=True)
 def set_guard(tables, state, events, run, begins):
-    """Make the test that has just failed the guard of a run, if it can be one. What it compares with is loaded."""
+    """Make the test that has just failed the guard of a run, if it can be one. Its reference value is loaded."""
     runs = state.runs
     row = tables.by_guard[state.failed[0]]
     if row[ByGuard.KIND] == Guard.NONE:
@@ -115,7 +115,7 @@ def set_anchors(node_parent, node_first, anchor, node, place, lowest):
 
 @helper(inline=True)
 def load_edge(tables, state, events, edge):
-    """Set the references that the tests of an edge need, seen from the anchors."""
+    """Set the references that the tests of an edge need, starting from the anchors."""
     loads = tables.loads
     for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
         _load(tables, state, events, loads, load, state.anchor[loads[load, ByLoad.PLACE]])
@@ -123,7 +123,7 @@ def load_edge(tables, state, events, edge):
 
 @helper(inline=True)
 def tests_hold(tables, state, events, edge):
-    """Whether the tests of an edge hold, seen from the anchors, with the event that is read already bound."""
+    """Whether the tests of an edge hold at the anchors; the event that is read is already bound."""
     by_test = tables.by_test
     bound = state.bound
     load_edge(tables, state, events, edge)
@@ -148,7 +148,7 @@ def tests_hold(tables, state, events, edge):
 
 @helper(inline=True)
 def _load(tables, state, events, loads, load, node):
-    """Set a reference, seen from a node."""
+    """Set a reference, starting from a node."""
     source = loads[load, ByLoad.SOURCE]
     target = loads[load, ByLoad.TARGET]
     arena = state.arena
@@ -181,7 +181,7 @@ def _load(tables, state, events, loads, load, node):
 
 @helper(inline=True)
 def add_node(tables, state, events, parent, place, slot, begins):
-    """A node for an event that begins a place or is taken there, with its registers. There must be room."""
+    """Add a node, with its registers, for an event that begins a place or is taken there. There must be room."""
     arena = state.arena
     counters = state.counters
     node = np.int32(counters[Counter.NODES])
@@ -222,7 +222,7 @@ def _proceeds(tables, state, events, edge, node, place):
 
 @helper(inline=True)
 def future_mark(tables, state, events, node):
-    """A number that is the same for runs with the same future, and mostly differs otherwise."""
+    """A hash of a run's future: equal for runs with the same future, and usually different otherwise."""
     arena = state.arena
     place = np.int64(arena.place[node])
     mark = place
@@ -234,7 +234,7 @@ def future_mark(tables, state, events, node):
             continue
         value = arena.counts[node, register]
         if row[ByRegister.FUNCTION] != Function.COUNT:
-            # What a float holds is left aside: NaN and -0.0 have several forms.
+            # Floats are left out: NaN and -0.0 have several forms.
             value = np.int64(row[ByRegister.FUNCTION] == Function.AVERAGE) * value
             if row[ByRegister.FLOATING] == 0 and row[ByRegister.FUNCTION] <= Function.AVERAGE:
                 value = arena.values[node, register]
@@ -248,7 +248,7 @@ def future_mark(tables, state, events, node):
 
 @helper
 def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, right):
-    """Whether two runs that have come to nodes of one place with one event will do the same from now on."""
+    """Whether two runs that reached nodes of one place with the same event have the same future."""
     place = arena.place[left]
     row = by_place[place]
     if row[ByPlace.MERGEABLE] == 0 or arena.proceeds[left] != arena.proceeds[right]:
@@ -270,7 +270,7 @@ def same_future(by_place, by_register, arena, int_lanes, float_lanes, left, righ
 
 @helper
 def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
-    """Whether two registers hold the same and will go on alike."""
+    """Whether two registers hold the same value and will stay equal."""
     function = row[ByRegister.FUNCTION]
     left_count = arena.counts[left, register]
     right_count = arena.counts[right, register]
@@ -297,7 +297,7 @@ def _same_register(row, arena, int_lanes, float_lanes, register, left, right):
 
 @helper(inline=True)
 def _update_register(row, events, arena, register, node, before, slot):
-    """A register with one event more than at the node before, or with the first event where that is -1."""
+    """A register after one more event than at the node before, or after the first event if that node is -1."""
     count = np.int64(0)
     value = np.int64(0)
     total = 0.0
@@ -353,13 +353,13 @@ def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
 _EDGE_COLUMNS = EDGE_COLUMNS
 _ABSENT = np.uint8(LaneFlag.ABSENT)
 
-# In `Runs.guard`, which is of no other use in plain queries: the LaneFlag of a bound, counted down from here.
+# In `Runs.guard`, which plain queries do not use otherwise: the LaneFlag of a bound, counted down from here.
 _IS_BOUND = np.int32(-2)
 
 
 @helper(inline=True)
 def edge_of(tables, events, place, number):
-    """What the take (0) or begin (1) edge that leaves a node of a place asks: (kind, lane, row of its flags, orders,
+    """The test on the take (0) or begin (1) edge that leaves a node of a place: (kind, lane, row of its flags, orders,
     bound, lane of the bound, row of its flags)."""
     row = tables.plain[place]
     columns = number * _EDGE_COLUMNS
@@ -372,7 +372,7 @@ def edge_of(tables, events, place, number):
 
 @helper(inline=True)
 def read_lane(edge, events, at):
-    """(flag, integer, float): what an edge compares of an event."""
+    """(flag, integer, float): the value of an event that an edge compares."""
     kind, lane, flags, _, _, _, _ = edge
     if kind == Guard.NONE:
         return _VALUE, np.int64(0), 0.0
@@ -383,7 +383,7 @@ def read_lane(edge, events, at):
 
 @helper(inline=True)
 def allows(edge, read, runs, here, number):
-    """Whether an edge holds for a run and what was read of an event."""
+    """Whether an edge holds for a run and the value read from an event."""
     kind, _, _, orders, _, _, _ = edge
     if kind == Guard.NONE:
         return True
@@ -402,13 +402,13 @@ def allows(edge, read, runs, here, number):
 
 @helper(inline=True)
 def set_bound(edge, runs, events, before, run, at, begins, number):
-    """What an edge compares with from now on."""
+    """Set the value that an edge compares with from now on."""
     kind, _, _, _, bound, lane, flags = edge
     if kind == Guard.NONE:
         return
     flag = events.lane_flags[flags, at]
     if begins:
-        # Aggregates pass absent values over like nulls.
+        # Aggregates ignore absent values like nulls.
         runs.guard[run, number] = _IS_BOUND - (flag if bound <= Bound.LAST else min(flag, 1))
         if kind == Guard.INT:
             runs.int_bounds[run, number] = events.int_lanes[lane, at]

@@ -1,4 +1,4 @@
-"""`ouzel.expand`: matches listed out of the rows of OUTPUT COMPRESSED."""
+"""`ouzel.expand`: lists the matches in rows of OUTPUT COMPRESSED."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ouzel.runtime.program import make_program
 from ouzel.runtime.values import one_array
 
 _NO_LIMIT = 2**62
-# So many matches are listed at once, unless the user says otherwise.
+# The number of matches listed at once, unless the user sets it.
 MATCHES_MAX = 50_000_000
 
 
@@ -57,15 +57,15 @@ def expand(
     order: Collection[str] = (),
     time_unit: str | None = None,
 ) -> pa.Table:
-    """The matches that rows of OUTPUT COMPRESSED stand for: all, the first few, or a uniform sample of them.
+    """The matches in rows of OUTPUT COMPRESSED: all, the first few, or a uniform sample of them.
 
-    `table` is what the query answered, or some rows of it, perhaps stored and read back. Of several queries, the one
-    that says OUTPUT COMPRESSED is meant. `schema` tells the columns of the input, where the query read several inputs
-    (a schema for each) or what other queries wrote; otherwise the rows tell enough. More than `max_matches` are not
-    listed at once. The other arguments are those of `match`.
+    `table` is the answer of the query, or some rows of it, perhaps stored and read back. With several queries, the one
+    with OUTPUT COMPRESSED is meant. `schema` gives the columns of the input if the query reads several inputs (one
+    schema for each) or the results of other queries; otherwise the rows are enough. At most `max_matches` are listed at
+    once. The other arguments are those of `match`.
 
-    Matches come row by row, within a row by the start of their first event, and in the same order every time. A sample
-    holds each match at most once.
+    Matches come row by row, within a row by the start of their first event, and always in the same order. A sample has
+    each match at most once.
 
     >>> import ouzel
     >>> text = "PATTERN SEQ(A+ a[], B b) WITHIN 9 OUTPUT COMPRESSED RETURN R(a.ts AS a, b.ts AS b)"
@@ -95,7 +95,7 @@ def listed(
     seed: int | None = None,
     max_matches: int = MATCHES_MAX,
 ) -> pa.Table:
-    """`expand` for a query that is bound."""
+    """`expand` for a bound query."""
     if compressed.column(GRAPH).null_count:
         raise InputError(
             "some of these rows have no graph (null); expand() needs the rows as OUTPUT COMPRESSED gave them"
@@ -156,7 +156,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def check_numbers(first: int | None, sample: int | None, seed: int | None) -> None:
-    """Refuse what cannot be listed."""
+    """Refuse numbers of matches that cannot be listed."""
     if seed is not None and sample is None:
         raise InputError(
             argument("seed"), " needs a sample; say how many matches to choose with ", argument("sample", 10)
@@ -174,7 +174,7 @@ def reading(
     schema: pa.Schema | Mapping[str, pa.Schema] | None,
     options: Mapping[str, Any],
 ) -> tuple[BoundQuery, Layout]:
-    """(query, layout): the query that compressed rows answer, and where the events that they carry lie."""
+    """(query, layout): the query of compressed rows, and the layout of their events."""
     events = pa.schema(list(compressed.field(GRAPH).type.field("events").type.value_type))
     given = as_queries(query)
     names = [name for name, one in given.items() if _is_compressed(one)]
@@ -195,7 +195,7 @@ def reading(
             "these rows are of several inputs, or of what other queries wrote; say with schema= which columns the "
             "input has: expand(rows, queries, schema=events.schema), or a schema for each of several inputs"
         )
-    # Matches are there already: what they were chosen by is not asked for again, nor are the columns of that.
+    # The matches are already selected, so their conditions and the columns of those are not needed.
     tree = replace(given[names[0]].tree, where=None, selection=None, sources=(), into=None)
     used = parameter_names(tree)
     params = {name: value for name, value in given[names[0]].params.items() if name in used}
@@ -221,9 +221,9 @@ def _check_rows(rows: list[Row], event_bounds: np.ndarray, bound: BoundQuery) ->
 def _check_total(rows: list[Row], max_matches: int) -> None:
     total = sum(count_matches(row) for row in rows)
     if total > max_matches:
-        told = f"{total:,}" if total < 10**18 else f"about 10^{math.floor(math.log10(total))}"
+        number = f"{total:,}" if total < 10**18 else f"about 10^{math.floor(math.log10(total))}"
         raise LimitError(
-            f"these rows stand for {told} matches, more than max_matches={max_matches:,}; ask for the first "
+            f"these rows hold {number} matches, more than max_matches={max_matches:,}; ask for the first "
             "ones (first), for a sample of them (sample), or for some of the rows, or raise the limit"
         )
 
@@ -235,7 +235,7 @@ def _is_compressed(query: Any) -> bool:
 
 
 def _sampled(rows: list[Row], sample: int, seed: int | None) -> list[list[int]]:
-    """For each row the numbers of the matches that are chosen, out of all matches of all rows."""
+    """For each row the numbers of the sampled matches, out of all matches of all rows."""
     totals = []
     for row in rows:
         counts = paths_to_cells(row)
@@ -263,7 +263,7 @@ def _sampled(rows: list[Row], sample: int, seed: int | None) -> list[list[int]]:
 
 
 def _unranked(row: Row, numbers: list[int]) -> Listed:
-    """The matches of some numbers, counted backwards from the roots."""
+    """The matches with some numbers, found backwards from the roots."""
     bounds, cells = [0], []
     counts = paths_to_cells(row) if numbers else []
     for number in numbers:
@@ -279,7 +279,7 @@ def _unranked(row: Row, numbers: list[int]) -> Listed:
 
 
 def _path_to(row: Row, counts: list[int], cell: int, number: int) -> list[int]:
-    """The way of a number to a cell, from the first cell to it."""
+    """The path with a given number to a cell, from the first cell to it."""
     path = [cell]
     while True:
         if row.cell_begin[cell] == STARTS:

@@ -17,7 +17,7 @@ from ouzel.plan.explain import (
 
 
 def explain(plan: RunPlan) -> Explanation:
-    """Describe what happens to events and runs under NFA^b; the tests are on the automaton's edges."""
+    """Describe how NFA^b treats events and runs; the tests are on the automaton's edges."""
     reading = ["every event is shown to the runs of its partition"]
     if plan.key:
         reading[0] += f", by {key_labels(plan)}"

@@ -1,8 +1,8 @@
-"""Every choice of events (skip_till_any_match) with Kleene closure, without a run for each: a graph of cells.
+"""Kleene closure under skip_till_any_match without a run for each choice: a graph of cells.
 
-An event costs the same however many matches it takes part in: it becomes one cell for each place that it may fill,
-linked to the chains of cells that it may follow. Predicates between neighbours, as v[i] and v[i-1], are tested along
-the chain (GRETA's edges between events); predicates that depend on more of a match need runs.
+The cost of an event does not depend on the number of its matches. It becomes one cell for each place that it may fill,
+linked to the chains of cells that it may follow. Predicates between neighbours, such as v[i] and v[i-1], are tested
+along the chain (GRETA's edges between events); predicates on more events of a match need runs.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def scan_graph(
     *,
     listed: bool = True,
 ) -> GraphProgress:
-    """Read the events in slots first to last - 1. Append the matches they complete to the output, or, where they are
-    not `listed`, the cells that complete them.
+    """Read the events in slots first to last - 1. Append the matches they complete to the output or, if not `listed`,
+    the cells that complete them.
 
     >>> from ouzel.engines.kleene.graph_state import new_graph_output, new_graph_state
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
@@ -97,7 +97,7 @@ def _scan(
     listed: bool,
     points: bool,
 ):
-    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
     counters = state.counters
     length = tables.length
     stages = tables.stage_place.size
@@ -105,7 +105,7 @@ def _scan(
     for slot in range(first, last + 1):
         at = np.uint64(slot)
         if counters[GraphCounter.COMPLETED] > 0 and (slot == last or events.end[at] != counters[GraphCounter.MOMENT]):
-            # A moment is over: the form of output chooses among its matches.
+            # A timestamp is complete: the form of output chooses among its matches.
             status = settle_graph(tables, state, events, output, points)
             if status != Status.DONE:
                 return status, slot
@@ -122,7 +122,7 @@ def _scan(
         measure = events.position[at] if tables.in_events else now
         oldest = oldest_alive(measure, tables.window)
         if tables.form == Form.NON_OVERLAPPING or tables.form == Form.FIRST:
-            # What may not start a match any more makes no cells.
+            # An event that may no longer start a match makes no cells.
             oldest = max(oldest, state.key_mark[np.uint64(key)] + 1)
         cells_before = counters[GraphCounter.CELLS]
         for place in range(length):
@@ -136,7 +136,7 @@ def _scan(
         if roles >> np.uint64(2 * length - 2) != 0:
             status = _complete(tables, state, events, cells_before, slot, oldest, output, listed)
             if status != Status.DONE:
-                # The event is read again: its cells are on top of their chains.
+                # The event is read again: its cells are already on top of their chains.
                 while counters[GraphCounter.CELLS] > cells_before:
                     counters[GraphCounter.CELLS] -= 1
                     cell = counters[GraphCounter.CELLS]
@@ -154,7 +154,7 @@ def _scan(
 
 @helper(inline=True)
 def _complete(tables, state, events, first, slot, oldest, output, listed):
-    """Give out what the cells of an event complete. Where the status is not DONE, nothing was appended."""
+    """Append what the cells of an event complete. If the status is not DONE, nothing was appended."""
     counters = state.counters
     rows = output.found[0]
     slots = output.found[1]
@@ -186,7 +186,7 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
 
 @helper
 def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measure):
-    """Cells for an event at a place that has a stage for each number of events."""
+    """Add the cells of an event at a place that has a stage for each number of events."""
     layer = tables.by_place[place, ByPlace.LAYER]
     base = np.int64(events.key[slot]) * tables.stage_place.size
     most = tables.by_place[place, ByPlace.MOST]
@@ -212,8 +212,8 @@ def _add_layers(tables, state, events, slot, place, begins, takes, oldest, measu
 
 @helper(inline=True)
 def _begun_from(tables, state, events, slot, place, oldest, measure):
-    """(begin, newest): the newest cell that an event may follow when it begins a place, or STARTS, and the youngest run
-    that ends with the event then."""
+    """(begin, newest): the newest cell that an event may follow when it begins a place, or STARTS, and the start of the
+    youngest run that then ends with the event."""
     edges = tables.by_place
     if place == 0:
         since = measure if tables.in_events else events.start[slot]
@@ -228,7 +228,7 @@ def _begun_from(tables, state, events, slot, place, oldest, measure):
 
 @helper(inline=True)
 def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure):
-    """A cell for an event at a place that has one stage."""
+    """Add a cell for an event at a place with one stage."""
     cells = state.cells
     base = np.int64(events.key[slot]) * tables.stage_place.size
     edges = tables.by_place
@@ -258,7 +258,7 @@ def _add_cell(tables, state, events, slot, place, begins, takes, oldest, measure
 
 @helper(inline=True)
 def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
-    """Put a cell on top of the chain of its stage; there must be room."""
+    """Push a cell on the chain of its stage; there must be room."""
     cells = state.cells
     chain = np.uint64(base + stage)
     made = np.uint64(state.counters[GraphCounter.CELLS])
@@ -285,7 +285,7 @@ def _push_cell(state, events, base, stage, slot, begin, take, newest, proceeds):
 
 @helper(inline=True)
 def _before(cells, events, cell, slot):
-    """The newest cell from one down whose event ends before an event starts."""
+    """The newest cell, from one down, whose event ends before an event starts."""
     start = events.start[np.uint64(slot)]
     while cell >= 0 and events.end[np.uint32(cells.event[np.uint32(cell)])] >= start:
         cell = cells.earlier[np.uint32(cell)]
@@ -294,9 +294,9 @@ def _before(cells, events, cell, slot):
 
 @helper(inline=True)
 def _newest_of(tables, state, events, top, slot, place, begins, oldest):
-    """The youngest run that an event may follow, from a cell down its chain.
+    """The start of the youngest run that an event may follow, from a cell down its chain.
 
-    What is called for every event is inlined: handing over all arrays costs more than the work itself.
+    Functions that run for every event are inlined: passing all arrays costs more than the work.
     """
     if top < 0:
         return NEVER
@@ -317,7 +317,7 @@ def _newest_of(tables, state, events, top, slot, place, begins, oldest):
 
 @helper
 def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
-    """The same where each event before must pass a test."""
+    """Like `_newest_of`, but each earlier event must pass a test."""
     cells = state.cells
     newest = NEVER
     floor = earliest_end(tables, state, events, slot, place, begins)
@@ -332,7 +332,7 @@ def _newest_tested(tables, state, events, top, slot, place, begins, oldest):
 
 @helper(inline=True)
 def _give_out(tables, state, events, root, slot, oldest, output, listed):
-    """Append a root, or all matches that it completes. The status; where it is not DONE, they are not all there."""
+    """Append a root, or all matches that it completes. Returns the status; if it is not DONE, some are missing."""
     rows = output.found[0]
     if listed:
         status = _list(tables, state, events, root, oldest, output)
@@ -354,10 +354,9 @@ def _give_out(tables, state, events, root, slot, oldest, output, listed):
 
 @helper
 def _list(tables, state, events, root, oldest, output):
-    """Write out every path from a cell back to a start within the window. No step leads into a dead end.
+    """List every path from a cell back to a start within the window. No step leads to a dead end.
 
-    Where there is no room the rest is walked and counted only: there may be more than a limit allows, and then they
-    never need room.
+    If there is no room, the rest is only counted: there may be more than a limit allows, and then no room is needed.
     """
     cells = state.cells
     path = state.path
@@ -438,8 +437,8 @@ def _write(stage_place, cells, path, depth, output):
 
 @kernel(allocates=True)
 def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
-    """Whether a row of so many events is a graph of matches of a pattern, whose places are Kleene components or not:
-    every number names something, and every way from a root back leads from place to place to a start.
+    """Whether a row with this many events is a valid graph of matches of a pattern: every number refers to something,
+    and every path back from a root leads from place to place to a start.
 
     >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
     >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
@@ -458,7 +457,7 @@ def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
             return False
         if following >= 0 and row.cell_place[row.link_cell[following]] != row.cell_place[cell]:
             return False
-    # Cells follow smaller ones, so that no way is a ring.
+    # Cells follow smaller ones, so that there is no cycle.
     largest = _largest_cells(row)
     if largest.size < links:
         return False
@@ -480,7 +479,7 @@ def is_row_of(row: Row, events: int, is_kleene: NDArray[np.bool_]) -> bool:
 
 @helper(allocates=True)
 def _largest_cells(row):
-    """For each link the largest cell of the list from it on; nothing where a list has no end."""
+    """For each link the largest cell of the list from it on; undefined for a list without an end."""
     links = row.link_cell.size
     largest = np.full(links, -1, np.int32)
     passed = np.empty(links, np.int32)

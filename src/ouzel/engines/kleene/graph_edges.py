@@ -18,13 +18,13 @@ _EVERY_KEY = EVERY_KEY
 
 @helper(inline=True)
 def is_tested(tables, place, begins):
-    """Whether an edge into a place asks anything of the event before: not every cell of a chain may be followed."""
+    """Whether an edge into a place tests the event before: then not every cell of a chain may be followed."""
     return (begins and tables.by_place[place, ByPlace.NEGATED] != 0) or compares(tables, place, begins)
 
 
 @helper(inline=True)
 def compares(tables, place, begins):
-    """Whether `may_follow` must be asked of an edge into a place, beside `earliest_end`."""
+    """Whether an edge into a place needs `may_follow`, in addition to `earliest_end`."""
     by_edge = tables.by_edge
     edge = tables.by_place[place, ByPlace.BEGIN] if begins else tables.by_place[place, ByPlace.TAKE]
     if by_edge[edge, ByEdge.FIRST_TEST] < by_edge[edge + 1, ByEdge.FIRST_TEST]:
@@ -39,9 +39,9 @@ def compares(tables, place, begins):
 
 @helper(inline=True)
 def earliest_end(tables, state, events, slot, place, begins):
-    """When a cell must end at the earliest for an event to come next after it: no negative event lies in between.
+    """The earliest end of a cell that an event may follow: no negative event is in between.
 
-    This is all that negative components ask which no condition compares with other events.
+    This covers the negative components that no condition compares with other events.
     """
     floor = NEVER
     if not begins or not tables.by_place[place, ByPlace.NEGATED]:
@@ -93,13 +93,13 @@ def _is_forbidden(tables, state, events, cell, slot, place):
 
 @helper
 def may_follow(tables, state, events, cell, slot, place, begins):
-    """Whether an event may come next after a cell, which ends at `earliest_end` or later."""
+    """Whether an event may follow a cell that ends at `earliest_end` or later."""
     if begins and not state.cells.proceeds[cell]:
         return False
     edges = tables.by_place
     edge = edges[place, ByPlace.BEGIN] if begins else edges[place, ByPlace.TAKE]
     state.counters[GraphCounter.TESTS] += 1
-    # All that a test may name beside this event is the event before it.
+    # Besides this event, a test may name only the event before it.
     bind_all(tables, state, events, edge, state.cells.event[cell], 0)
     state.bound[edges[place, ByPlace.FIRST] if begins else edges[place, ByPlace.CURRENT]] = slot
     if not _tests_hold(tables, state, events, edge):
@@ -111,7 +111,7 @@ def may_follow(tables, state, events, cell, slot, place, begins):
 
 @helper(inline=True)
 def bind_all(tables, state, events, edge, slot, count):
-    """Let an edge's tests see an event, and the number of events of its place."""
+    """Bind an event, and the number of events of its place, for the tests of an edge."""
     for load in range(tables.by_edge[edge, ByEdge.FIRST_LOAD], tables.by_edge[edge + 1, ByEdge.FIRST_LOAD]):
         target = tables.loads[load, ByLoad.TARGET]
         if tables.loads[load, ByLoad.SOURCE] == Source.NUMBER:

@@ -1,12 +1,11 @@
-"""The forms of output on the graph: of all matches of a moment only those that come out are written.
+"""The forms of output on the graph: of all matches of a timestamp, only the chosen ones are written.
 
-There may be exponentially many matches, and a form wants few. So none is listed. From the newest cell down, each cell
-learns which cell comes next on the first match that goes on from it, in the order of docs/semantics.md, "Output":
-that of the smallest position, and where one event may fill several places, the first one of what goes on from there.
-What comes after a cell does not depend on what came before it, so the first match that starts with an event follows
-from that.
+There may be exponentially many matches, and a form needs few, so they are not listed. From the newest cell down, the
+kernel finds for each cell the next cell of its first continuation, in the order of docs/semantics.md, "Output": the
+smallest position first and, if one event may fill several places, the place with the first continuation. What follows a
+cell does not depend on what came before it, so these links give the first match from each start.
 
-Numbers are made unsigned before they are used: numba asks of signed ones whether they count from the end.
+Numbers are made unsigned before they are used as an index: numba checks signed ones for counting from the end.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from ouzel.kernels.windows import oldest_alive
 
 _STARTS = np.int32(STARTS)
 
-# In place of the next cell.
+# Special values instead of the next cell.
 _NONE = np.int32(-1)
 _ENDS = np.int32(-2)
 
 
 @helper(inline=True)
 def settle_graph(tables, state, events, output, points):
-    """Append the matches of the moment that come out. The status; where it is OUTPUT_FULL, ask again for the rest.
+    """Append the chosen matches of the timestamp. Returns the status; if it is OUTPUT_FULL, call again for the rest.
 
     `points`: no event lasts.
     """
@@ -46,7 +45,7 @@ def settle_graph(tables, state, events, output, points):
 
 @helper(inline=True)
 def _choose(tables, state, events, key, output, points):
-    """Append the matches of a key that come out."""
+    """Append the chosen matches of a key."""
     cells = state.cells
     now = state.counters[GraphCounter.MOMENT]
     oldest = oldest_alive(now, tables.window)
@@ -56,7 +55,7 @@ def _choose(tables, state, events, key, output, points):
     elif points and mark >= tables.reserved:
         oldest = max(oldest, events.start[mark])
     count, waiting = _find_best(tables, state, events, key, oldest)
-    # Of the cells of one event the one with the first match.
+    # Of the cells of one event, the one with the first match.
     starts = np.uint64(0)
     before = _NONE
     for number in range(count):
@@ -68,7 +67,7 @@ def _choose(tables, state, events, key, output, points):
         state.starts[starts] = cell
         before = cell
         starts += np.uint64(1)
-    # They were found from the newest on. Only events that last are in another order by their start.
+    # They were found from the newest on. Only events that last can have another order by start.
     if not points:
         _sort_by_start(state.starts, state.newer[0], np.int64(starts), events.start, cells.event)
     while starts > 0:
@@ -98,15 +97,15 @@ def _choose(tables, state, events, key, output, points):
         else:
             state.key_mark[key] = max(state.key_mark[key], skip_to)
     if tables.form == Form.FIRST and points:
-        # Nothing that is still to come starts at or before this moment.
+        # No later event starts at or before this timestamp.
         state.key_mark[key] = max(state.key_mark[key], min(now, waiting - 1))
     return Status.DONE
 
 
 @helper(inline=True)
 def _find_best(tables, state, events, key, oldest):
-    """(count, waiting): fill `best` for the cells of a key, and `starts` with so many that begin a match of this
-    moment, the newest first. `waiting` is the earliest start of an event that begins none yet."""
+    """(count, waiting): fill `best` for the cells of a key, and `starts` with the `count` cells that begin a match of
+    this timestamp, newest first. `waiting` is the earliest start of an event that begins none yet."""
     cells = state.cells
     stages = np.uint64(tables.stage_place.size)
     last_stage = np.uint32(tables.length - 1)
@@ -157,7 +156,7 @@ def _find_best(tables, state, events, key, oldest):
 
 @helper(inline=True)
 def _best_follower(tables, state, events, cell, stage):
-    """The cell that comes next on the first match that goes on from a cell; -1: there is none."""
+    """The next cell of the first continuation from a cell; -1: none."""
     cells = state.cells
     place = np.uint32(tables.stage_place[stage])
     found = _NONE
@@ -190,15 +189,15 @@ def _best_follower(tables, state, events, cell, stage):
 
 @helper
 def _comes_before(stage_place, cells, best, left, right):
-    """Whether the first match that goes on from one cell comes before that from another one: smaller positions, then
-    smaller component numbers."""
+    """Whether the first continuation from one cell comes before that from another: smaller positions, then smaller
+    component numbers."""
     order = np.int64(0)
     while left != right:
         if cells.event[left] != cells.event[right]:
             return cells.event[left] < cells.event[right]
         if order == 0:
             order = np.int64(stage_place[cells.stage[left]]) - stage_place[cells.stage[right]]
-        # Matches of one moment that have had the same events so far end together.
+        # Matches of one timestamp with the same events so far end together.
         if best[left] == _ENDS or best[right] == _ENDS:
             break
         left = best[left]
@@ -208,7 +207,7 @@ def _comes_before(stage_place, cells, best, left, right):
 
 @helper
 def _sort_by_start(starts, scratch, count, start, event):
-    """Put cells in the order of the starts of their events, the latest first; else they stay as they are."""
+    """Order cells by the starts of their events, the latest first; equal ones keep their order."""
     width = 1
     while width < count:
         for begin in range(0, count, 2 * width):

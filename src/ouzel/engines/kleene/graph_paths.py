@@ -1,4 +1,4 @@
-"""What can be done with a compressed row: count its matches, and list them in order. See `graph_extract`."""
+"""Operations on compressed rows: build their graphs, count their matches, and list them in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STARTS = np.int32(STARTS)
 
 
 class Compressed(NamedTuple):
-    """Rows side by side. Bounds have one entry more than rows; numbers of events, cells and links count within a
+    """Concatenated rows. Bounds have one entry more than rows; numbers of events, cells and links count within a
     row."""
 
     event_bounds: NDArray[np.int64]
@@ -44,8 +44,8 @@ def compress_graph(
     roots: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed | None:
-    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root. None where the
-    rows have more cells and links together than their matches may have events."""
+    """The graph below the roots of each row; `oldest` is the earliest start within the window, by root. None if the
+    rows have more cells and links in total than their matches may have events."""
     cells = state.cells.event[: state.counters[GraphCounter.CELLS]]
     parts = _parts(tables, events, row_bounds, oldest, cells)
     rows = (_graph_row(tables, state, events, roots[p.first : p.last], p.oldest, p.lowest) for p in parts)
@@ -60,7 +60,7 @@ def compress_runs(
     nodes: NDArray[np.int32],
     oldest: NDArray[np.int64],
 ) -> Compressed | None:
-    """The same for matches that runs have found, one by one or combined."""
+    """The same for matches of runs, single or merged."""
     nodes_used = state.arena.event[: state.counters[Counter.NODES]]
     parts = _parts(tables, events, row_bounds, oldest, nodes_used)
     merge = bool(tables.merge)
@@ -69,14 +69,14 @@ def compress_runs(
 
 
 class _Part(NamedTuple):
-    """Roots of a row that have the same window. Windows in events end at the event itself, so that simultaneous
-    events of one row have windows of their own."""
+    """Roots of a row with the same window. Windows in events end at the event itself, so simultaneous events of one row
+    have different windows."""
 
     row: int
     first: int
     last: int
     oldest: int
-    lowest: int  # from which of the cells or nodes on they may be part of it
+    lowest: int  # the first cell or node that may be part of it
 
 
 # (event slots; cells' events, places, begins, takes; links' cells, nexts; roots)
@@ -84,7 +84,7 @@ _Row: TypeAlias = tuple[NDArray[np.int32], ...]
 
 
 def _within(tables: RunTables, parts: list[_Part], rows: Iterable[_Row]) -> Compressed | None:
-    """The graphs of all parts, unless they are too large together."""
+    """The graphs of all parts, unless they are too large in total."""
     found: list[_Row] = []
     size = 0
     for row in rows:
@@ -102,8 +102,8 @@ def _parts(
     oldest: NDArray[np.int64],
     slots: NDArray[np.int32],
 ) -> list[_Part]:
-    """The parts of all rows. The events of cells or nodes stand in `slots`: a part marks what it reaches, and a stream
-    may be much longer than a window."""
+    """The parts of all rows. `slots` has the events of cells or nodes: a part marks the ones it reaches, because a
+    stream may be much longer than a window."""
     begins = np.append(True, oldest[1:] != oldest[:-1])
     begins[bounds[:-1]] = True
     firsts = np.flatnonzero(begins)
@@ -115,7 +115,7 @@ def _parts(
 
 
 def _rows_of_parts(parts: list[_Part], found: list[_Row]) -> list[_Row]:
-    """The graphs of the parts of a row, side by side in one."""
+    """The graphs of the parts of a row, joined to one."""
     rows: list[_Row] = []
     for number, row in enumerate(found):
         if number and parts[number].row == parts[number - 1].row:
@@ -178,7 +178,7 @@ def _graph_row(
         cell_event[place] = slots - 1
         at_place = tables.stage_place[cells.stage[cell]]
         cell_place[place] = at_place
-        # The link of the same number leads to this cell and on to the next one of its chain.
+        # The link with the same number leads to this cell and on to the next one of its chain.
         link_cell[place] = place
         link_next[place] = _next_live(cells, number, lowest, cells.below[cell], oldest)
         since = events.position[slot] if tables.in_events else events.start[slot]
@@ -190,11 +190,11 @@ def _graph_row(
             elif top >= 0 and not is_tested(tables, at_place, begins):
                 first = _next_live(cells, number, lowest, top, oldest)
             elif top >= 0:
-                # Not all of the chain may precede this cell: a list of its own.
+                # Only a part of the chain may precede this cell: it gets its own list.
                 floor = earliest_end(tables, state, events, slot, at_place, begins)
                 while top >= 0 and cells.reach[top] >= oldest and events.end[cells.event[top]] >= floor:
                     if cells.newest[top] >= oldest and may_follow(tables, state, events, top, slot, at_place, begins):
-                        # The caller sees that there are too many and gives all of them up.
+                        # The caller sees that there are too many and drops all of them.
                         if links > tables.max_events:
                             break
                         if links == link_cell.size:
@@ -229,7 +229,7 @@ def _graph_row(
 
 @helper(allocates=True)
 def _reachable(tables, state, events, roots, oldest, low):
-    """The cells on some path from a root to a start within the window, in stream order; none comes before `low`."""
+    """The cells on some path from a root to a start within the window, in stream order, from `low` on."""
     cells = state.cells
     highest = roots.max()
     is_in = np.zeros(highest + 1 - low, np.bool_)
@@ -266,13 +266,13 @@ def _reachable(tables, state, events, roots, oldest, low):
                     waiting[count] = link
                     count += 1
                 link = cells.below[link]
-    # In stream order, which is the order of their numbers.
+    # Their numbers are in stream order.
     return _marked(is_in, low, waiting)
 
 
 @helper(allocates=True)
 def _marked(is_in, low, numbers):
-    """The numbers from `low` on that are marked, written to `numbers`."""
+    """The marked numbers from `low` on, written to `numbers`."""
     count = 0
     for mark in range(is_in.size):
         if is_in[mark]:
@@ -350,7 +350,7 @@ def _runs_row(merged: bool, arena: Arena, matches: NDArray[np.int32], oldest: in
 
 @helper(allocates=True)
 def _reachable_nodes(merged, arena, matches, oldest, low):
-    """The nodes on some way from a match to a start within the window, in stream order; none comes before `low`."""
+    """The nodes on some path from a match to a start within the window, in stream order, from `low` on."""
     highest = matches.max()
     is_in = np.zeros(highest + 1 - low, np.bool_)
     waiting = np.empty(highest + 1 - low, np.int32)
@@ -370,7 +370,7 @@ def _reachable_nodes(merged, arena, matches, oldest, low):
                 waiting[count] = parent
                 count += 1
             entry = arena.others[entry]
-    # In stream order, which is the order of their numbers. Sorting them would cost more than all else.
+    # Their numbers are in stream order. Sorting would cost more than everything else.
     return _marked(is_in, low, waiting)
 
 
@@ -410,7 +410,7 @@ def rows_of(graph: Compressed) -> list[Row]:
 
 
 def paths_to_cells(row: Row) -> list[int]:
-    """For each cell how many ways there are to come to it from a start. Exact, whatever their number.
+    """For each cell the number of paths to it from a start. Exact for any number.
 
     >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
     >>> row = Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:])
@@ -443,7 +443,7 @@ def paths_to_cells(row: Row) -> list[int]:
 
 
 def count_matches(row: Row) -> int:
-    """How many matches a row holds. Exact: n events may have 2^n matches, whose number has n bits.
+    """The number of matches in a row. Exact: n events may have 2^n matches, a number of n bits.
 
     >>> a, b = np.array([0, 1], np.int32), np.array([-1, -1], np.int32)
     >>> count_matches(Row(a, a, np.array([STARTS, 0], np.int32), b, a[:1], b[:1], a[1:]))
@@ -456,8 +456,8 @@ def count_matches(row: Row) -> int:
 
 
 def _count_long(row: Row) -> int:
-    """The same with numbers of any length. One is given up when nothing asks for it any more: those of all cells
-    together would take memory that grows with the square of their number."""
+    """The same with integers of any length. A count is dropped when it is no longer needed: the counts of all cells
+    would take memory that is quadratic in their number."""
     begin, take = row.cell_begin.tolist(), row.cell_take.tolist()
     link_cell, link_next = row.link_cell.tolist(), row.link_next.tolist()
     links = len(link_cell)
@@ -466,7 +466,7 @@ def _count_long(row: Row) -> int:
     cell_uses = np.bincount(np.concatenate([row.link_cell, row.root_cell]), minlength=len(begin)).tolist()
     is_root = np.bincount(row.root_cell, minlength=len(begin)).tolist()
     counts: dict[int, int] = {}
-    # Of the cells from a link on.
+    # For the cells from a link on.
     sums: dict[int, int] = {}
     found = 0
     for cell in range(len(begin)):
@@ -538,7 +538,7 @@ def _count(row: Row):
 
 
 class Listed(NamedTuple):
-    """Matches as cells: `bounds` says where each one's begin."""
+    """Matches as cells; match k begins at `bounds[k]`."""
 
     bounds: NDArray[np.int64]
     cells: NDArray[np.int32]
@@ -552,11 +552,11 @@ class ListedEvents(NamedTuple):
 
 
 def list_paths(row: Row, starts: NDArray[np.int64], limit: int, places: int, base: int) -> ListedEvents:
-    """The first matches of a row, ordered by the start of their first event (`starts`, by event), then by their
-    events from the first to the last. Events are counted from `base`."""
+    """The first matches of a row, ordered by the start of their first event (`starts`, by event), then by their events
+    from the first to the last. Events are counted from `base`."""
     begins = np.flatnonzero(row.cell_begin == STARTS).astype(np.int32)
     order = np.lexsort((begins, starts[row.cell_event[begins]]))
-    # Room for all of them at once, within reason: a walk that finds too little of it starts again.
+    # Room for all of them at once, up to a limit: a walk with too little room starts again.
     capacity = max(1, min(limit, count_matches(row), 1 << 18))
     events = 16
     while True:
@@ -572,7 +572,7 @@ def list_paths(row: Row, starts: NDArray[np.int64], limit: int, places: int, bas
 
 
 def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
-    """The events of matches that are known by their cells, counted from `base`.
+    """The events of matches given by their cells, counted from `base`.
 
     >>> a = np.array([0, 1, 2], np.int32)
     >>> row = Row(a, np.array([0, 0, 1], np.int32), a, a, a, a, a)
@@ -592,11 +592,11 @@ def events_of(row: Row, listed: Listed, places: int, base: int) -> ListedEvents:
 
 @kernel(allocates=True)
 def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts: NDArray[np.int64], base: int):
-    """(bounds, rows, whether the room was enough): a walk forward, along which every step leads to a root. The events
-    of a place lie between two of `firsts`.
+    """(bounds, rows, whether the room was enough): a walk forward in which every step leads to a root. The events of a
+    place are between two of `firsts`.
 
-    Numbers are made unsigned before they are used: numba asks of signed ones at every access whether they count from
-    the end.
+    Numbers are made unsigned before they are used as an index: numba checks signed ones for counting from the end at
+    every access.
     """
     first_follower, followers = _followers(row)
     count = row.cell_begin.size
@@ -606,7 +606,7 @@ def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts
         is_root[root] = True
     bounds = np.zeros((places, capacity + 1), np.int64)
     rows = np.empty(firsts[places], np.int32)
-    # Of the path walked: its cells, their events, the next follower to try; and where the events of each place begin.
+    # Of the current path: its cells, their events, the next follower to try; and where the events of each place begin.
     path = np.empty(count, np.int32)
     path_rows = np.empty(count, np.int32)
     cursor = np.empty(count, np.int64)
@@ -658,7 +658,7 @@ def _list(row: Row, begins: NDArray[np.int32], limit: int, capacity: int, firsts
 
 @helper(allocates=True)
 def _followers(row):
-    """The cells that may come next after each cell, in order."""
+    """The cells that may follow each cell, in order."""
     count = row.cell_begin.size
     first = np.zeros(count + 1, np.int64)
     for round in range(2):

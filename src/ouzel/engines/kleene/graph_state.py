@@ -1,12 +1,12 @@
-"""Arrays of the graph kernel: what it remembers between calls, and the matches or roots that it finds.
+"""Arrays of the graph kernel: its memory between calls, and the matches or roots that it finds.
 
-A *cell* is an event at a place. All cells of a place and partition are a chain, newest first, so a cell needs no list
+A *cell* is an event at a place. The cells of a place and partition form a chain, newest first. So a cell needs no list
 of its predecessors: they are the chain from some cell down. (CORE's enumerable compact sets have union nodes for that;
-here the chain is the union.) A query is described by the run kernel's tables.
+here the chain is the union.) The tables of the run kernel describe a query.
 
-More exactly, a cell belongs to a *stage*. A place has one stage, under its own number. A place that may have m events
-at most has a stage for each number of events from 1 to m - 1 as well: there a cell may be taken further, and at the
-place's own stage stand the cells from which a run may leave the place.
+More exactly, a cell belongs to a *stage*. A place has one stage, with its own number. A place with at most m events
+also has a stage for each number of events from 1 to m - 1. Cells in these stages can take more events; cells in the
+place's own stage are those from which a run may leave the place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ouzel.kernels.jit import kernel
 from ouzel.kernels.predicate_tables import Values, new_values
 from ouzel.kernels.windows import NEVER, oldest_alive
 
-# In place of a chain: the cell begins the match.
+# Instead of a chain: the cell begins the match.
 STARTS = -2
 
 
@@ -40,16 +40,16 @@ class GraphCounter(IntEnum):
     TESTS = 4  # predicates between neighbours
     ROOTS = 5  # cells that complete matches
     MATCHES = 6  # listed
-    COMPLETED = 7  # keys whose matches of the moment the form of output has not chosen among yet
+    COMPLETED = 7  # keys whose matches at this timestamp wait for the form of output
 
 
 class Cells(NamedTuple):
-    """Cells in stream order: columns of one array of records, since most of a cell is read at once."""
+    """Cells in stream order: columns of one array of records, because most fields of a cell are read together."""
 
     event: Strided[np.int32]  # slot
     stage: Strided[np.uint16]
-    proceeds: Strided[np.uint8]  # the proceed edge of its place holds here
-    begin: Strided[np.int32]  # the newest cell of the place before that it may follow; STARTS; or -1
+    proceeds: Strided[np.uint8]  # whether the proceed edge of its place holds here
+    begin: Strided[np.int32]  # the newest cell of the previous place that it may follow; STARTS; or -1
     take: Strided[np.int32]  # the newest cell of its own place that it may follow, or -1
     below: Strided[np.int32]  # the next older cell of its chain
     newest: Strided[np.int64]  # start (or position) of the youngest run that ends here
@@ -80,18 +80,18 @@ def _new_cells(count: int) -> Cells:
 
 
 class GraphState(NamedTuple):
-    """What is remembered between calls: plain arrays."""
+    """The memory between calls: plain arrays."""
 
     cells: Cells
     head: NDArray[np.int32]  # [key * stages + stage]: the newest cell of that chain
     counters: NDArray[np.int64]  # by GraphCounter
-    # As in `RunState`; for OUTPUT FIRST a mark says up to which start all events have been started with.
+    # As in `RunState`; for OUTPUT FIRST a mark is the start up to which all events have been used as a start.
     key_mark: NDArray[np.int64]
     started: NDArray[np.uint8]
     negative_head: NDArray[np.int32]
     links: Cube[np.int32]
     marks: Cube[np.int64]
-    # Scratch; nothing in it outlives a call.
+    # Scratch; its content is only valid during a call.
     bound: NDArray[np.int32]  # per reference
     path: NDArray[np.int32]  # per depth: the cell
     cursor: NDArray[np.int32]  # per depth: the next candidate
@@ -101,7 +101,7 @@ class GraphState(NamedTuple):
     # For the forms of output.
     completed: NDArray[np.int32]  # keys
     is_completed: NDArray[np.uint8]  # per key
-    best: NDArray[np.int32]  # per cell: the next one of the first match that goes on from it
+    best: NDArray[np.int32]  # per cell: the next one of its first continuation
     follower: Matrix[np.int32]  # [take or begin, stage]: the oldest cell that may follow one of that stage
     newer: Matrix[np.int32]  # [take or begin, cell]: the next newer one of these
     starts: NDArray[np.int32]  # cells that begin matches
@@ -146,7 +146,7 @@ def new_graph_state(
 
 
 def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -> GraphState:
-    """A state with room for so many slots and keys at least."""
+    """A state with room for at least this many slots and keys."""
     in_form = tables.form != Form.ALL
     return state._replace(
         head=enlarged(state.head, keys * len(tables.stage_place), -1),
@@ -161,12 +161,13 @@ def reserve_graph(tables: RunTables, state: GraphState, slots: int, keys: int) -
 
 
 def cells_per_event(tables: RunTables) -> int:
-    """How many cells an event makes at most: at each stage one, at the last one of a place one for each length."""
+    """The largest number of cells of an event: one at each stage, and at the last stage of a place one for each
+    length."""
     return 2 * len(tables.stage_place)
 
 
 def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphState:
-    """A state with room for so many cells at least."""
+    """A state with room for at least this many cells."""
     if len(state.cells.event) >= count:
         return state
     cells = _new_cells(count)
@@ -186,10 +187,9 @@ def reserve_cells(tables: RunTables, state: GraphState, count: int) -> GraphStat
 
 
 class GraphOutput(NamedTuple):
-    """Matches, written out, or with OUTPUT COMPRESSED the cells that complete them.
+    """Matches, listed, or with OUTPUT COMPRESSED the cells that complete them.
 
-    `found[0]` counts the rows, `found[1]` the slots in use; `found[2]` and `found[3]` are how many there would be had
-    there been room.
+    `found[0]` counts the rows, `found[1]` the slots in use; `found[2]` and `found[3]` are the numbers with enough room.
     """
 
     end: NDArray[np.int64]  # per row
@@ -197,7 +197,7 @@ class GraphOutput(NamedTuple):
     root: NDArray[np.int32]  # per row: the cell that completes it
     oldest: NDArray[np.int64]  # per row: the earliest start (or position) within the window
     lengths: Matrix[np.int32]  # [row, place]
-    slots: NDArray[np.int32]  # of all matches, one behind the other
+    slots: NDArray[np.int32]  # of all matches, concatenated
     found: NDArray[np.int64]
 
 
@@ -214,7 +214,7 @@ def new_graph_output(tables: RunTables, rows: int = 1024, slots: int = 8192) -> 
 
 
 def larger_graph_output(output: GraphOutput) -> GraphOutput:
-    """Twice the room, or as much as was found to be needed, with what is there."""
+    """Twice the room, or as much as is known to be needed, with the current content."""
     rows = max(2 * len(output.end), int(output.found[2]))
     slots = max(2 * len(output.slots), int(output.found[3]))
     return GraphOutput(
@@ -236,15 +236,15 @@ def drop_expired(
     position_counts: NDArray[np.int64],
     needed: NDArray[np.bool_],
 ):
-    """For windows in events: forget the cells from which no match to come may start, within the window of the next
-    event of their partition (`position_counts`, by key), and mark the slots of all others as needed."""
+    """For windows in events: drop the cells from which no future match can start, given the window of the next event of
+    their partition (`position_counts`, by key), and mark the slots of all others as needed."""
     cells = state.cells
     count = state.counters[GraphCounter.CELLS]
     renamed = np.empty(count, np.int32)
     live = 0
     for cell in range(count):
         slot = cells.event[cell]
-        # What stands below comes before, so it has its new number: a cell that goes is stood in for by that.
+        # A cell below comes earlier, so it already has its new number; it replaces a dropped cell.
         below = renamed[cells.below[cell]] if cells.below[cell] >= 0 else np.int32(-1)
         if cells.newest[cell] < oldest_alive(position_counts[events.key[slot]], tables.window):
             renamed[cell] = below
@@ -278,8 +278,8 @@ def renumber_cells(state: GraphState, renamed: NDArray[np.int32]):
 
 @kernel
 def drop_cells(tables: RunTables, state: GraphState, dead: int, used: int):
-    """Forget the cells of the `dead` oldest slots behind the kernel's own; the rest of the `used` ones have moved down
-    by so many."""
+    """Drop the cells of the `dead` oldest slots after the kernel's own; the rest of the `used` ones have moved down by
+    as many."""
     cells = state.cells
     count = state.counters[GraphCounter.CELLS]
     first = 0
@@ -305,7 +305,7 @@ def drop_cells(tables: RunTables, state: GraphState, dead: int, used: int):
 
 @kernel
 def rekey_chains(tables: RunTables, state: GraphState, renamed: NDArray[np.int32]):
-    """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: gone."""
+    """Move chains, marks and negative events to new keys: `renamed[key]`, never a larger one, -1: dropped."""
     stages = tables.stage_place.size
     negatives = tables.negatives
     for key in range(min(state.head.size // stages, renamed.size)):

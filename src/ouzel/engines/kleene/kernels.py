@@ -22,7 +22,7 @@ from ouzel.engines.kleene.graph_state import (
     reserve_cells,
     reserve_graph,
 )
-from ouzel.engines.kleene.matches import expand_matches, standing
+from ouzel.engines.kleene.matches import allowed_matches, expand_matches
 from ouzel.engines.kleene.runs import release, scan
 from ouzel.engines.kleene.state import (
     Arena,
@@ -50,7 +50,7 @@ from ouzel.runtime.snapshot import Reader, Writer
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Matches by the slots of their events: how many each place has, and all of them one behind the other."""
+    """Matches by the slots of their events: the number at each place, and all slots concatenated."""
 
     ends: np.ndarray
     keys: np.ndarray
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundCompressed:
-    """Rows of OUTPUT COMPRESSED: a moment and partition each."""
+    """Rows of OUTPUT COMPRESSED, one per timestamp and partition."""
 
     ends: np.ndarray
     keys: np.ndarray
@@ -72,60 +72,60 @@ class Kernel(Protocol):
 
     @property
     def deadline(self) -> int | None:
-        """The tick after which a match that waits may be given out."""
+        """The tick after which a waiting match may be returned."""
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What was counted."""
+        """The counters."""
 
     def read(self, events: RunEvents, first: int, last: int, keys: int) -> Status:
         """Read the events in slots first to last - 1, whose keys are below `keys`."""
 
     def release(self, events: RunEvents, until: int) -> None:
-        """Nothing at or before a tick can come any more."""
+        """No event at or before a tick can come any more."""
 
     def take(self, events: RunEvents) -> Found | Status | None:
-        """The matches since the last call, or the limit that they pass."""
+        """The matches since the last call, or the limit that they exceed."""
 
     def take_compressed(self, events: RunEvents) -> FoundCompressed | Status | None:
-        """The matches since the last call, compressed, or the limit that they pass."""
+        """The matches since the last call, compressed, or the limit that they exceed."""
 
     def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
-        """Let go of partial matches that started before a tick."""
+        """Drop partial matches that started before a tick."""
 
     def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
-        """The same for windows in events, `counts` being the positions to come; which of the slots are needed."""
+        """The same for windows in events, with the next positions in `counts`; returns which slots are needed."""
 
     def renumber(self, events: RunEvents, needed: np.ndarray, renamed: np.ndarray) -> None:
         """Slots that are not needed are gone from the events, and the others have new numbers."""
 
     def drop_front(self, dead: int, used: int) -> None:
-        """The oldest events are gone; all others have moved down by so many slots."""
+        """The oldest events are gone; all others have moved down by as many slots."""
 
     def rekey(self, renamed: np.ndarray) -> None:
         """Keys have new codes."""
 
     def recode(self, test: int, renamed: np.ndarray) -> None:
-        """Values of an [attr] test that not every type has the attribute of have new codes."""
+        """Values of an [attr] test have new codes, for a test whose attribute some type lacks."""
 
     def marked_keys(self, after: int) -> np.ndarray:
-        """Keys for which something is remembered of a match that ended after a tick."""
+        """Keys with a mark of a match that ended after a tick."""
 
     def dump(self, writer: Writer) -> dict[str, Any]:
         """Store everything."""
 
     def load(self, reader: Reader, head: dict[str, Any], slots: int, keys: int) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
 
 
 class RunsKernel:
-    """Runs one by one (NFA^b)."""
+    """Single runs (NFA^b)."""
 
     def __init__(self, tables: RunTables, number_slots: tuple[int, ...], limits: Limits, *, listed: bool) -> None:
         self._tables = tables
         self._limits = limits
         self._listed = listed
-        # Matches that were written out early, to make room for the nodes of runs.
+        # Matches that were listed early, to make room for the nodes of runs.
         self._found: list[Found] = []
         self._state = new_run_state(tables, len(number_slots), 1, 1, number_slots=number_slots)
         self._output = new_run_output()
@@ -157,7 +157,7 @@ class RunsKernel:
             self._state, self._output = progress.state, progress.output
 
     def _may_write_out(self, moment: int) -> bool:
-        """Whether the matches so far hold nodes that can be freed: all of the moments before one."""
+        """Whether the matches so far hold nodes that can be freed: all timestamps before the current one."""
         count = int(self._output.written[0])
         return self._listed and count > 0 and int(self._output.end[count - 1]) < moment
 
@@ -172,13 +172,13 @@ class RunsKernel:
             parts.append(found)
         if sum(len(part.slots) for part in parts) > self._tables.max_events:
             return Status.LENGTH_LIMIT
-        # Negation may have left none of them.
+        # Negation may have removed all of them.
         return _joined(parts) if any(len(part.ends) for part in parts) else None
 
     def _written_out(self, events: RunEvents) -> Found | Status:
-        """The matches of the output, which is empty then."""
+        """The matches of the output, which is then empty."""
         if self._tables.late and (self._state.negative_head >= 0).any():
-            return self._standing(events)
+            return self._allowed(events)
         expanded = expand_matches(self._tables, self._state, self._output)
         if isinstance(expanded, Status):
             return expanded
@@ -186,8 +186,8 @@ class RunsKernel:
         self._forget_output()
         return Found(ends, keys, expanded.lengths, expanded.slots)
 
-    def _standing(self, events: RunEvents) -> Found | Status:
-        """The same where negation is still to be checked: so many matches at a time as a moment may have."""
+    def _allowed(self, events: RunEvents) -> Found | Status:
+        """The same if negation is still to be checked: in pieces of as many matches as a timestamp may have."""
         limit = min(self._limits.max_matches_per_timestamp, NO_LIMIT)
         parts: list[Found] = []
         open_rows = [(0, int(self._output.written[0]))]
@@ -196,7 +196,7 @@ class RunsKernel:
             node, end = self._output.node[first:last], self._output.end[first:last]
             key, oldest = self._output.key[first:last], self._output.oldest[first:last]
             output = RunOutput(node, end, key, oldest, self._output.first[first:last], np.array([last - first]))
-            # What one event completes has one row for each run at least.
+            # The matches of one event have at least one row per run.
             tables = self._tables._replace(max_matches_per_timestamp=limit if last - first > 1 else NO_LIMIT)
             expanded = expand_matches(tables, self._state, output)
             if isinstance(expanded, Status):
@@ -205,11 +205,11 @@ class RunsKernel:
                 middle = (first + last) // 2
                 open_rows += [(middle, last), (first, middle)]
                 continue
-            stands = standing(self._tables, self._state, events, expanded, output)
+            allowed = allowed_matches(self._tables, self._state, events, expanded, output)
             row, lengths, slots = expanded.row, expanded.lengths, expanded.slots
-            if not stands.all():
-                slots = slots[np.repeat(stands, lengths.sum(axis=1))]
-                row, lengths = row[stands], lengths[stands]
+            if not allowed.all():
+                slots = slots[np.repeat(allowed, lengths.sum(axis=1))]
+                row, lengths = row[allowed], lengths[allowed]
             parts.append(Found(end[row], key[row], lengths, slots))
             if sum(len(part.slots) for part in parts) > self._tables.max_events:
                 return Status.LENGTH_LIMIT
@@ -254,7 +254,7 @@ class RunsKernel:
         rekey(self._state, renamed)
 
     def recode(self, test: int, renamed: np.ndarray) -> None:
-        # Nodes that are dead and not reclaimed yet may have any code.
+        # Dead nodes that are not reclaimed yet may have any code.
         codes = self._state.arena.codes[: self._state.counters[Counter.NODES], test]
         codes[:] = np.where((codes >= 0) & (codes < len(renamed)), renamed[np.clip(codes, 0, len(renamed) - 1)], -1)
 
@@ -314,7 +314,7 @@ class GraphKernel:
         self._state = reserve_graph(self._tables, self._state, len(events.end), keys)
         cells = int(self._state.counters[GraphCounter.CELLS]) + last - first + cells_per_event(self._tables)
         if cells > len(self._state.cells.event):
-            # Most events make one cell, and the next call may find some of them still there.
+            # Most events make one cell, and the next call may still find some of them.
             cells = max(cells + cells // 4, 2 * len(self._state.cells.event))
             self._state = reserve_cells(self._tables, self._state, cells)
         progress = scan_graph(self._tables, self._state, events, first, last, self._output, listed=self._listed)
@@ -329,7 +329,7 @@ class GraphKernel:
         if not rows:
             return None
         output = self._output
-        # Times become a column of the answer; of all else only the next call of `read` writes over what is handed out.
+        # Times become a column of the answer, so they are copied; the next call of `read` overwrites everything else.
         found = Found(output.end[:rows].copy(), output.key[:rows], output.lengths[:rows], output.slots[:used])
         if len(output.slots) > _OUTPUT_SLOTS_MAX:
             self._output = new_graph_output(self._tables)
@@ -347,7 +347,7 @@ class GraphKernel:
         return Status.LENGTH_LIMIT if graph is None else FoundCompressed(ends, keys, graph)
 
     def sweep(self, oldest_start: int, counts: np.ndarray) -> None:
-        """Cells go with their events."""
+        """Cells are dropped with their events."""
 
     def sweep_positions(self, events: RunEvents, counts: np.ndarray, used: int) -> np.ndarray:
         needed = _own_slots(self._tables, used)
@@ -384,18 +384,18 @@ class GraphKernel:
         self._state = reserve_graph(self._tables, state, slots, keys)
 
 
-# What matches were written to is kept up to this size: new pages cost more than writing.
+# Output buffers up to this size are kept: new pages cost more than writing.
 _OUTPUT_SLOTS_MAX = 1 << 19
 _GRAPH_PLAIN = ("head", "counters", "key_mark", "started", "negative_head", "links", "marks")
 
 
 def _own_slots(tables: RunTables, used: int) -> np.ndarray:
-    """Of so many slots those that are the kernel's own."""
+    """The kernel's own slots among these."""
     return np.arange(used) < tables.reserved
 
 
 def _grouped(ends: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(ends, keys, order, bounds): matches put together by moment and partition."""
+    """(ends, keys, order, bounds): matches grouped by timestamp and partition."""
     order = np.lexsort((keys, ends))
     ends, keys = ends[order], keys[order]
     is_new = np.ones(len(ends), bool)

@@ -1,8 +1,8 @@
 """Lowering a run plan: its conjuncts as tests on the edges of NFA^b, over references, registers and lanes.
 
 A *reference* is an event, or a number that a run keeps, as a test names it: v[1], v[i], v[i-1], the event with the
-largest x so far. The kernel sets the references that a test needs before it makes it. Lanes belong to events, not to
-references, so all references to events of one component share them.
+largest x so far. The kernel sets the references of a test before the test. Lanes belong to events, not to references,
+so all references to events of one component share them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Running(Length):
 
 @dataclass(slots=True)
 class RunLanes(Lanes):
-    """Lanes of events. Every lane has a row of its own, whichever component its events fill."""
+    """Lanes of events. Every lane has its own row, for all components."""
 
-    # Of each reference to an event: the component whose event it is.
+    # For each reference to an event, the component of that event.
     owners: dict[int, int] = field(default_factory=dict)
     int_specs: list[LaneSpec] = field(default_factory=list)
     float_specs: list[LaneSpec] = field(default_factory=list)
@@ -69,19 +69,19 @@ class RunLanes(Lanes):
 
 @dataclass(frozen=True, slots=True)
 class RunLowered:
-    """A plan as the run kernel reads it."""
+    """A plan in the form of the run kernel."""
 
     places: tuple[RunPlace, ...]
     negatives: tuple[RunNegative, ...]
     lanes: RunLanes
     int_rows: int
     float_rows: int
-    # For each reference the slot that numbers are loaded into, -1 for references to events.
+    # For each reference the slot into which numbers are loaded, -1 for references to events.
     number_slots: tuple[int, ...]
 
     @property
     def reserved_slots(self) -> int:
-        """The null event's, and those for numbers."""
+        """The slot of the null event, and those for numbers."""
         return 1 + sum(slot >= 0 for slot in self.number_slots)
 
 
@@ -164,7 +164,7 @@ class _Lowering:
     # ── Tests ──────────────────────────────────────────────────────────────────────────────────────
 
     def _test(self, conjunct: Conjunct, place: int, edge: Edge | None) -> RunTest:
-        """A conjunct as it is tested on an edge of a place; no edge: beside a finished match and a negative event."""
+        """A conjunct as tested on an edge of a place; without an edge: on a complete match and a negative event."""
         rewriting = _Rewriting(self, self._query, self._place, place, edge)
         try:
             comparisons = [rewriting.rewritten(comparison) for comparison in conjunct.comparisons]
@@ -185,7 +185,7 @@ class _Lowering:
             tuple(dict.fromkeys(rewriting.iterated_loads)),
         )
 
-    # What follows is called by the rewriting of one conjunct.
+    # The methods below are called by the rewriting of one conjunct.
 
     def event(self, component: int, at: At) -> int:
         what = {At.SINGLE: "first", At.FIRST: "first", At.CURRENT: "current", At.PREVIOUS: "previous", At.LAST: "last"}
@@ -195,7 +195,7 @@ class _Lowering:
         return self._event_reference(component, "negative")
 
     def chosen_event(self, aggregation: Aggregation) -> tuple[int, Load]:
-        """The event that min, max, first or last chooses, and how it is loaded."""
+        """The event that min, max, first or last chooses, and its load."""
         assert aggregation.operand is not None
         place = self._place[aggregation.component]
         ordered = aggregation.function in ("min", "max")
@@ -208,7 +208,7 @@ class _Lowering:
         return reference, Load(Source.SLOT, place, reference, register)
 
     def number(self, part: Length | Aggregation) -> tuple[Running, Load]:
-        """A length, count, sum or average, and how it is loaded."""
+        """A length, count, sum or average, and its load."""
         place = self._place[part.component]
         scope = part.scope if isinstance(part, Aggregation) else Scope.ALL
         lane: Lane | None = None
@@ -234,7 +234,7 @@ class _Lowering:
 
 
 class _Rewriting:
-    """One conjunct with its events replaced by references, and the loads that these need."""
+    """One conjunct with references in place of its events, and the loads of these."""
 
     def __init__(
         self, lowering: _Lowering, query: BoundQuery, places: dict[int, int], place: int, edge: Edge | None
@@ -284,7 +284,7 @@ class _Rewriting:
         return reference
 
     def _add(self, load: Load, component: int, before: bool) -> None:
-        """A load that looks at the events before v[i], or at all of them."""
+        """A load over the events before v[i], or over all of them."""
         place = self._places[component]
         if before and not (place == self._place and self._edge is Edge.TAKE):
             self._iterate(component, place)
@@ -298,7 +298,7 @@ class _Rewriting:
 
 
 def _seen_as(expression: Bound, component: int, at: At) -> Bound:
-    """An expression over one event with that event known by another number."""
+    """An expression over one event, with another component number for the event."""
     return replaced(expression, lambda reference: replace(reference, component=component, at=at))
 
 

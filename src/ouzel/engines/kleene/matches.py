@@ -1,4 +1,4 @@
-"""What becomes of finished runs: negation, waiting for a negated end, the forms of output, and writing matches out."""
+"""Complete runs: negation, waiting for a negated end, the forms of output, and listing matches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ouzel.kernels.predicates import holds
 from ouzel.kernels.windows import LATEST, NEVER, newest_before, push_negative
 
 _EVERY_KEY = EVERY_KEY
-# So many matches of a timestamp are put in order where they are.
+# Up to this many matches of a timestamp are sorted in place.
 _FEW = 8
 
 
@@ -26,7 +26,7 @@ _FEW = 8
 
 @helper
 def push_negatives(tables, state, events, slot, roles):
-    """Put an event on the stacks of the negatives that it is one of."""
+    """Push an event on the stacks of the negatives that it may be."""
     for negative in range(tables.negatives):
         if (roles >> np.uint64(2 * tables.length + negative)) & np.uint64(1):
             stack = np.int64(events.key[slot]) * tables.negatives + negative
@@ -35,7 +35,7 @@ def push_negatives(tables, state, events, slot, roles):
 
 @helper
 def forbidden_inside(tables, state, events, node, key):
-    """Whether an event of a negative that stands before the last place forbids the match that ends with a node."""
+    """Whether an event of a negative before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
         if tables.by_negative[negative, ByNegative.AFTER] < tables.length and _forbids(
             tables, state, events, node, key, negative
@@ -46,7 +46,7 @@ def forbidden_inside(tables, state, events, node, key):
 
 @helper
 def _forbids(tables, state, events, node, key, negative):
-    """Whether an event of a negative lies in its interval and satisfies every conjunct that names it."""
+    """Whether an event of a negative is in its interval and satisfies every conjunct that names it."""
     node_event = state.arena.event
     node_first = state.arena.first
     start = events.start
@@ -82,7 +82,7 @@ def _forbids(tables, state, events, node, key, negative):
 
 @helper
 def _satisfies(tables, state, events, node, negative, candidate):
-    """Whether a negative event passes the tests that name it, beside the match that the anchors show."""
+    """Whether a negative event passes the tests that name it, for the match at the anchors."""
     for test in range(tables.codes):
         code = events.codes[test, candidate]
         common = state.arena.codes[node, test]
@@ -92,18 +92,18 @@ def _satisfies(tables, state, events, node, negative, candidate):
     return tests_hold(tables, state, events, tables.by_negative[negative, ByNegative.EDGE])
 
 
-def standing(
+def allowed_matches(
     tables: RunTables, state: RunState, events: RunEvents, expanded: Expanded, output: RunOutput
 ) -> NDArray[np.bool_]:
-    """Of each expanded match whether it stands after negation, where `tables.late` has left that open."""
-    stands = np.ones(len(expanded.row), np.bool_)
+    """For each expanded match whether negation allows it, if `tables.late` has left that open."""
+    allowed = np.ones(len(expanded.row), np.bool_)
     bounds = np.zeros(tables.length + 1, np.int64)
-    _mark_standing(tables, state, events, expanded.lengths, expanded.slots, output.key[expanded.row], bounds, stands)
-    return stands
+    _mark_forbidden(tables, state, events, expanded.lengths, expanded.slots, output.key[expanded.row], bounds, allowed)
+    return allowed
 
 
 @kernel
-def _mark_standing(
+def _mark_forbidden(
     tables: RunTables,
     state: RunState,
     events: RunEvents,
@@ -111,22 +111,22 @@ def _mark_standing(
     slots: NDArray[np.int32],
     keys: NDArray[np.int32],
     bounds: NDArray[np.int64],
-    stands: NDArray[np.bool_],
+    allowed: NDArray[np.bool_],
 ):
     used = 0
-    for match in range(stands.size):
+    for match in range(allowed.size):
         for place in range(tables.length):
             bounds[place] = used
             used += lengths[match, place]
         bounds[tables.length] = used
         for negative in range(tables.negatives):
-            if stands[match] and _forbids_slots(tables, state, events, slots, bounds, keys[match], negative):
-                stands[match] = False
+            if allowed[match] and _forbids_slots(tables, state, events, slots, bounds, keys[match], negative):
+                allowed[match] = False
 
 
 @helper
 def _forbids_slots(tables, state, events, slots, bounds, key, negative):
-    """As `_forbids`, for a match that is written out: the slots of each place begin at its bound."""
+    """Like `_forbids`, for a listed match: the slots of each place begin at its bound."""
     after = tables.by_negative[negative, ByNegative.AFTER]
     before = events.start[slots[bounds[after]]]
     if after == 0:
@@ -175,7 +175,7 @@ def _load_slots(tables, bound, slots, bounds, edge):
 
 @helper
 def push_waiting(state, deadline, node, key):
-    """Put a match on the heap of those that wait; there must be room."""
+    """Push a match on the heap of waiting ones; there must be room."""
     waiting = state.waiting
     place = state.counters[Counter.WAITING]
     state.counters[Counter.WAITING] = place + 1
@@ -192,7 +192,7 @@ def push_waiting(state, deadline, node, key):
 
 @helper
 def _pop_waiting(state):
-    """Take the match with the earliest deadline off the heap."""
+    """Pop the match with the earliest deadline from the heap."""
     waiting = state.waiting
     count = state.counters[Counter.WAITING] - 1
     state.counters[Counter.WAITING] = count
@@ -217,7 +217,7 @@ def _pop_waiting(state):
 
 @helper
 def release_until(tables, state, events, until, output):
-    """Append the waiting matches whose deadline has passed and that no negative event forbids. The status."""
+    """Append the waiting matches whose deadline has passed and that no negative event forbids. Returns the status."""
     waiting = state.waiting
     count = output.written
     while state.counters[Counter.WAITING] > 0 and waiting.deadline[0] <= until:
@@ -247,7 +247,7 @@ def release_until(tables, state, events, until, output):
 
 @kernel(allocates=True)
 def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput):
-    """The same, each moment being settled before the next one is released."""
+    """The same; the form of output chooses among the matches of each timestamp before the next one is released."""
     status = release_until(tables, state, events, until, output)
     while status == Status.UNSETTLED:
         settle(tables, state, events, output)
@@ -262,8 +262,8 @@ def release_in_form(tables: RunTables, state: RunState, events: RunEvents, until
 
 @helper(inline=True)
 def settle_before(tables, state, events, output, now):
-    """Before an event at a tick is read, let the form of output choose among the matches of an earlier one. Whether
-    that is done: many matches are left to `settle`, which allocates."""
+    """Before an event at a tick is read, let the form of output choose among the matches of an earlier timestamp.
+    Returns whether that is done: many matches are left to `settle`, which allocates."""
     first = state.counters[Counter.SETTLED]
     if output.written[0] == first or output.end[first] == now:
         return True
@@ -319,8 +319,8 @@ def _settle_few(
     ends,
     written,
 ):
-    """`settle` for a few matches, which are put in order where they are. It is called for most timestamps: handing over
-    all arrays would cost more than the work itself."""
+    """`settle` for a few matches, sorted in place. It is called for most timestamps: passing all arrays would cost more
+    than the work."""
     first = counters[Counter.SETTLED]
     last = written[0]
     for row in range(first + 1, last):
@@ -408,8 +408,8 @@ def _skip_target(form, form_place, last_place, node_event, node_parent, node_fir
 
 @helper(inline=True)
 def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
-    """Whether the form of output lets a match through, all that come before it having been asked for; if so, it is
-    remembered for those that come after it."""
+    """Whether the form of output chooses a match, given all matches before it; if so, the choice is stored for those
+    after it."""
     if form == Form.FIRST:
         passes = started[first_slot] == 0
         started[first_slot] = 1
@@ -427,7 +427,7 @@ def _is_chosen(form, start, started, key_mark, first_slot, key, end, target):
 
 @helper(inline=True)
 def is_unwanted(tables, state, events, first_slot, key):
-    """Whether the form of output wants nothing any more that starts with an event."""
+    """Whether the form of output can still choose a match that starts with an event."""
     if tables.form == Form.ALL:
         return False
     if tables.form == Form.NON_OVERLAPPING:
@@ -439,7 +439,7 @@ def is_unwanted(tables, state, events, first_slot, key):
 
 @helper(allocates=True)
 def settle(tables, state, events, output):
-    """Let the form of output choose among the matches of a moment, which stand behind those settled before."""
+    """Let the form of output choose among the matches of a timestamp, which come after those already chosen."""
     first = state.counters[Counter.SETTLED]
     last = output.written[0]
     if tables.form == Form.ALL or first == last:
@@ -451,7 +451,7 @@ def settle(tables, state, events, output):
     bounds = np.zeros(last - first + 1, np.int64)
     slots = np.empty(0, np.int32)
     _rank(events, output, first, bounds, slots, slots, order)
-    # Only matches that start with the same event need a look at the others.
+    # Only matches that start with the same event must be compared with the others.
     alike = np.zeros(last - first, np.bool_)
     for place in range(1, order.size):
         left = order[place - 1]
@@ -500,8 +500,8 @@ def settle(tables, state, events, output):
 
 @helper(allocates=True)
 def _written_out(tables, state, output, first, wanted, bounds):
-    """(slots, places): the events of some matches, one match behind the other, between two of `bounds` each; none
-    where they are too many, which the last of `bounds` shows."""
+    """(slots, places): the events of some matches, concatenated, each between two of `bounds`; none if they are too
+    many, which the last of `bounds` shows."""
     node_event = state.arena.event
     node_parent = state.arena.parent
     for number in range(wanted.size):
@@ -557,7 +557,7 @@ def _comes_before(events, output, first, bounds, slots, places, left, right):
 
 @helper(allocates=True)
 def _rank(events, output, first, bounds, slots, places, order):
-    """Put matches of one moment in their order: a merge sort."""
+    """Sort the matches of one timestamp: a merge sort."""
     count = order.size
     target = order
     other = np.empty_like(order)
@@ -590,13 +590,13 @@ class Expanded(NamedTuple):
     """Matches by the slots of their events."""
 
     lengths: NDArray[np.int32]  # [match, place]: how many events
-    slots: NDArray[np.int32]  # one behind the other, match by match and place by place
+    slots: NDArray[np.int32]  # concatenated, match by match and place by place
     row: NDArray[np.int32]  # per match: the row of the output that it came from
 
 
 def expand_matches(tables: RunTables, state: RunState, output: RunOutput) -> Expanded | Status:
-    """All matches of the output, members of combined runs that have left the window aside; or the limit that they
-    pass: how many a moment may have, or how many events they may have together."""
+    """All matches of the output, without members of merged runs that have left the window; or the limit that they
+    exceed: the number of matches of a timestamp, or their events in total."""
     written = int(output.written[0])
     lengths, slots, rows, status = _expand(
         state.arena,
@@ -663,7 +663,7 @@ def _expand(
                 lengths = np.concatenate((lengths, np.zeros_like(lengths)))
                 rows = np.append(rows, np.empty_like(rows))
             if used + depth + 1 > slots.size:
-                # Pages that nothing is written to cost nothing.
+                # Pages that are never written cost nothing.
                 larger = np.empty(2 * slots.size + depth, np.int32)
                 larger[:used] = slots[:used]
                 slots = larger

@@ -1,4 +1,4 @@
-"""Running one query on NFA^b over one stream: events are numbered, read by runs or a graph, and evicted."""
+"""Runs one query on NFA^b over one stream: numbers events, feeds them to runs or a graph, and evicts them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
 
-# So many events are read before expired ones are evicted: few enough for their arrays to stay in the processor's
-# cache, and many enough for a call to cost little.
+# Events to read before expired ones are evicted: few enough for their arrays to stay in the processor's cache, and
+# enough for a call to cost little.
 _PIECE = 65_536
 
 _SELECTIONS = {
@@ -55,7 +55,7 @@ _FORMS = {
 
 
 class KleeneOperator(StreamOperator[RunEvents]):
-    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
 
     _stager: RunStager
 
@@ -89,11 +89,11 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._is_compressed = self._query.output.form is OutputForm.COMPRESSED
         kernel = GraphKernel if plan.kernel is RunKernel.GRAPH else RunsKernel
         self._kernel: Kernel = kernel(tables, lowered.number_slots, limits, listed=not self._is_compressed)
-        # How many events each partition has had, and how many the whole stream.
+        # The number of events of each partition so far, and of the whole stream.
         self._counts = np.zeros(1, np.int64)
         self._total = np.zeros(1, np.int64)
         self._swept_at = codes.COMPACT_MIN
-        # Events have left the buffer, and their rows and codes are still there.
+        # Events have left the buffer, but their rows and codes are still there.
         self._has_evicted = False
         self._composite = Output(self._query, layout)
         self.schema = compressed_schema(plan, layout) if self._is_compressed else self._composite.schema
@@ -133,7 +133,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
     def _pieces(self, ready: Block[RunEvents]) -> Sequence[Block[RunEvents] | None]:
-        """Events in stream order, cut between timestamps, so that expired ones are evicted before all are read."""
+        """Events in stream order, split between timestamps, so that expired ones are evicted before all are read."""
         # Without a window nothing expires.
         bounded = self._plan.window_ticks is not None or self._tables.in_events
         if ready.count <= _PIECE or not bounded:
@@ -154,14 +154,14 @@ class KleeneOperator(StreamOperator[RunEvents]):
         return self._collect_compressed() if self._is_compressed else self._collect()
 
     def _numbered(self, block: Block[RunEvents]) -> Block[RunEvents]:
-        """Events in stream order with their positions, and without those that only count."""
+        """Events in stream order with their positions, without those that only count."""
         if not self._run_plan.needs_positions:
             return block
         keys = self._stager.keys.count
         if keys > len(self._counts):
             self._counts = np.concatenate([self._counts, np.zeros(keys, np.int64)])
         key = block.events.key
-        # Where there are partitions, an event whose type lacks the attribute is in none of them.
+        # If there are partitions, an event whose type lacks the attribute is in none of them.
         counted = np.where(key == EVERY_KEY, -1, key) if self._plan.key else key
         position = np.zeros(block.count, np.int64)
         number_events(counted, self._counts, position)
@@ -217,11 +217,11 @@ class KleeneOperator(StreamOperator[RunEvents]):
         return Answer(self._composite.of_matches(matches), starts, found.ends)
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """A table that holds the rows of some slots, the event times of its rows, and where in it each slot's is."""
+        """A table that holds the rows of some slots, the event times of its rows, and the place of each slot in it."""
         held = self._buffer
         if len(slots) < held.count:
             return held.store.fetch(gather(held.rows, slots))
-        # Looked up once for each event, however many matches have it.
+        # Looked up once for each event, for all its matches.
         table, ticks, rows = held.store.fetch(held.rows[self._tables.reserved : held.count])
         by_slot = np.concatenate([np.zeros(self._tables.reserved, np.int32), rows])
         return table, ticks, gather(by_slot, slots)
@@ -255,7 +255,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._counts = counts
 
     def _evict_events(self, until: int) -> None:
-        """Evict events that no match to come can have; their rows and codes stay until `_evict_rest`."""
+        """Evict events that no future match can have; their rows and codes stay until `_evict_rest`."""
         buffer, window = self._buffer, self._plan.window_ticks
         if window is not None:
             bound = expiry_bound(until, window)
@@ -266,17 +266,17 @@ class KleeneOperator(StreamOperator[RunEvents]):
 
             self._has_evicted |= buffer.evict_front(buffer.expired(bound), rebase)
         elif self._tables.in_events and buffer.live >= self._swept_at:
-            # Any partition may get no more events, so expired events are between others.
+            # A partition may get no more events, so expired events are between others.
             needed = self._kernel.sweep_positions(self._kernel_events(), self._counts, buffer.count)
             buffer.keep(np.flatnonzero(needed))
-            # SKIP TO may name the slot behind the last one.
+            # SKIP TO may name the slot after the last one.
             before = np.concatenate([[0], np.cumsum(needed)])
             self._kernel.renumber(self._kernel_events(), needed, before.astype(np.int32))
             self._swept_at = 2 * max(codes.COMPACT_MIN, buffer.live)
             self._has_evicted = True
 
     def _evict_rest(self, until: int) -> None:
-        """Evict the rows, keys and texts of events that are gone."""
+        """Evict the rows, keys and texts of evicted events."""
         if not self._has_evicted:
             return
         self._has_evicted = False
@@ -287,7 +287,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
             self._buffer.keep_rows()
         marked: list[np.ndarray] = []
         if self._layout.start is not None and self._tables.form == Form.NON_OVERLAPPING:
-            # An event to come that lasts may have started before the last match ended.
+            # A future event that lasts may have started before the last match ended.
             marked = [self._kernel.marked_keys(bound).astype(np.int32)]
         renamed = self._buffer.compact(self._stager.keys, "key", also=marked)
         if renamed is not None:
@@ -302,13 +302,13 @@ class KleeneOperator(StreamOperator[RunEvents]):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         ticks = [self._buffer.deadline, self._kernel.deadline]
         return min((tick for tick in ticks if tick is not None), default=None)
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted."""
+        """The counters of the kernel."""
         return self._kernel.statistics
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
@@ -322,14 +322,14 @@ class KleeneOperator(StreamOperator[RunEvents]):
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         super().load(reader, head)
         self._counts, self._total = reader.arrays(head["counts"])
         self._kernel.load(reader, head["kernel"], self._buffer.capacity, self._stager.keys.count)
 
 
 def text_rows(lowered: RunLowered) -> list[int]:
-    """The int64 lanes that hold codes or ranks of texts, which change as texts come and go."""
+    """The int64 lanes with codes or ranks of texts, which change over time."""
     specs = lowered.lanes.int_specs
     return [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
 

@@ -1,7 +1,7 @@
 """The plan of a query that runs on NFA^b: Kleene closure, the strategies, windows in events, forms of output.
 
-A run plan is a plan with a little more: what an event must satisfy to be taken as v[i], the [attr] tests that cannot
-partition because a type lacks the attribute, and which kernel was chosen and why.
+A run plan adds to a plan: what an event must satisfy to be taken as v[i], the [attr] tests that cannot partition
+because a type lacks the attribute, and the chosen kernel with the reason.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _CONTIGUOUS = (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
 class RunKernel(Enum):
     """How partial matches are kept."""
 
-    RUNS = "runs"  # each one by itself
+    RUNS = "runs"  # each one separately
     GRAPH = "graph"  # all of them in one graph of events
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan(Plan):
-    """A plan for the run kernel. `roles` are what begins a component, or forbids as a negative one."""
+    """A plan for the run kernel. `roles` are the conditions to begin a component, or to forbid as a negative one."""
 
     engine: ClassVar[str] = "kleene"
     has_runs: ClassVar[bool] = True
@@ -67,24 +67,24 @@ class RunPlan(Plan):
     # Single-event conjuncts that an event must satisfy to be taken as v[i], by component position.
     later_roles: Mapping[int, tuple[Conjunct, ...]] = field(default_factory=dict)
     kernel: RunKernel = field(default_factory=lambda: RunKernel.RUNS)
-    # [attr] tests that are compared event by event: a component's type lacks the attribute, or they make no key.
+    # [attr] tests that are compared event by event: a component's type lacks the attribute, or they are no key.
     coded: tuple[EquivalenceTest, ...] = ()
     # [attr] tests whose values partition the events.
     partitioning: tuple[EquivalenceTest, ...] = ()
-    # Equalities written out that hash like [attr] tests, though they make no partition in the sense of the language.
+    # Written equalities that are hashed like [attr] tests, though they are no partition in the sense of the language.
     hashed: tuple[EquivalenceTest, ...] = ()
-    # Runs with the same future are one (SASE+ 5.2.2).
+    # Runs with the same future are merged (SASE+ 5.2.2).
     merge: bool = True
     reason: str = ""
 
     @property
     def needs_positions(self) -> bool:
-        """Whether events that can play no component count all the same."""
+        """Whether events that fill no component still count as positions."""
         return _positions_matter(self.query)
 
     @property
     def is_contiguous(self) -> bool:
-        """Nothing, or nothing of the partition, may be passed over."""
+        """No event, or no event of the partition, may be skipped."""
         return self.query.strategy in _CONTIGUOUS
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
@@ -93,7 +93,7 @@ class RunPlan(Plan):
 
 
 def needs_runs(query: BoundQuery) -> str | None:
-    """Why stacks of single events cannot answer a query; None where they can.
+    """Why stacks of single events cannot answer a query; None if they can.
 
     >>> from ouzel import query
     >>> from ouzel.bind.model import Catalog
@@ -115,8 +115,8 @@ def needs_runs(query: BoundQuery) -> str | None:
 
 
 def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> RunPlan:
-    """Lay out the automaton: single-event conjuncts into roles, [attr] tests into the partition, the rest on edges.
-    `off` names rules to leave out."""
+    """Lay out the automaton: single-event conjuncts become roles, [attr] tests become the partition, the rest go on
+    edges. `off` names rules to leave out."""
     roles: dict[int, list[Conjunct]] = {c.position: [] for c in query.components}
     later: dict[int, list[Conjunct]] = {c.position: [] for c in query.components if c.kleene}
     forbidding: dict[int, list[Conjunct]] = {c.position: [] for c in query.negatives}
@@ -174,12 +174,12 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
         implied = [(test.path, test.type) for test in hashed]
         on_edges = [conjunct for conjunct in on_edges if _equal_attributes(conjunct) not in implied]
         for position, conjuncts in forbidding.items():
-            # One that some part of the key leaves out forbids in every partition, and is tested for the others.
+            # A negative that some key part leaves out forbids in every partition, and is tested for the other parts.
             if all(position in part.expressions for part in key):
                 forbidding[position] = [c for c in conjuncts if _equal_attributes(c) not in implied]
         labels = "; ".join(part.label for part in key[-len(hashed) :])
         notes.append(Note(WRITTEN_EQUALITIES, f"hashed by {labels}"))
-    # As the kernel has it: only where each run goes its own way and every match is wanted.
+    # As in the kernel: only if runs are independent and every match is wanted.
     merge = (
         MERGE_RUNS not in off
         and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
@@ -221,7 +221,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
 def _checks_negation_late(
     query: BoundQuery, forbidding: Mapping[int, Sequence[Conjunct]], coded: Sequence[EquivalenceTest]
 ) -> bool:
-    """Whether the events of a match are all that decides whether it is forbidden, so that runs may be merged before."""
+    """Whether the events of a match alone decide whether it is forbidden, so that runs may be merged before."""
     parts = [
         part for conjuncts in forbidding.values() for c in conjuncts for one in c.comparisons for part in walk(one)
     ]
@@ -237,29 +237,29 @@ def _checks_negation_late(
 
 
 def _positions_matter(query: BoundQuery) -> bool:
-    """Whether the place of every event in the stream matters. Simultaneous events that can play a component come before
-    the others, so roles are then part of the meaning and not only a way to test less."""
+    """Whether the place of every event in the stream matters. Simultaneous events that may fill a component come before
+    the others, so roles are then part of the meaning, not only an optimisation."""
     return query.strategy in _CONTIGUOUS or isinstance(query.window, EventWindow)
 
 
 def _partitions_matter(query: BoundQuery) -> bool:
-    """Whether partitions are part of the meaning, and not only a way to find events faster: something counts or
-    chooses within them."""
+    """Whether partitions are part of the meaning, not only a faster way to find events: something counts or chooses
+    within them."""
     return _positions_matter(query) or query.output.form is not OutputForm.ALL
 
 
 def _may_hash(query: BoundQuery) -> bool:
-    """Whether runs may be kept apart by values that make no partition: nothing counts or chooses within partitions,
-    and a run passes over the events of another value, as it does where their equality is tested."""
+    """Whether runs may be separated by values that are no partition: nothing counts or chooses within partitions, and a
+    run skips the events of another value, as it does if their equality is tested."""
     return len(query.positives) > 1 and not _partitions_matter(query)
 
 
 def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> list[EquivalenceTest]:
-    """The attributes that equalities written out make equal in all positive events.
+    """The attributes that written equalities make equal in all positive events.
 
-    Every edge but the first must compare the event that is read with one bound before: then all events of a run agree,
-    and the run passes over an event that differs. A test that a later component delays does not: the run has taken
-    the event.
+    Every edge except the first must compare the event that is read with one bound before: then all events of a run are
+    equal, and the run skips an event that differs. A test that a later component delays is not enough: the run has
+    already taken the event.
     """
     tested: dict[tuple[tuple[str, ...], Type], set[tuple[int, Edge]]] = {}
     for conjunct in conjuncts:
@@ -272,9 +272,9 @@ def _written_equalities(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> lis
 
 
 def _key_part(query: BoundQuery, test: EquivalenceTest, forbidding: Mapping[int, Sequence[Conjunct]]) -> KeyPart | None:
-    """The part of the key that written equalities make; None where an event would need two keys."""
+    """The key part of written equalities; None if an event would need two keys."""
     if len({attributes[test.path[0]] for attributes in _known(query) if test.path[0] in attributes}) > 1:
-        # Types that the query does not name may have another kind of value there.
+        # Types that the query does not name may have another type of value there.
         return None
     equal = [c.position for c in query.positives]
     positive_types = {name for c in query.positives for name in c.types or ()}
@@ -291,7 +291,7 @@ def _key_part(query: BoundQuery, test: EquivalenceTest, forbidding: Mapping[int,
             or any(c.types is None for c in query.positives)
             or not positive_types.isdisjoint(negative.types)
         ):
-            # It forbids whatever its value, and an event of it may be bound, too, or has another value to agree on.
+            # It forbids with any value, and its event may also be bound, or has another value to compare.
             return None
     label = " = ".join(f"{c.variable}.{'.'.join(test.path)}" for c in query.positives)
     return KeyPart(label, test.type, {position: attribute_of(query, position, test) for position in sorted(equal)})
@@ -302,7 +302,7 @@ def _known(query: BoundQuery) -> list[Mapping[str, Type]]:
 
 
 def _equal_attributes(conjunct: Conjunct) -> tuple[tuple[str, ...], Type] | None:
-    """The attribute of which a conjunct says that two events are equal on it, if that is all it says."""
+    """The attribute on which a conjunct says that two events are equal, if it says nothing else."""
     if len(conjunct.comparisons) != 1:
         return None
     comparison = conjunct.comparisons[0]
@@ -325,12 +325,12 @@ def _is_delayed(conjunct: Conjunct) -> bool:
     return sum(is_read) != 1 or any(part.component != conjunct.tested_at and part.at in _EVERY_I for part in others)
 
 
-# Of an earlier component these name each event, or each but the last, and none where it has one event.
+# For an earlier component these name each event, or each except the last, so none if it has one event.
 _EVERY_I = (At.CURRENT, At.PREVIOUS)
 
 
 def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str | None:
-    """Why the choices of skip_till_any_match cannot share a graph; None where they can."""
+    """Why the choices of skip_till_any_match cannot share a graph; None if they can."""
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:
         return f"{query.strategy.value} decides for each run by itself"
     positions = [component.position for component in query.positives]
@@ -366,7 +366,7 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
 
 
 def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Component | None) -> bool:
-    """Whether a test names the event that is read, or the one bound just before it."""
+    """Whether a test names only the event that is read and the one bound just before it."""
     if part.component == conjunct.tested_at:
         return (
             part.at
@@ -382,7 +382,7 @@ def _is_neighbour(part: Attribute | Intrinsic, conjunct: Conjunct, before: Compo
 
 
 def _is_between_neighbours(query: BoundQuery, conjunct: Conjunct) -> bool:
-    """Whether a conjunct names a negative event and the events bound right before and after it at most."""
+    """Whether a conjunct names only a negative event and the events bound right before and after it."""
     assert conjunct.negative is not None
     before = max(c.position for c in query.positives if c.position < conjunct.negative)
     after = min(c.position for c in query.positives if c.position > conjunct.negative)
@@ -404,12 +404,12 @@ def _is_between_neighbours(query: BoundQuery, conjunct: Conjunct) -> bool:
 
 
 def _is_layered(query: BoundQuery, conjunct: Conjunct) -> bool:
-    """Whether the graph knows the length of the component that a conjunct is tested at: it has a small bound."""
+    """Whether the graph knows the length of the component at which a conjunct is tested: it has a small bound."""
     return conjunct.edge is Edge.PROCEED and most_events(query, conjunct.tested_at) <= LAYERS_MAX
 
 
 def most_events(query: BoundQuery, component: int) -> int:
-    """How many events a component may have at most, as the conjuncts on its length say; NO_MOST: any number.
+    """The largest number of events of a component by the conjuncts on its length; NO_MOST: any number.
 
     >>> from ouzel import query
     >>> from ouzel.bind.model import Catalog
@@ -459,7 +459,7 @@ def _is_length(expression: Bound, component: int) -> bool:
 
 
 def _number(expression: Bound) -> int:
-    """An integer constant that is no larger than NO_MOST; for all else NO_MOST."""
+    """An integer constant up to NO_MOST; NO_MOST for all other expressions."""
     value = expression.value if isinstance(expression, Constant) else None
     return min(value, NO_MOST) if type(value) is int else NO_MOST
 

@@ -1,14 +1,15 @@
-"""Which runs an event can move, found without showing it to all of them.
+"""Finds the runs that an event can move, without testing all of them.
 
-Runs are kept in search trees: per key and place one for the take edge and one for the begin edge that leave the place,
-ordered by the value that the edge compares with. An event visits the runs whose value passes. Runs that have no such
-value are apart: those that an event must always visit, and those that it visits where its own value is absent only.
+Runs are kept in search trees. Each key and place has one tree for the take edge and one for the begin edge that leave
+the place, ordered by the value that the edge compares with. An event visits the runs whose value passes. Runs without
+such a value are kept apart: those that an event must always visit, and those that it visits only if its own value is
+absent.
 
-The trees are treaps, whose nodes are runs; runs of equal value are a list behind one of them. Runs that were made at
-the present moment wait outside: no event of that moment can follow them.
+The trees are treaps whose nodes are runs; runs of equal value form a list at one node. Runs that were made at the
+current timestamp are not in the trees: no event of that timestamp can follow them.
 
-A list is faster for few runs, so trees are made when a key has many. Lists stay complete beside them, and trees can be
-given up at any time (`RunIndex.on`).
+A list is faster for few runs, so trees are made when a key has many. The lists stay complete, so the trees can be
+dropped at any time (`RunIndex.on`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
 # As in `edges.py`.
 _IS_BOUND = np.int32(-2)
-# By comparison: for which orders of the event's value and the run's it holds.
+# By comparison: the orders of the event's value and the run's for which it holds.
 _ORDERS = np.array([ORDERS[comparison] for comparison in Comparison], np.int32)
 
 # Columns of RunIndex.tree.
@@ -46,12 +47,12 @@ _RIGHT = 1
 _UP = 2
 _TWIN = 3  # the next run of equal value
 _BEFORE = 4  # the one before it; -1: this run is the node of the tree
-_WEIGHT = 5  # a random number, less than that of the node above
+_WEIGHT = 5  # a random number, less than that of the parent
 _NONE = np.int32(-1)
-# Classes of runs, each with a root of its own.
+# Classes of runs, each with its own root.
 _COMPARED = 0
 _ALWAYS = 1
-_NEVER = 2  # what they compare with is null
+_NEVER = 2  # their value to compare with is null
 _CLASSES = 3
 
 
@@ -74,7 +75,7 @@ def _build(tables: RunTables, state: RunState, events: RunEvents):
         while run >= 0:
             following = state.runs.next[run]
             if state.runs.since[run] < state.key_oldest[key]:
-                # Earlier trees did not show it the event with which it left the window. Its nodes may be gone.
+                # Earlier trees did not show it the event with which it left the window. Its nodes may be reclaimed.
                 if before >= 0:
                     state.runs.next[before] = following
                 else:
@@ -91,7 +92,7 @@ def _build(tables: RunTables, state: RunState, events: RunEvents):
 
 @kernel
 def end_expired(tables: RunTables, state: RunState, oldest: int):
-    """End the runs that have left the window, whose oldest tick is given; how many they were."""
+    """End the runs that have left the window, whose oldest tick is given; returns their number."""
     ended = 0
     for key in range(state.key_head.size):
         if tables.in_events:
@@ -116,14 +117,14 @@ def _free(state, run):
 
 @kernel
 def place_all(tables: RunTables, state: RunState, events: RunEvents):
-    """Put the runs of the present moment into the trees, too."""
+    """Put the runs of the current timestamp into the trees, too."""
     for key in range(state.key_head.size):
         _place(tables, state, events, key)
 
 
 @helper
 def find_runs(tables, state, events, slot, key, roles):
-    """Write the runs that an event may move into `index.found`; their number."""
+    """Write the runs that an event may move into `index.found`; returns their number."""
     index = state.trees
     if index.fresh[key] >= 0 and events.end[slot] > index.moment[key]:
         _place(tables, state, events, key)
@@ -143,7 +144,7 @@ def find_runs(tables, state, events, slot, key, roles):
 
 @helper
 def put_in(state, key, run, moment):
-    """A run of a key, which an event of a moment has made or moved."""
+    """Add a run of a key that an event has made or moved."""
     index = state.trees
     head = state.key_head[key]
     state.runs.next[run] = head
@@ -160,7 +161,7 @@ def put_in(state, key, run, moment):
 
 @helper
 def take_out(tables, state, run):
-    """A run that moves on or ends. It must be in the trees."""
+    """Remove a run that moves on or ends. It must be in the trees."""
     index = state.trees
     key = index.key[run]
     previous = index.previous[run]
@@ -242,11 +243,11 @@ def _insert(tables, state, events, run):
 
 @helper
 def _set_value(tables, state, events, run, place, edge):
-    """Let a run remember what the test by which its tree is ordered compares with."""
+    """Store the value of a run by which its tree is ordered."""
     number = tables.by_place[place + 1, ByPlace.BEGIN] if edge else tables.by_place[place, ByPlace.TAKE]
     state.runs.guard[run, edge] = -1
     if state.runs.since[run] < state.key_oldest[state.trees.key[run]]:
-        # What came before may be gone, and the run ends when it is next looked at.
+        # Earlier nodes may be reclaimed; then the run ends when it is next visited.
         return
     node = state.runs.node[run]
     set_anchors(state.arena.parent, state.arena.first, state.anchor, node, place, tables.by_edge[number, ByEdge.LOWEST])
@@ -303,7 +304,7 @@ def _insert_into(state, row, edge, kinds, floating, run):
 
 @helper
 def _replace(tree, root, row, column, edge, old, new):
-    """Hang another node, or none, in the place of one."""
+    """Replace a node by another one, or by none."""
     above = tree[old, edge, _UP]
     if above < 0:
         root[row, column] = new
@@ -317,7 +318,7 @@ def _replace(tree, root, row, column, edge, old, new):
 
 @helper
 def _rotate_up(tree, root, row, column, edge, run):
-    """Exchange a node with the one above it."""
+    """Rotate a node with its parent."""
     above = tree[run, edge, _UP]
     side = _LEFT if tree[above, edge, _LEFT] == run else _RIGHT
     other = _RIGHT if side == _LEFT else _LEFT
@@ -340,7 +341,7 @@ def _remove(tree, root, row, column, edge, run):
             tree[twin, edge, _BEFORE] = before
         return
     if twin >= 0:
-        # The next of equal value becomes the node.
+        # The next run of equal value becomes the node.
         _replace(tree, root, row, column, edge, run, twin)
         for side in range(2):
             child = tree[run, edge, side]
@@ -362,7 +363,7 @@ def _remove(tree, root, row, column, edge, run):
 
 @helper
 def _find(tables, state, events, slot, place, edge, row, count):
-    """Add the runs of a place that an event's value lets pass an edge to those found."""
+    """Add the runs of a place whose edge an event's value passes."""
     index = state.trees
     runs = state.runs
     tree = index.tree
@@ -419,7 +420,7 @@ def _find(tables, state, events, slot, place, edge, row, count):
 
 @helper
 def _add_twins(index, edge, run, count):
-    """Add runs of equal value to those found."""
+    """Add the runs of equal value."""
     while run >= 0:
         if index.asked[run] == 0:
             index.asked[run] = 1

@@ -1,10 +1,10 @@
-"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, one run for each choice still open.
+"""NFA^b (SASE+ 3.1): Kleene closure and the four event selection strategies, with one run for each open choice.
 
 Every event of a partition is shown to the partition's runs. A run that takes or begins with it becomes a run at a new
-node of the arena; a run that may ignore it stays. A node carries the running aggregates of its place, so a test costs
-the same however long the run is; only a test about v[i] that a later component delays looks at all events again.
+node of the arena; a run that may ignore it stays. A node has the running aggregates of its place, so the cost of a test
+does not depend on the length of the run. Only a test on v[i] that a later component delays reads all events again.
 
-What becomes of finished matches is in `matches.py`, upkeep of the arrays in `state.py`.
+`matches.py` handles complete matches, `state.py` maintains the arrays.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.windows import deadline, oldest_alive
 
 _START = np.int32(START)
-# With how many other runs that an event has moved a run is compared, so that thousands of runs that cannot be merged
-# do not cost their square.
+# The number of other runs, moved by the same event, that a run is compared with. It avoids quadratic cost for thousands
+# of runs that cannot be merged.
 _COMPARED_MAX = 32
-# What does not fit the first few nodes gets so many, so that they seldom grow.
+# The number of nodes after the first growth, large enough that it seldom grows again.
 _NODES_MIN = 4096
-# The nodes of all runs take so many bytes at most, and so many more for each run that there may be.
+# The largest size of all nodes in bytes, and the additional bytes per allowed run.
 _NODE_BYTES_MIN = 1 << 24
 _NODE_BYTES_PER_RUN = 256
 
@@ -77,7 +77,7 @@ class Progress(NamedTuple):
 def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput) -> Progress:
     """Read the events in slots first to last - 1 and append the matches they complete to the output.
 
-    All events of a tick must be in one call. Go on with the state and output of the result: they may have grown.
+    All events of a tick must be in one call. Continue with the state and output of the result: they may have grown.
 
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
     >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
@@ -118,7 +118,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
         elif status == Status.INDEX_WANTED:
             state = build_index(tables, state, events)
         elif status == Status.RUN_LIMIT and state.trees.on[0] and _ends_runs(tables, state, events, position - 1):
-            # Runs that nothing looked for have left the window unseen.
+            # Runs that no event looked up may have left the window unnoticed.
             continue
         elif status != Status.DONE or position == last:
             break
@@ -126,7 +126,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
 
 
 def _reader(tables: RunTables, state: RunState) -> Any:
-    """What reads the events of a query."""
+    """The function that reads the events of a query."""
     in_form = tables.form != Form.ALL
     if not len(tables.plain):
         return _scan_in_form if in_form else _scan
@@ -136,8 +136,8 @@ def _reader(tables: RunTables, state: RunState) -> Any:
 
 
 def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
-    """Whether an event finds runs outside the window, which then end. Positions are counted by key, so that one event
-    does not decide over the runs of all keys."""
+    """Whether an event ends the runs outside its window. Positions are counted by key, so one event cannot decide for
+    the runs of all keys."""
     if tables.in_events:
         return False
     place_all(tables, state, events)
@@ -145,14 +145,14 @@ def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int)
 
 
 def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: int) -> RunState | None:
-    """Room for so many more nodes: dead ones are reclaimed, and the arena grows where most are alive.
+    """Make room for this many more nodes: reclaim dead ones, and grow the arena if most are alive.
 
-    None where there are too many for the limit on runs.
+    None if there are too many for the limit on runs.
     """
     capacity = state.arena.event.size
     live = reclaim_nodes(tables, state, output)
     most = nodes_max(tables, state)
-    # Some room is left, so that what is dead is not looked for at every event.
+    # Some room is left, so that dead nodes are not searched at every event.
     if live + need > most - most // 8:
         return None
     if live + need > capacity // 4:
@@ -161,7 +161,7 @@ def room_for_nodes(tables: RunTables, state: RunState, output: RunOutput, need: 
 
 
 def nodes_max(tables: RunTables, state: RunState) -> int:
-    """How many nodes the limit on runs allows: a few for each run, fewer where a node has registers."""
+    """The number of nodes that the limit on runs allows: a few per run, fewer if a node has registers."""
     bytes_each = sum(
         array.itemsize * math.prod(array.shape[1:]) for array in (*state.arena, state.renamed, state.ahead)
     )
@@ -169,7 +169,7 @@ def nodes_max(tables: RunTables, state: RunState) -> int:
 
 
 def release(tables: RunTables, state: RunState, events: RunEvents, until: int, output: RunOutput) -> Progress:
-    """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come."""
+    """Append the waiting matches whose window has passed, given that no event at or before `until` can come."""
     while release_in_form(tables, state, events, until, output) != Status.DONE:
         output = larger_run_output(output, 2 * output.node.size)
     return Progress(Status.DONE, 0, state, output)
@@ -177,7 +177,7 @@ def release(tables: RunTables, state: RunState, events: RunEvents, until: int, o
 
 @kernel(allocates=True)
 def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """`_scan` for the forms of output: each moment is settled before the next one is read."""
+    """`_scan` for the forms of output: they choose among the matches of each timestamp before the next one is read."""
     status, position = _scan(tables, state, events, first, last, output)
     while status == Status.UNSETTLED:
         settle(tables, state, events, output)
@@ -215,7 +215,7 @@ def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, fi
 
 @kernel
 def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
     status = _limit_passed(tables, counters)
@@ -238,7 +238,7 @@ def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, las
             if status != Status.DONE:
                 break
             _read(tables, state, events, slot, roles, indexed, found, output)
-            # At once, so that the slot before the one to go on with is that of the event that was too much.
+            # At once, so that the slot before the one to continue with is that of the event that was too much.
             status = _limit_passed(tables, counters)
         if roles > positive_roles:
             push_negatives(tables, state, events, slot, roles)
@@ -249,7 +249,7 @@ def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, las
 
 @helper(inline=True)
 def _make_ready(tables, state, events, slot, output):
-    """Finish what must be finished before an event may be read."""
+    """Complete the work that must be done before an event is read."""
     counters = state.counters
     now = events.end[slot]
     if tables.at_end and counters[Counter.WAITING] > 0 and state.waiting.deadline[0] < now:
@@ -266,7 +266,7 @@ def _make_ready(tables, state, events, slot, output):
 
 @helper(inline=True)
 def _room(tables, state, shown, output):
-    """Whether there is room for all that an event can bring about among the runs that it is shown to."""
+    """Whether there is room for everything that an event can add among the runs that it is shown to."""
     counters = state.counters
     most = 2 * shown + 1
     if counters[Counter.NODES] + most > state.arena.event.size:
@@ -291,9 +291,9 @@ def _limit_passed(tables, counters):
 
 @helper(inline=True)
 def _read(tables, state, events, slot, roles, indexed, found, output):
-    """Show an event to the runs of its partition, or to those that were found, and let it start a new one.
+    """Show an event to the runs of its partition, or to the runs found, and let it start a new one.
 
-    Edges are tested and nodes made in one place each: what is inlined twice is compiled twice.
+    Edges are tested and nodes made in one place each, because code that is inlined twice is compiled twice.
     """
     runs = state.runs
     by_place = tables.by_place
@@ -362,7 +362,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
             edge = row[ByPlace.BEGIN] if begins else row[ByPlace.TAKE]
             target = row[ByPlace.FIRST] if begins else row[ByPlace.CURRENT]
             if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
-                # In the index a run stands by the value of one test.
+                # In the index a run is ordered by the value of one test.
                 if not starting and not indexed and state.failed[0] >= 0:
                     set_guard(tables, state, events, run, begins)
                 continue
@@ -392,7 +392,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 continue
             future = np.int64(0)
             if tables.merge and kinds > 0:
-                # The first one's mark is made when there is a second one to compare it with.
+                # The hash of the first one is computed when there is a second one to compare.
                 for before in range(2 if kinds == 1 else 1):
                     mark = future_mark(tables, state, events, state.kinds[0, 0] if before else moved)
                     if before:
@@ -436,7 +436,7 @@ def _is_too_long(place, counts, node):
 
 @helper(inline=True)
 def _is_pruned(tables, state, events, slot, run, first_slot, key):
-    """Whether a run has missed an event that it may not pass, or the form of output wants nothing of it any more."""
+    """Whether a run has missed an event that it may not skip, or the form of output can no longer choose it."""
     if tables.selection == Selection.CONTIGUITY:
         previous = state.arena.event[state.runs.node[run]]
         if events.sequence[slot] != events.sequence[previous] + 1:
@@ -467,7 +467,7 @@ def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
 
 @helper(inline=True)
 def _add_run(state, events, own, node, place, first_slot, since, slot):
-    """A run in the place of `own` or, where that is -1, in a free one."""
+    """Store a run in the place of `own` or, if that is -1, in a free one."""
     runs = state.runs
     run = own
     if run < 0:
@@ -486,7 +486,7 @@ def _add_run(state, events, own, node, place, first_slot, since, slot):
 
 @helper(inline=True)
 def _merge(tables, state, events, node, future, kinds):
-    """Whether a new node has the same future as one that this event has made before; then it is joined to it."""
+    """Whether a new node has the same future as one that this event has made before; then it is merged into it."""
     for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
         if state.futures[kind] == future and _join_equal(
             tables.by_place,
@@ -514,7 +514,7 @@ def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes,
     arena.others[node] = arena.others[other]
     arena.others[other] = node
     arena.newest[other] = max(arena.newest[other], arena.newest[node])
-    # The combined run lives as long as its youngest member.
+    # The merged run lives as long as its youngest member.
     run = kinds[kind, 1]
     if run >= 0:
         since[run] = arena.newest[other]

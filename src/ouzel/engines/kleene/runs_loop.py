@@ -1,8 +1,8 @@
-"""The run kernel for plain queries of the commonest shape: T+ a[] and one component behind it, as in SEQ(A+ a[], B b).
+"""The run kernel for plain queries of the most common shape, SEQ(A+ a[], B b): one Kleene component and one after it.
 
-It does what `runs_plain.py` does, in less than two thirds of its time. All runs stand at a[], so what the edges ask is
-known before the first event is read. A run that takes an event, or lets it pass, stays where it is in the list of its
-key; only what ends is taken out.
+It does what `runs_plain.py` does, in less than two thirds of its time. All runs are at a[], so the tests of the edges
+are known before the first event is read. A run that takes or skips an event stays at its place in the list of its key;
+only ended runs are removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.windows import oldest_alive
 
 _NONE = np.int32(-1)
-# As in `runs`: with how many other runs that an event has moved a run is compared.
+# As in `runs`: the number of other runs, moved by the same event, that a run is compared with.
 _COMPARED_MAX = 32
 # Bits of an event's roles, and the two places.
 _STARTS = np.uint64(0b001)
@@ -30,7 +30,7 @@ _LAST = np.uint32(1)
 
 @kernel
 def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
     counters = state.counters
     runs = state.runs
     arena = state.arena
@@ -82,7 +82,7 @@ def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int,
         previous = _NONE
         finished = _NONE
         kinds = 0
-        # Only then can a limit be passed.
+        # Only then can a limit be exceeded.
         grows = roles & _STARTS != 0
         while run >= 0:
             here = np.uint32(run)
@@ -95,7 +95,7 @@ def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int,
             )
             if stays and start > runs.end[here]:
                 takes = roles & _TAKEN != 0 and allows(take, taken, runs, here, 0)
-                # Beginning comes first, since taking moves the run.
+                # Begin comes first, because take moves the run.
                 if roles & _BEGINS != 0 and allows(begin, begun, runs, here, 1):
                     set_node(arena, events, in_events, nodes, node, _LAST, at, True)
                     if merge and finished >= 0:
@@ -168,8 +168,8 @@ def scan_loop(tables: RunTables, state: RunState, events: RunEvents, first: int,
 
 @helper(inline=True)
 def _is_merged(take, begin, state, made, here, kinds):
-    """Whether a run that has come to a new node has the same future as one that this event has moved before; then the
-    node is joined to that one's."""
+    """Whether a run at a new node has the same future as one that this event has moved before; then the node is merged
+    into that one's."""
     for kind in range(max(kinds - _COMPARED_MAX, 0), kinds):
         other = state.kinds[np.uint32(kind), 1]
         there = np.uint32(other)

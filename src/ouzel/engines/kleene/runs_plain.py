@@ -1,11 +1,11 @@
-"""The run kernel for plain queries: negation, if any, is checked late, and each edge asks for one comparison at most.
+"""The run kernel for plain queries: negation, if any, is checked late, and each edge has at most one comparison.
 
-It does what `runs.py` does for every query, in a small function. A run keeps what its edges compare with (its *bounds*:
-values of the first or last event of its place, or the least or greatest so far). They are all that decides its future,
-so an event is shown to a run by one comparison, and runs of a place with the same bounds are one.
+It does what `runs.py` does for every query, in a small function. A run stores the values that its edges compare with
+(its *bounds*: values of the first or last event of its place, or the least or greatest so far). The bounds alone decide
+its future. So an event needs one comparison per run, and runs of a place with the same bounds are merged.
 
-Numbers of runs, nodes and slots are made unsigned before they are used: numba asks of signed ones at every access
-whether they count from the end.
+Numbers of runs, nodes and slots are made unsigned before they are used as an index: numba checks signed ones for
+counting from the end at every access.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _EDGE_COLUMNS = EDGE_COLUMNS
 
 
 _NONE = np.int32(-1)
-# As in `runs`: with how many other runs that an event has moved a run is compared.
+# As in `runs`: the number of other runs, moved by the same event, that a run is compared with.
 _COMPARED_MAX = 32
 
 
 @kernel
 def scan_plain(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
-    """(status, position). Everything about one event happens, or, where the status is not DONE, nothing of it."""
+    """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
     counters = state.counters
     runs = state.runs
     contiguous = tables.selection == Selection.CONTIGUITY
@@ -95,7 +95,7 @@ def scan_plain(tables: RunTables, state: RunState, events: RunEvents, first: int
                 free_run(state, here)
                 run = following
                 continue
-            # Taking and beginning may overwrite the run.
+            # Take and begin may overwrite the run.
             first_slot = runs.first[here]
             place = np.uint32(runs.place[here])
             loops = tables.plain[place, ByPlain.LOOPS] != 0
@@ -122,7 +122,7 @@ def scan_plain(tables: RunTables, state: RunState, events: RunEvents, first: int
                 own = _NONE
             elif indexed:
                 take_out(tables, state, run)
-            # Beginning comes first, since taking overwrites the run.
+            # Begin comes first, because take overwrites the run.
             if begins:
                 target = place + np.uint32(1)
                 moved = _add_node(tables, state, events, node, target, at, True)
@@ -222,7 +222,7 @@ def _add_node(tables, state, events, parent, place, at, begins):
 
 @helper(inline=True)
 def set_node(arena, events, in_events, node, parent, place, at, begins):
-    """As `add_node` in `edges.py`, for a query without proceed edges, registers and codes."""
+    """Like `add_node` in `edges.py`, for a query without proceed edges, registers and codes."""
     made = np.uint32(node)
     arena.event[made] = at
     arena.parent[made] = parent
@@ -249,7 +249,7 @@ def new_run(state):
 
 @helper(inline=True)
 def _set_run(tables, runs, events, before, run, node, place, at, begins):
-    """Bring a run to a node: that of `before`, which may be the same run, after it has taken or begun with an event."""
+    """Move a run to a node: that of `before`, which may be the same run, after it has taken or begun with an event."""
     runs.node[run] = node
     runs.end[run] = events.end[at]
     if begins or run != before:
@@ -262,7 +262,7 @@ def _set_run(tables, runs, events, before, run, node, place, at, begins):
 
 @helper(inline=True)
 def _remember(tables, state, node, run, kinds):
-    """What an event has made so far, to be merged with; the number of it."""
+    """Add to the nodes that an event has made so far, for merging; returns their number."""
     if not tables.merge:
         return 0
     state.kinds[np.uint32(kinds), 0] = node
@@ -272,9 +272,9 @@ def _remember(tables, state, node, run, kinds):
 
 @helper(inline=True)
 def _is_merged(tables, state, node, place, run, kinds):
-    """Whether a new node has the same future as one that this event has made before; then it is joined to it.
+    """Whether a new node has the same future as one that this event has made before; then it is merged into it.
 
-    A node without a run is that of a finished match.
+    A node without a run is that of a complete match.
     """
     arena = state.arena
     runs = state.runs
@@ -298,12 +298,12 @@ def _is_merged(tables, state, node, place, run, kinds):
 
 @helper(inline=True)
 def join(state, made, other, other_run):
-    """Put a new node into the list of those that share the future of another one, which a run is at, or none (-1)."""
+    """Add a new node to the list of those with the same future as another one, which a run is at, or none (-1)."""
     arena = state.arena
     arena.others[made] = arena.others[other]
     arena.others[other] = made
     arena.newest[other] = max(arena.newest[other], arena.newest[made])
-    # The combined run lives as long as its youngest member.
+    # The merged run lives as long as its youngest member.
     if other_run >= 0:
         state.runs.since[np.uint32(other_run)] = arena.newest[other]
     state.counters[Counter.MERGED] += 1

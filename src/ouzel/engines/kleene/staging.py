@@ -1,4 +1,4 @@
-"""Staging for runs: rows of a batch become events with roles, a partition, lanes and tie-break columns."""
+"""Staging for runs: turns the rows of a batch into events with roles, a partition, lanes and tie-break columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunStager(Stager):
         self._lowered = lowered
         self._deciding = [*layout.order, *deciding_columns(plan, layout)]
         self._keyed = [*plan.partitioning, *plan.hashed]
-        # Negatives that no equality written out names forbid whatever their value.
+        # Negatives that no written equality names forbid with any value.
         free = {c.position for c in plan.unguarded} if plan.hashed else set()
         bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
         self._free_roles = np.uint64(sum(1 << bit for bit in bits))
@@ -46,7 +46,7 @@ class RunStager(Stager):
         return [self.keys, self.texts, *self.coded]
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[RunEvents]]:
-        """The rows that play some component, by place in the table, and all events that matter: those that only count
+        """The rows that may fill a component, by place in the table, and all events that matter; events that only count
         have no row. An event in no partition has the key -1."""
         candidates, by_component = self._relevant(table)
         frame = self._frame(table, ticks, candidates)
@@ -131,8 +131,8 @@ class RunStager(Stager):
     # ── Partition and [attr] tests ─────────────────────────────────────────────────────────────────
 
     def _partition(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
-        """The partition of each row: -1 where a value is null; EVERY_KEY where its type lacks an attribute, or where
-        there are no partitions."""
+        """The partition of each row: -1 if a value is null; EVERY_KEY if its type lacks an attribute, or if there are
+        no partitions."""
         if not self._keyed:
             return np.full(len(rows), EVERY_KEY, np.int32)
         columns, lacking = [], np.zeros(len(rows), bool)
@@ -141,7 +141,7 @@ class RunStager(Stager):
             columns.append(column)
             lacking |= absent
         key = self.keys.encode(columns)
-        # An event in no partition does not count in any; one that plays a negative component forbids in all.
+        # An event in no partition does not count in any; one that may fill a negative component forbids in all.
         key[lacking] = EVERY_KEY
         return key
 
@@ -203,7 +203,7 @@ class RunStager(Stager):
         return ints, floats, flags
 
     def null_lanes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The lanes of the event whose every attribute is null: what an aggregate over no value refers to."""
+        """The lanes of the event whose every attribute is null; an aggregate over no value refers to it."""
         lowered = self._lowered
         ints = np.zeros(lowered.int_rows, np.int64)
         floats = np.zeros(lowered.float_rows, np.float64)

@@ -1,7 +1,7 @@
-"""What the run kernel remembers between calls, the matches it finds, and upkeep of both.
+"""The memory of the run kernel between calls, the matches it finds, and the maintenance of both.
 
-First the arrays and more room for them, then what reclaims nodes of the arena (`reclaim_nodes`), expires runs (`sweep`)
-and renumbers slots and keys (`rebase`, `renumber`, `rekey`).
+First the arrays and how they grow, then the functions that reclaim nodes of the arena (`reclaim_nodes`), expire runs
+(`sweep`) and renumber slots and keys (`rebase`, `renumber`, `rekey`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Values, new_values
 from ouzel.kernels.windows import NEVER, oldest_alive, push_negative
 
-# In place of a node's parent.
+# Special values of a node's parent.
 START = -1
 GONE = -2
 
@@ -34,13 +34,13 @@ class Counter(IntEnum):
     WAITING = 3  # matches that wait for a negated end
     MOMENT = 4  # the tick of the latest matches
     AT_MOMENT = 5  # how many there were at it
-    SETTLED = 6  # matches of the output that the form of output has let through
+    SETTLED = 6  # matches of the output that the form of output has chosen
     EVENTS = 7  # read
     MOVES = 8  # begin and take edges that were taken
     RUNS_MAX = 9  # the most at once
-    MERGED = 10  # runs that were joined to one with the same future
+    MERGED = 10  # runs that were merged into one with the same future
     MATCHES = 11  # found, before negated ends and forms of output
-    TOO_LONG = 12  # 1: the matches of a moment have too many events for the form of output to choose among them
+    TOO_LONG = 12  # 1: the matches of a timestamp have too many events for the form of output to choose among them
 
 
 class Status(IntEnum):
@@ -53,27 +53,27 @@ class Status(IntEnum):
     WAITING_FULL = 4
     MATCH_LIMIT = 5
     RUN_LIMIT = 6
-    UNSETTLED = 7  # the form of output must choose among the matches of a moment that is over
-    LENGTH_LIMIT = 8  # the matches of the output have too many events to be written out
+    UNSETTLED = 7  # the form of output must choose among the matches of a complete timestamp
+    LENGTH_LIMIT = 8  # the matches of the output have too many events to be listed
     NODE_LIMIT = 9  # the runs have too many events
-    INDEX_WANTED = 10  # a key has so many runs that finding them by their values pays
+    INDEX_WANTED = 10  # a key has so many runs that finding them by their values is faster
 
 
 class Arena(NamedTuple):
-    """Nodes, each one event of a run. A parent stands before its children."""
+    """Nodes, each one event of a run. A parent comes before its children."""
 
     event: NDArray[np.int32]  # slot
     parent: NDArray[np.int32]  # START: none; GONE: one that has left the window
     first: NDArray[np.int32]  # the node with which this node's place was begun
     place: NDArray[np.uint8]
     newest: NDArray[np.int64]  # start (or position) of the youngest run that ends here
-    own: NDArray[np.int64]  # the same by way of the parent, leaving aside what was merged into the node
-    others: NDArray[np.int32]  # nodes of runs that were merged into this one's, -1 where the list ends
+    own: NDArray[np.int64]  # the same through the parent only, without what was merged into the node
+    others: NDArray[np.int32]  # nodes of runs that were merged into this one's, -1 at the end of the list
     proceeds: NDArray[np.uint8]  # the proceed edge of its place holds here
-    counts: Matrix[np.int64]  # [node, register]: of how many values; -1 where a sum has overflowed
+    counts: Matrix[np.int64]  # [node, register]: the number of values; -1 after a sum has overflowed
     values: Matrix[np.int64]  # [node, register]: an integer or a slot
-    totals: Matrix[np.float64]  # [node, register]: a sum of floats; empty where the query has none
-    codes: Matrix[np.int32]  # [node, test]: what the run's events have in common, -1 where none has it
+    totals: Matrix[np.float64]  # [node, register]: a sum of floats; empty if the query has none
+    codes: Matrix[np.int32]  # [node, test]: the common value of the run's events, -1 if none has one
 
 
 class Runs(NamedTuple):
@@ -85,8 +85,8 @@ class Runs(NamedTuple):
     since: NDArray[np.int64]  # start of the first event, or its position for windows in events
     end: NDArray[np.int64]  # of its last event
     next: NDArray[np.int32]
-    # [run, take or begin]: the test that last turned an event away since the run moved, if it is a guard, and what it
-    # compares with (ByGuard).
+    # [run, take or begin]: the test that last refused an event since the run moved, if it is a guard, and the value
+    # that it compares with (ByGuard).
     guard: Matrix[np.int32]  # -1: none
     int_bounds: Matrix[np.int64]
     float_bounds: Matrix[np.float64]
@@ -101,9 +101,9 @@ class Waiting(NamedTuple):
 
 
 class RunIndex(NamedTuple):
-    """Search trees over the runs (`run_index`), which are made when a key has many and can be given up at any time."""
+    """Search trees over the runs (`run_index`), which are made when a key has many and can be dropped at any time."""
 
-    on: NDArray[np.uint8]  # of length 1: 1 while the rest is true
+    on: NDArray[np.uint8]  # of length 1: 1 while the other arrays are valid
     key: NDArray[np.int32]  # per run
     previous: NDArray[np.int32]  # per run: the one before it in the list of its key
     tree: Cube[np.int32]  # [run, take or begin, column]
@@ -112,12 +112,12 @@ class RunIndex(NamedTuple):
     moment: NDArray[np.int64]  # per key: the tick of the event that made it
     # Scratch.
     found: NDArray[np.int32]  # runs that an event may move
-    ahead: NDArray[np.int32]  # runs to be looked at
+    ahead: NDArray[np.int32]  # runs to be visited
     asked: NDArray[np.uint8]  # per run: 1 if it has been found
 
 
 class RunState(NamedTuple):
-    """What is remembered between calls: plain arrays."""
+    """The memory between calls: plain arrays."""
 
     arena: Arena
     runs: Runs
@@ -127,29 +127,29 @@ class RunState(NamedTuple):
     key_runs: NDArray[np.int32]  # per key: how many
     key_oldest: NDArray[np.int64]  # per key: where the window of its newest event begins
     key_mark: NDArray[np.int64]  # per key: what a match must start after (a tick) or at (a slot), by form of output
-    started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has given a match that starts here
+    started: NDArray[np.uint8]  # per slot: OUTPUT FIRST has returned a match that starts here
     negative_head: NDArray[np.int32]  # [key * negatives + negative]: the newest such event
     links: Cube[np.int32]  # [negative, Link, slot]
     marks: Cube[np.int64]  # [negative, Mark, slot]
     counters: NDArray[np.int64]  # by Counter
-    # Scratch; nothing in it outlives a call.
+    # Scratch; its content is only valid during a call.
     bound: NDArray[np.int32]  # per reference
-    anchor: NDArray[np.int32]  # per place: the last node of the run at hand
-    failed: NDArray[np.int32]  # of length 1: the test that was the last to fail
-    # Of the nodes that an event has made, those with futures of their own.
+    anchor: NDArray[np.int32]  # per place: the last node of the current run
+    failed: NDArray[np.int32]  # of length 1: the test that failed last
+    # Among the nodes that an event has made, those with different futures.
     kinds: Matrix[np.int32]  # [kind, node or run]
-    futures: NDArray[np.int64]  # per kind: the mark of its future
+    futures: NDArray[np.int64]  # per kind: the hash of its future
     # For reclaiming nodes.
     renamed: NDArray[np.int32]  # per node
-    ahead: NDArray[np.int32]  # nodes to be looked at
+    ahead: NDArray[np.int32]  # nodes to be visited
     values: Values
 
 
 def new_run_state(
     tables: RunTables, references: int, slot_capacity: int, key_capacity: int = 1, *, number_slots: Sequence[int] = ()
 ) -> RunState:
-    """The state before the first event. `number_slots` gives the slot of each reference that numbers are loaded
-    into, -1 for the others."""
+    """The state before the first event. `number_slots` gives for each reference the slot into which numbers are loaded,
+    -1 for references to events."""
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
     counters[Counter.MOMENT] = INT64_MIN
@@ -219,8 +219,8 @@ def new_run_state(
 
 
 def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity: int) -> RunState:
-    """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
-    # An event makes two of each run at most, and starts one.
+    """A state with room for at least this many slots and keys; arrays that are large enough are kept."""
+    # An event makes at most two of each run, and starts one.
     kinds = 2 * state.runs.node.size + 1
     state = state._replace(
         kinds=_with_room(state.kinds, 0, kinds),
@@ -238,7 +238,7 @@ def reserve(tables: RunTables, state: RunState, slot_capacity: int, key_capacity
 
 
 def reserve_index(tables: RunTables, state: RunState) -> RunState:
-    """Room in the index for all runs and keys that there is room for."""
+    """Room in the index for all runs and keys of the state."""
     runs, keys, old = state.runs.node.size, state.key_head.size, state.trees
     return state._replace(
         trees=RunIndex(
@@ -257,7 +257,7 @@ def reserve_index(tables: RunTables, state: RunState) -> RunState:
 
 
 def reserve_nodes(state: RunState, nodes: int) -> RunState:
-    """Room for so many nodes; what lies beyond those in use is left as it comes."""
+    """Room for this many nodes; the content after those in use is undefined."""
     used = int(state.counters[Counter.NODES])
     return state._replace(
         arena=Arena(*(_with_room(array, used, nodes) for array in state.arena)),
@@ -286,7 +286,8 @@ def reserve_waiting(state: RunState, count: int) -> RunState:
 
 
 def _with_room(array: NDArray, used: int, length: int) -> NDArray:  # type: ignore[type-arg]
-    """At least so long, with the rows in use. Nothing else is touched: new pages cost more than reading events."""
+    """An array of at least this length, with the rows in use. Nothing else is written: new pages cost more than reading
+    events."""
     if len(array) >= length:
         return array
     larger = np.empty((length, *array.shape[1:]), array.dtype)
@@ -317,7 +318,7 @@ def new_run_output(capacity: int = 1024) -> RunOutput:
 
 
 def larger_run_output(output: RunOutput, capacity: int) -> RunOutput:
-    """So much room at least, with the matches that are there."""
+    """Room for at least this many matches, with the current content."""
     used = int(output.written[0])
     return RunOutput(
         _with_room(output.node, used, capacity),
@@ -335,10 +336,10 @@ _VISITED = np.int32(1)
 
 
 def reclaim_nodes(tables: RunTables, state: RunState, output: RunOutput) -> int:
-    """Close the gaps that dead runs have left in the arena; how many nodes are alive.
+    """Remove dead nodes from the arena; returns the number of live ones.
 
-    Nodes of runs, of waiting matches and of matches that are not written out yet stay, under new numbers. Of combined
-    runs, members that have left the window go.
+    Nodes of runs, of waiting matches and of matches that are not listed yet stay, under new numbers. Members of merged
+    runs that have left the window are removed.
     """
     return int(_reclaim(bool(tables.merge), state, output))
 
@@ -350,7 +351,7 @@ def _reclaim(merged: bool, state: RunState, output: RunOutput):
     renamed = state.renamed
     kept = state.ahead
     _mark_all(merged, state, output)
-    # Most nodes are dead: those alive are listed before anything is moved.
+    # Most nodes are dead: list the live ones before anything is moved.
     live = 0
     for node in range(np.uint64(state.counters[Counter.NODES])):
         if renamed[node] >= 0:
@@ -385,7 +386,7 @@ def _reclaim(merged: bool, state: RunState, output: RunOutput):
         for test in range(arena.codes.shape[1]):
             arena.codes[target, test] = arena.codes[node, test]
     if merged:
-        # What was merged into a node was made after it, so these lists can only be renamed now.
+        # A node that was merged into another is newer, so these lists can only be renamed now.
         for node in range(live):
             other = arena.others[node]
             arena.others[node] = renamed[other] if other >= 0 else -1
@@ -404,10 +405,10 @@ def _reclaim(merged: bool, state: RunState, output: RunOutput):
 
 @helper(allocates=True)
 def _mark_all(merged, state, output):
-    """For each node -1 if it is not needed; lists of merged nodes are cut down to those that are."""
+    """-1 for each node that is not needed; lists of merged nodes keep only needed ones."""
     marks = state.renamed
     marks[: state.counters[Counter.NODES]] = -1
-    # Matches come first, since the window of older ones reaches further back.
+    # Matches come first, because the window of older ones reaches further back.
     for place in range(output.written[0]):
         _mark(merged, state.arena, marks, state.ahead, output.node[place], output.oldest[place])
     for place in range(state.counters[Counter.WAITING]):
@@ -421,7 +422,7 @@ def _mark_all(merged, state, output):
 
 @helper(allocates=True)
 def _mark(merged, arena, marks, waiting, node, oldest):
-    """Mark a node and all that lies on a way from it to a start within the window."""
+    """Mark a node and all nodes on a path from it to a start within the window."""
     if marks[node] == _VISITED:
         return
     count = 0
@@ -429,7 +430,7 @@ def _mark(merged, arena, marks, waiting, node, oldest):
     marks[here] = _VISITED
     while here >= 0:
         ahead = np.int64(-1)
-        # A test may ask for the first event of the place even where the way to it has left the window.
+        # A test may need the first event of the place even if the path to it has left the window.
         first = arena.first[here]
         if first >= 0 and marks[first] != _VISITED:
             marks[first] = _KEPT
@@ -445,7 +446,7 @@ def _mark(merged, arena, marks, waiting, node, oldest):
                 parent = arena.parent[entry]
                 if parent >= 0 and marks[parent] != _VISITED:
                     marks[parent] = _VISITED
-                    # Most nodes have one way on, which is gone at once; others wait.
+                    # Most nodes have one path, which is followed at once; others are queued.
                     if ahead >= 0:
                         waiting[count] = ahead
                         count += 1
@@ -460,17 +461,17 @@ def _mark(merged, arena, marks, waiting, node, oldest):
 
 @kernel(allocates=True)
 def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts: NDArray[np.int64]):
-    """Drop runs that nothing can complete any more.
+    """Drop runs that can no longer complete.
 
     A run is dead if it started before `oldest_start`; with windows in events, if its partition has so many events by
-    now (`position_counts`, by key) that the next one lies outside.
+    now (`position_counts`, by key) that the next one is outside.
     """
     state.trees.on[0] = 0
-    # There may be room for keys that have had no event yet.
+    # There may be room for keys without events so far.
     keys = min(state.key_head.size, position_counts.size) if tables.in_events else state.key_head.size
     for key in range(keys):
         oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
-        # Members of combined runs that are older than this are not asked for again.
+        # Members of merged runs that are older than this are not needed again.
         state.key_oldest[key] = max(state.key_oldest[key], oldest)
         kept = np.int32(-1)
         run = state.key_head[key]
@@ -490,9 +491,9 @@ def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts
 
 @kernel(allocates=True)
 def rebase(tables: RunTables, state: RunState, shift: int, used: int):
-    """Forget the `shift` oldest slots behind the kernel's own: the rest of the `used` ones move down.
+    """Drop the `shift` oldest slots after the kernel's own: the rest of the `used` ones move down.
 
-    No run, waiting match or match that is not written out may refer to one of them.
+    No run, waiting match or match that is not listed may refer to one of them.
     """
     for node in range(state.counters[Counter.NODES]):
         state.arena.event[node] = max(state.arena.event[node] - shift, 0)
@@ -512,7 +513,7 @@ def rebase(tables: RunTables, state: RunState, shift: int, used: int):
 
 @helper
 def rebase_marks(tables, key_mark, started, shift, used):
-    """The same for what a form of output remembers by slot."""
+    """The same for the marks that a form of output stores by slot."""
     if tables.form > Form.FIRST:
         for key in range(key_mark.size):
             if key_mark[key] > 0:
@@ -541,12 +542,12 @@ def rebase_negatives(tables, negative_head, links, marks, shift, used):
 
 @kernel(allocates=True)
 def mark_needed(tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_]):
-    """Mark the slots that runs still need, for windows in events: `sweep` and `reclaim_nodes` have gone before.
+    """Mark the slots that runs still need, for windows in events, after `sweep` and `reclaim_nodes`.
 
-    A partition that has fallen silent keeps its own events for as long as it likes, and nothing of the others.
+    A partition without new events keeps its own events for any time, but no events of others.
     """
     arena = state.arena
-    # Per key the slot of the oldest event of a run; negative events before it forbid nothing any more.
+    # Per key the slot of the oldest event of a run; earlier negative events forbid nothing any more.
     oldest = np.full(state.key_head.size, needed.size, np.int64)
     for node in range(state.counters[Counter.NODES]):
         slot = arena.event[node]
@@ -572,7 +573,7 @@ def _holds_slot(tables, arena, node, register, number):
 def renumber(
     tables: RunTables, state: RunState, events: RunEvents, needed: NDArray[np.bool_], renamed: NDArray[np.int32]
 ):
-    """Slots have new numbers, which rise as the old ones did; those not needed are gone, and `events` without them."""
+    """Slots have new numbers in the same order; those not needed are gone, and `events` is without them."""
     arena = state.arena
     for node in range(state.counters[Counter.NODES]):
         arena.event[node] = renamed[arena.event[node]]
@@ -596,7 +597,7 @@ def renumber(
         if needed[slot]:
             state.started[renamed[slot]] = started
     if tables.negatives:
-        # Stacks skip over their own elements, so they are stacked up again.
+        # Stacks have links over several of their own elements, so they are built again.
         state.negative_head[:] = -1
         for slot in range(tables.reserved, needed.sum()):
             for negative in range(tables.negatives):
@@ -609,7 +610,7 @@ def renumber(
 
 @kernel(allocates=True)
 def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: NDArray[np.int64]):
-    """Give each event its position among those of its key, going on from `counts`; keys below 0 have none."""
+    """Give each event its position among those of its key, continuing from `counts`; keys below 0 have none."""
     for event in range(key.size):
         if key[event] >= 0:
             positions[event] = counts[key[event]]
@@ -618,7 +619,8 @@ def number_events(key: NDArray[np.int32], counts: NDArray[np.int64], positions: 
 
 @kernel(allocates=True)
 def rekey(state: RunState, renamed: NDArray[np.int32]):
-    """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1: gone."""
+    """Move the runs, marks and negative events of keys to new codes: `renamed[key]`, never a larger one, -1:
+    dropped."""
     state.trees.on[0] = 0
     keys = min(state.key_head.size, renamed.size)
     negatives = state.negative_head.size // max(state.key_head.size, 1)

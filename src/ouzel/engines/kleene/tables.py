@@ -1,12 +1,12 @@
-"""Arrays of the run kernel: what a query is (tables) and what came (events). Nothing here needs numba.
+"""Arrays of the run kernel: the query (tables) and the events. Nothing here needs numba.
 
-A *place* is a positive component, counted from 0. An event is read once, with a bit for each thing it may be: begin a
-place, be taken by a Kleene place, or forbid as a negative. Events lie in stream order in buffers that the caller owns;
+A *place* is a positive component, counted from 0. An event is read once, with a bit for each possible role: begin a
+place, be taken by a Kleene place, or forbid as a negative. Events are in stream order in buffers that the caller owns;
 a *slot* is a place in them, and the first `tables.reserved` slots belong to the kernel.
 
-A run is a node of an arena of (event, parent) pairs, so runs share what they have in common and no version numbers are
+A run is a node of an arena of (event, parent) pairs, so runs share their common prefixes and no version numbers are
 needed (SASE+ 5.1 has a shared buffer with Dewey numbers). The values of running aggregates, the paper's computation
-state, stand beside the node that they were computed for.
+state, are stored with the node for which they were computed.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.events import NO_LIMIT, NO_WINDOW
 from ouzel.kernels.predicate_tables import Alternative, Atom, Comparison, Lane, LaneFlag, Predicates, build_predicates
 
-# The slot of the event whose every attribute is null: what an aggregate over no value refers to.
+# The slot of the event whose every attribute is null; an aggregate over no value refers to it.
 NULL_SLOT = 0
 # No bound on the events of a place.
 NO_MOST = 2**31 - 1
-# With a bound of so many at most, the graph has a stage for each number of events of a place.
+# Up to this bound, the graph has a stage for each number of events of a place.
 LAYERS_MAX = 32
 # Bits of `RunEvents.roles`.
 ROLES_MAX = 64
-# Up to so many runs of a key are shown every event. Of more, those that an event can move are looked up.
+# Up to this many runs of a key are tested with every event. With more, the runs that an event can move are looked up.
 INDEX_MIN = 128
 
 
 class Selection(IntEnum):
-    """What a run may let pass (docs/semantics.md, "Event selection")."""
+    """Which events a run may skip (docs/semantics.md, "Event selection")."""
 
-    # strict_contiguity and partition_contiguity: nothing. Which events count is said by `RunEvents.sequence`.
+    # strict_contiguity and partition_contiguity: none. `RunEvents.sequence` decides which events count.
     CONTIGUITY = 0
     NEXT_MATCH = 1
     ANY_MATCH = 2
 
 
 class Form(IntEnum):
-    """Which matches come out."""
+    """Which matches are returned."""
 
     ALL = 0
     NON_OVERLAPPING = 1
@@ -54,12 +54,12 @@ class Form(IntEnum):
 
 
 class Function(IntEnum):
-    """What a register holds of the events of its place so far; nulls and absent values are passed over."""
+    """What a register holds of the events of its place so far; nulls and absent values are ignored."""
 
     COUNT = 0
     SUM = 1  # null once an integer sum has overflowed
     AVERAGE = 2
-    # These hold a slot, so that any value of that event can be asked for.
+    # These hold a slot, so that any value of that event can be read.
     FIRST = 3
     LAST = 4
     LEAST = 5
@@ -67,7 +67,7 @@ class Function(IntEnum):
 
 
 class Register(NamedTuple):
-    """A running aggregate of a Kleene place. `lane.component` means nothing; no lane: every event counts."""
+    """A running aggregate of a Kleene place. `lane.component` has no meaning; no lane: every event counts."""
 
     function: Function
     lane: Lane | None = None
@@ -77,7 +77,7 @@ _EVERY_EVENT = Register(Function.COUNT)
 
 
 class Source(IntEnum):
-    """Where a reference of a test finds its value, seen from a node of a place."""
+    """Where a reference of a test gets its value, starting from a node of a place."""
 
     FIRST = 0  # the first event of the place
     LAST = 1  # the event of the node
@@ -86,9 +86,9 @@ class Source(IntEnum):
 
 
 class Load(NamedTuple):
-    """Before a test is made, reference `target` is set to what `source` says of a place.
+    """Before a test, reference `target` is set to the `source` of a place.
 
-    A NUMBER is written into the slot that belongs to the target, in the lane `row`.
+    A NUMBER is written into the slot of the target, in the lane `row`.
     """
 
     source: Source
@@ -99,10 +99,10 @@ class Load(NamedTuple):
 
 
 class RunTest(NamedTuple):
-    """A conjunct, its lanes' components being references, with what must be loaded for it.
+    """A conjunct over lanes of references, with the loads that it needs.
 
-    With `iterated`, it must hold for each event of that place but the first, known as reference `current`, and the
-    `iterated_loads` are seen from the node before that event.
+    With `iterated`, it must hold for each event of that place except the first, as reference `current`; the
+    `iterated_loads` start from the node before that event.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -123,11 +123,11 @@ class RunPlace(NamedTuple):
     take: tuple[RunTest, ...] = ()
     proceed: tuple[RunTest, ...] = ()
     registers: tuple[Register, ...] = ()
-    most: int = NO_MOST  # of its events: the proceed tests never hold for more
+    most: int = NO_MOST  # the largest number of its events: the proceed tests never hold for more
 
 
 class RunNegative(NamedTuple):
-    """A negative component: after how many places it stands, and which reference its event is in its tests."""
+    """A negative component: the number of places before it, and the reference of its event in its tests."""
 
     after: int
     reference: int = 0
@@ -145,29 +145,29 @@ class ByPlace(IntEnum):
     PROCEED = 5  # edge
     FIRST_REGISTER = 6  # they end where those of the next row begin
     # What runs here must have in common to have the same future (the paper's mask M, SASE+ 5.2.2).
-    MERGEABLE = 7  # 0: nothing makes them equal, since a later test looks at every event
+    MERGEABLE = 7  # 0: they are never equal, because a later test reads every event
     SAME_FIRST = 8  # the first event of the place
-    SAME_PARENT = 9  # all that was bound before the place
+    SAME_PARENT = 9  # everything bound before the place
     MOST = 10  # of its events; NO_MOST: any number
     LENGTH = 11  # the register that counts its events, -1 if none does
     # In the graph; see `graph_state`.
-    LAYER = 12  # the stage of its first event, if it has one for each number of events; else -1
-    NEGATED = 13  # 1: a negative stands before it and behind the place before; 2: with tests of its own
-    # Of the take edge, then of the begin edge that leaves the place: the test by whose value runs are found, or -1.
+    LAYER = 12  # the stage of its first event, if it has one for each number of events; otherwise -1
+    NEGATED = 13  # 1: a negative is between it and the place before; 2: the negative has tests of its own
+    # For the take edge, then for the begin edge that leaves the place: the test by whose value runs are found, or -1.
     INDEXED = 14
 
 
 class ByEdge(IntEnum):
     """Columns of `RunTables.by_edge`. Ranges end where those of the next row begin."""
 
-    LOWEST = 0  # the lowest place that a load looks at
+    LOWEST = 0  # the lowest place that a load reads
     FIRST_LOAD = 1
     FIRST_TEST = 2
 
 
 class ByGuard(IntEnum):
-    """Columns of `RunTables.by_guard`: of each test whether it compares a lane of the event read with a value that a
-    run keeps until it moves. The run remembers the value, so that most events are turned away by one comparison."""
+    """Columns of `RunTables.by_guard`: for each test whether it compares a lane of the event read with a value that a
+    run keeps until it moves. The run stores the value, so that one comparison refuses most events."""
 
     KIND = 0  # Guard
     LANE = 1  # of the event read
@@ -184,12 +184,12 @@ class Guard(IntEnum):
 
 
 class ByPlain(IntEnum):
-    """Columns of `RunTables.plain`, by place: what the plain reader needs. First the edges that leave a node of the
-    place, `EDGE_COLUMNS` for its take edge and as many for the begin edge of the next place."""
+    """Columns of `RunTables.plain`, by place, for the plain reader. First the edges that leave a node of the place:
+    `EDGE_COLUMNS` for its take edge and as many for the begin edge of the next place."""
 
     KIND = 0  # Guard; NONE: the edge has no test
     LANE = 1  # of the event read
-    ORDERS = 2  # bit 0: less than the bound will do, bit 1: equal, bit 2: greater
+    ORDERS = 2  # bit 0: less than the bound passes, bit 1: equal, bit 2: greater
     BOUND = 3  # Bound
     OTHER_LANE = 4  # of the bound
     LOOPS = 10  # 1: a Kleene place
@@ -203,7 +203,7 @@ class Bound(IntEnum):
 
     FIRST = 0
     LAST = 1
-    # Those below are aggregates, which pass over nulls.
+    # Those below are aggregates, which ignore nulls.
     FIRST_VALUE = 2
     LAST_VALUE = 3
     LEAST = 4
@@ -231,7 +231,7 @@ class ByRegister(IntEnum):
     ROW = 1  # of lane_flags; -1: every event counts
     FLOATING = 2
     LANE = 3
-    NEEDED = 4  # 1: some test of a run at this place may still ask for it
+    NEEDED = 4  # 1: some test of a run at this place may still need it
 
 
 class ByNegative(IntEnum):
@@ -251,20 +251,20 @@ class RunTables(NamedTuple):
     form_place: int
     window: int  # in ticks or events, NO_WINDOW if there is none
     in_events: int
-    codes: int  # equivalence tests that not every type has the attribute of
-    registers: int  # the most that a place has
-    at_end: int  # 1 if a negative stands behind the last place: matches wait
-    late: int  # 1: negation is checked where matches are written out, so that runs may be merged before
-    merge: int  # 1: runs with the same future are one
-    index_min: int  # where a key has more runs than this, they are found by what they compare with
+    codes: int  # equivalence tests whose attribute some type lacks
+    registers: int  # the largest number at a place
+    at_end: int  # 1 if a negative is after the last place: matches wait
+    late: int  # 1: negation is checked when matches are listed, so that runs may be merged before
+    merge: int  # 1: runs with the same future are merged
+    index_min: int  # if a key has more runs than this, they are found by the values they compare with
     max_matches_per_timestamp: int
     max_runs: int
-    max_events: int  # of all matches of the output together
+    max_events: int  # of all matches of the output in total
     by_place: Matrix[np.int32]
     by_edge: Matrix[np.int32]
     by_guard: Matrix[np.int32]  # by test
-    plain: Matrix[np.int32]  # [place, ByPlain]; empty unless the plain reader will do
-    loop: int  # 1: it will, and the query is T+ a[] with one component behind it
+    plain: Matrix[np.int32]  # [place, ByPlain]; empty unless the plain reader is enough
+    loop: int  # 1: it is, and the query is T+ a[] with one component after it
     by_test: Matrix[np.int32]
     loads: Matrix[np.int32]  # [load, ByLoad]
     iterated_loads: Matrix[np.int32]  # [load, ByLoad]
@@ -294,10 +294,10 @@ def build_run_tables(
     max_runs: int = NO_LIMIT,
     max_events: int = NO_LIMIT,
 ) -> RunTables:
-    """The tables of a query. In `renumbered_lanes`, of int64, stand codes that the caller may change between calls.
+    """The tables of a query. `renumbered_lanes`, of int64, hold codes that the caller may change between calls.
 
-    With `plain` the plain reader is taken where it will do; its runs and those of the other cannot be told apart. With
-    `late` the caller expands all matches and leaves out those that `standing` does.
+    With `plain` the plain reader is used if it is enough; its runs are the same as those of the general one. With
+    `late` the caller expands all matches and drops those that `allowed_matches` refuses.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -313,9 +313,9 @@ def build_run_tables(
     if plain and (late or not negatives) and codes == 0:
         plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
     if plain_rows:
-        # The plain reader keeps what it compares with beside its runs.
+        # The plain reader stores the values it compares with in its runs.
         places = [place._replace(registers=()) for place in places]
-    # Which runs are equivalent is only asked where each run goes its own way and every match is wanted.
+    # Runs are compared for equivalence only if they are independent and every match is wanted.
     merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and (late or not negatives)
     edges = _Edges(frozenset(renumbered_lanes))
     by_place = np.zeros((length + 1, len(ByPlace) + 1), np.int32)
@@ -349,7 +349,7 @@ def build_run_tables(
     by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
     for number, negative in enumerate(negatives):
         by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
-    # Flags of float64 lanes stand behind those of int64 lanes, whose number only the events know: -2 - lane.
+    # Flags of float64 lanes come after those of int64 lanes, whose number only the events know: -2 - lane.
     by_register = []
     for number, place in enumerate(places):
         needed = {load.register for load in _loads_ahead(places, number) if load.place == number}
@@ -375,7 +375,7 @@ def build_run_tables(
         merge=int(merge),
         # Under contiguity every event moves or ends every run.
         index_min=NO_LIMIT if selection == Selection.CONTIGUITY else index_min,
-        # How many there are is known late, too.
+        # Their number is known late, too.
         max_matches_per_timestamp=NO_LIMIT if late else max_matches_per_timestamp,
         max_runs=max_runs,
         max_events=max_events,
@@ -395,7 +395,7 @@ def build_run_tables(
 
 
 def _needs_slots_only(negative: RunNegative) -> bool:
-    """Whether the events of a match are all that the tests of a negative ask for."""
+    """Whether the tests of a negative need only the events of a match."""
     return all(test.iterated < 0 and all(load.source <= Source.LAST for load in test.loads) for test in negative.tests)
 
 
@@ -441,7 +441,7 @@ _BOUNDS = {
 
 
 def _plain_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
-    """The rows of `RunTables.plain`; none if an edge asks for more than one comparison with a bound."""
+    """The rows of `RunTables.plain`; none if an edge needs more than one comparison with a bound."""
     rows: list[tuple[int, ...]] = []
     if places[0].begin or any(place.proceed for place in places):
         return []
@@ -505,7 +505,7 @@ def _guard_of(test: RunTest, event: int, renumbered: frozenset[int]) -> tuple[in
 
 
 class _Edges:
-    """Collects the edges of an automaton: tests one behind the other, loads without repetition within an edge."""
+    """Collects the edges of an automaton: concatenated tests, and loads without repetition within an edge."""
 
     def __init__(self, renumbered: frozenset[int]) -> None:
         self._renumbered = renumbered
@@ -517,7 +517,7 @@ class _Edges:
         self.conjuncts: list[tuple[Alternative, ...]] = []
 
     def add(self, tests: Sequence[RunTest], place: int, event: int = -1) -> int:
-        """An edge whose tests are seen from a node of `place`; the event that is read is reference `event`."""
+        """An edge whose tests start from a node of `place`; the event that is read is reference `event`."""
         loads = list(dict.fromkeys(load for test in tests for load in test.loads))
         looked_at = [load.place for load in loads] + [test.iterated for test in tests if test.iterated >= 0]
         self.rows.append((min(looked_at, default=place), len(self.loads), len(self.tests)))
@@ -551,11 +551,11 @@ class RunEvents(NamedTuple):
 
     start: NDArray[np.int64]  # may be the same array as `end`
     end: NDArray[np.int64]
-    key: NDArray[np.int32]  # dense code of the partition; EVERY_KEY where there are none, or for negatives of all
+    key: NDArray[np.int32]  # code of the partition; EVERY_KEY without partitions, or for negatives of all of them
     roles: NDArray[np.uint64]  # bit 2p: may begin place p; 2p + 1: may be taken there; 2 * length + n: negative n
-    position: NDArray[np.int64]  # in the partition, for windows in events; else of length 0
-    sequence: NDArray[np.int64]  # what may not be passed over has the next number; for contiguity, else of length 0
-    codes: Matrix[np.int32]  # [test, slot]: a code for the value, -1 where the event's type lacks the attribute
+    position: NDArray[np.int64]  # in the partition, for windows in events; otherwise empty
+    sequence: NDArray[np.int64]  # for contiguity: events that may not be skipped are numbered; otherwise empty
+    codes: Matrix[np.int32]  # [test, slot]: a code for the value, -1 if the event's type lacks the attribute
     int_lanes: Matrix[np.int64]  # [lane, slot]
     float_lanes: Matrix[np.float64]  # [lane, slot]
     lane_flags: Matrix[np.uint8]  # [int64 lanes, then float64 lanes; slot]: LaneFlag

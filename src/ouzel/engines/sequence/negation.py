@@ -1,8 +1,8 @@
 """Windows and negation for the stack kernel.
 
-A negative instance forbids a match if it lies wholly inside an interval: it starts after one tick and ends before
-another. Each stack of negatives knows for every instance the newest start from there down (its guard), so “does any
-lie inside” is one search for the second tick and one look at the guard.
+A negative instance forbids a match if it is completely inside an interval: it starts after one tick and ends before
+another. Each stack of negatives stores for every instance the newest start from there down (its guard). So the test "is
+any inside" is one search for the second tick and one comparison with the guard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _EVERY_KEY = EVERY_KEY
 
 @helper(inline=True)
 def guard_before(tables, state, instances, first, last, slot):
-    """The newest start of instances of some negatives (`checks` first to last - 1) that end before a slot's start."""
+    """The newest start among instances of some negatives (`checks` first to last - 1) that end before a slot's
+    start."""
     end = instances.end
     time = instances.start[slot]
     newest = NEVER
@@ -39,7 +40,7 @@ def guard_before(tables, state, instances, first, last, slot):
 def forbidden(tables, state, instances, number):
     """Whether a negative component has an instance in its interval that satisfies every conjunct naming it.
 
-    `state.cursor` holds the match by position, as far as it is bound, the last position always.
+    `state.cursor` holds the match by position, as far as it is bound; the last position is always bound.
     """
     start = instances.start
     end = instances.end
@@ -50,16 +51,16 @@ def forbidden(tables, state, instances, number):
     row = tables.by_negative[number]
     place = row[ByNegative.POSITION]
     component = row[ByNegative.COMPONENT]
-    # What forbids starts after this tick.
+    # A forbidding instance starts after this tick.
     after = end[cursor[place - 1]] if place > 0 else oldest_alive(end[last], tables.window) - 1
     found = False
     for everywhere in range(1 + row[ByNegative.EVERYWHERE]):
         key = np.int64(_EVERY_KEY) if everywhere else np.int64(instances.key[last])
         node = state.head[key * tables.components + component]
-        # Behind the last component everything up to now counts: matches are released before time runs past them.
+        # After the last component, everything up to now counts: matches are released before time passes their window.
         if place < length:
             node = newest_before(end, state.links, node, start[cursor[place]])
-        # A guard is the newest start from here down, so the search ends where it is too old.
+        # A guard is the newest start from here down, so the search ends at a guard that is too old.
         while not found and node >= 0 and state.marks[Mark.GUARD, node] > after:
             found = start[node] > after
             if found and tables.second_equivalence and second_key[node] != second_key[last]:
@@ -76,7 +77,7 @@ def forbidden(tables, state, instances, number):
 
 @helper
 def wait(state, instances, output, first_match, last_match):
-    """Move matches first_match to last_match - 1 from the output to those that wait, or none of them."""
+    """Move all matches first_match to last_match - 1 from the output to the waiting ones, or none of them."""
     start = instances.start
     slots = output.slots
     waiting_slots = state.waiting_slots
@@ -106,7 +107,7 @@ def wait(state, instances, output, first_match, last_match):
 
 @kernel
 def release_until(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput):
-    """Append the waiting matches whose last tick is at or before `until`, first instance by first instance."""
+    """Append the waiting matches whose last tick is at or before `until`, grouped by first instance."""
     start = instances.start
     counters = state.counters
     waiting_heap = state.waiting_heap
@@ -138,12 +139,12 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
             for place in range(length):
                 cursor[place] = waiting_slots[row, place]
                 bound[tables.by_stage[place, ByStage.COMPONENT]] = cursor[place]
-            stands = True
+            allowed = True
             for entry in range(tables.first_at_end, tables.checks.size):
                 if forbidden(tables, state, instances, tables.checks[entry]):
-                    stands = False
+                    allowed = False
                     break
-            if stands:
+            if allowed:
                 if written - mark >= room:
                     status = Status.MATCH_LIMIT
                     break
@@ -157,7 +158,7 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
             if row == tail:
                 break
         if status != Status.DONE:
-            # Nothing of this first instance has happened.
+            # No match of this first instance was released.
             written = mark
             break
         # The whole ring goes back to the free rows.
@@ -179,7 +180,8 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
 
 @helper
 def _heap_push(start, heap, size, slot):
-    """Add a slot; the heap is by start, then slot. All windows are as long, so that is also by deadline."""
+    """Add a slot. The heap is ordered by start, then slot; all windows have the same length, so this is also the order
+    of deadlines."""
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -193,7 +195,7 @@ def _heap_push(start, heap, size, slot):
 
 @helper
 def _heap_pop(start, heap, size):
-    """Remove the first slot; `size` is what remains."""
+    """Remove the first slot; `size` is the number that remains."""
     slot = heap[size]
     parent = 0
     while True:

@@ -1,4 +1,4 @@
-"""Running one sequence query over one stream: stacks of instances, and matches searched backwards from the last."""
+"""Runs one sequence query over one stream: stacks of instances, searched backwards from the last component."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OUTPUT_MATCHES = 1 << 18
 
 
 class SequenceOperator(InstanceOperator):
-    """The state of one query. `stage` takes events in, `advance` moves time on and gives the matches."""
+    """The state of one query. `stage` takes in events; `advance` moves time and returns the matches."""
 
     def __init__(self, plan: Plan, layout: Layout, limits: Limits) -> None:
         self._lowered = lower(plan)
@@ -46,7 +46,7 @@ class SequenceOperator(InstanceOperator):
         self._tables = _tables(plan, self._lowered, limits)
         self._state = new_state(self._tables, 0, 1, second_keys=1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
-        # What one call of `advance` finds, piece by piece.
+        # The matches of one call of `advance`, piece by piece.
         self._found: list[Answer] = []
         self._found_count = 0
         self._composite = Output(self._query, layout)
@@ -56,7 +56,7 @@ class SequenceOperator(InstanceOperator):
         rebase(self._state, dead, used)
 
     def _rekey(self, renamed: np.ndarray) -> None:
-        # Head keeps its room; codes that come again find their stacks empty.
+        # The array `head` keeps its size; codes that are used again find their stacks empty.
         rekey(self._state.head, self._tables.components, renamed)
 
     def _compact_codes(self) -> None:
@@ -94,7 +94,7 @@ class SequenceOperator(InstanceOperator):
         instances = self._kernel_events()
         status = Status.OUTPUT_FULL
         while status is Status.OUTPUT_FULL:
-            # A piece at a time: what the kernel wrote is still in the cache when it is read, and nothing large is
+            # One piece at a time: the kernel's output is still in the cache when it is read, and no large array is
             # written that is not part of the answer.
             self._collect()
             status, position, self._state, self._output = scan(
@@ -128,7 +128,7 @@ class SequenceOperator(InstanceOperator):
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> None:
-        """Make an answer of the matches that the kernel has written, and its buffers free again."""
+        """Build an answer from the matches that the kernel has written, and free its buffers."""
         count = int(self._output.written[0])
         if not count:
             return
@@ -153,7 +153,7 @@ class SequenceOperator(InstanceOperator):
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
 
     def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
-        """Which matches satisfy the predicates that kernels cannot express."""
+        """The matches that satisfy the predicates that kernels cannot express."""
         position = {c.position: i for i, c in enumerate(self._query.positives)}
         frame = EventFrame(self._query, self._layout, table, ticks, lambda c: places[position[c]], count)
         kept = np.ones(count, bool)
@@ -165,7 +165,7 @@ class SequenceOperator(InstanceOperator):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest tick at which something that is held could lead to an answer by time alone."""
+        """The earliest tick at which time alone can complete something."""
         ticks = [] if self._buffer.deadline is None else [self._buffer.deadline]
         if self._state.counters[Counter.WAITING]:
             first = self._state.waiting_heap[0]
@@ -184,7 +184,7 @@ class SequenceOperator(InstanceOperator):
         return {**super().dump(writer), "state": state}
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
+        """Restore what `dump` stored."""
         super().load(reader, head)
         stored: dict[str, Any] = {name: reader.array(number) for name, number in head["state"].items()}
         self._state = reserve(
@@ -197,11 +197,11 @@ class SequenceOperator(InstanceOperator):
 
     @property
     def statistics(self) -> dict[str, int]:
-        """What the kernel counted, by the names of `Counter`."""
+        """The counters of the kernel, by the names of `Counter`."""
         return {counter.name.lower(): int(self._state.counters[counter]) for counter in Counter}
 
 
-# What a snapshot holds of the kernel's state: arrays whose last axis is slots, of which only those in use are stored,
+# The parts of the kernel's state in a snapshot: arrays whose last axis is slots, of which only those in use are stored,
 # and the others. The rest is scratch.
 _PER_SLOT = ("links", "marks", "waiting_tail")
 _WHOLE = ("head", "second_head", "waiting_slots", "waiting_next", "waiting_heap", "counters")

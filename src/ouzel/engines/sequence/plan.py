@@ -1,4 +1,4 @@
-"""The engine of sequences without Kleene closure under skip_till_any_match (SASE). Its plans are the common ones."""
+"""The engine for sequences without Kleene closure under skip_till_any_match (SASE). It uses the common plan."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Active instance stacks (SASE 4): sequences without Kleene plus, every choice of events.
+"""Active instance stacks (SASE 4): sequences without Kleene plus, all choices of events.
 
-One stack for each partition and component. A positive instance remembers the top of the stack before it; when an
-instance of the last component arrives, the matches it completes are found by a search back along these links, newest
-first. A stack is in order of end, so a search ends at the first candidate that is too old.
+There is one stack for each partition and component. A positive instance stores the top of the stack before it. When an
+instance of the last component arrives, a search back along these links finds the matches it completes, newest first. A
+stack is ordered by end, so a search stops at the first candidate that is too old.
 
-Negation: the newest start of any negative instance that ends before a positive one starts is that one's *guard*; its
-predecessor must not end before it. Negatives whose predicates name other events are searched for in their own stacks.
-A negated end makes matches wait until their window has passed.
+Negation: the *guard* of a positive instance is the newest start of any negative instance that ends before it starts;
+its predecessor must not end before the guard. Negatives whose predicates name other events are searched in their own
+stacks. With a negated end, matches wait until their window has passed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicates import holds
 from ouzel.kernels.windows import NEVER, deadline, oldest_alive, push_negative
 
-# What became of an instance.
+# The result for an instance.
 _FILTERED = 0
 _ENTERS = 1
 _COMPLETES = 2
 
 
 class Progress(NamedTuple):
-    """How far a call came. Where a limit stopped it, the instance at `position` has left no trace."""
+    """How far a call came. If a limit stopped it, the instance at `position` has changed nothing."""
 
     status: Status
     position: int
@@ -69,9 +69,9 @@ def scan(
 ) -> Progress:
     """Read the instances in slots first to last - 1 and append the matches they complete to the output.
 
-    Go on with the state and output of the result: they may have grown. Matches that wait for a negated end are
+    Continue with the state and output of the result: they may have grown. Matches that wait for a negated end are
     released as soon as an instance shows that their window has passed. With `stop_when_full` the call ends when there
-    is no more room; empty the output and go on at `position`.
+    is no more room; empty the output and continue at `position`.
 
     >>> from ouzel.engines.sequence.tables import build_tables, new_output, new_state
     >>> from ouzel.kernels.events import new_instances
@@ -105,9 +105,9 @@ def scan(
 
 
 def release(tables: StackTables, state: StackState, instances: Instances, until: int, output: StackOutput) -> Progress:
-    """Append the waiting matches whose window has passed, knowing that no event at or before `until` can come.
+    """Append the waiting matches whose window has passed, given that no event at or before `until` can come.
 
-    At the end of a bounded input `until` is the largest int64. The position of the result means nothing.
+    At the end of a bounded input `until` is the largest int64. The position of the result has no meaning.
     """
     status = release_until(tables, state, instances, until, output)
     while status == Status.OUTPUT_FULL:
@@ -126,16 +126,16 @@ def _scan(
     last: int,
     output: StackOutput,
 ):
-    """(status, position). Everything about one instance happens, or, where the status is not DONE, nothing of it.
+    """(status, position). An instance is processed completely or, if the status is not DONE, not at all.
 
-    Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
+    Slots are ordered by end, so "has left the window" and "ends at this tick" are comparisons of slots.
     """
     start = instances.start
     end = instances.end
     counters = state.counters
     completing = state.links[Link.COMPLETING]
     waits = tables.first_at_end < tables.checks.size
-    # Without negatives and second keys whole blocks are put on their stacks, which is faster.
+    # Without negatives and second keys whole blocks are pushed at once, which is faster.
     in_blocks = tables.by_negative.shape[0] == 1 and not tables.second_equivalence
     window_in_scan = tables.scan_window == tables.window
     oldest = counters[Counter.OLDEST]
@@ -147,7 +147,7 @@ def _scan(
     entry = first
     entries_end = first
     if in_blocks and first < stacked:
-        # The last call ended in the midst of a block, for want of room.
+        # The last call ended within a block because there was no room.
         entries_end += list_completing(tables, state, instances, first, stacked)
     pushed = 0
     constructions = 0
@@ -171,13 +171,13 @@ def _scan(
             slot = completing[entry]
             entry += 1
             if slot >= last:
-                # Of a block that an earlier call, over more instances, has put on its stacks.
+                # Part of a block that an earlier call, over more instances, has pushed.
                 break
         else:
             now = end[slot]
             tick_start = tick_start if now == end[tick_start] else slot
             if slot >= check_oldest_at:
-                # Not at every instance: this loop's length is hard to predict.
+                # Not for every instance: the length of this loop is hard to predict.
                 oldest = first_alive(end, oldest, oldest_alive(now, tables.window))
                 check_oldest_at = slot + 32
             if waits and counters[Counter.HEAP] > 0 and deadline(start[state.waiting_heap[0]], tables.window) < now:
@@ -237,7 +237,7 @@ def _scan(
 
 @helper(inline=True)
 def _admit(tables, state, instances, slot, tick_start, oldest):
-    """Put an instance on its stack unless it cannot be part of a match; say whether it may complete one."""
+    """Push an instance on its stack unless it cannot be part of a match; returns whether it may complete one."""
     start = instances.start
     end = instances.end
     head = state.head
@@ -269,7 +269,7 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
         marks[Mark.GUARD, slot] = guard
     links[Link.PREVIOUS_TOP, slot] = top
     if place == tables.length - 1:
-        # It is a stack of its own for the search.
+        # For the search it is a stack of its own.
         links[Link.BELOW, slot] = -1
         return _COMPLETES
     under = head[own]
@@ -285,7 +285,7 @@ def _admit(tables, state, instances, slot, tick_start, oldest):
 
 @helper(inline=True)
 def _meet(links, top, second_top, oldest):
-    """Whether some instance stands in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
+    """Whether some instance is in both stacks (cross-attribute transition filtering, SASE 4.2.2)."""
     while top >= oldest and second_top >= oldest and top != second_top:
         if top > second_top:
             top = links[Link.BELOW, top]
@@ -296,7 +296,7 @@ def _meet(links, top, second_top, oldest):
 
 @helper(inline=True)
 def _search(tables, state, instances, slot, oldest, window_start, written, room, output):
-    """(status, matches written, candidates looked at, complete sequences) for any query."""
+    """(status, matches written, candidates visited, complete sequences) for any query."""
     start = instances.start
     end = instances.end
     links = state.links
@@ -326,7 +326,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
         passed = True
         if level == 0:
             passed = start[node] >= window_start or not window_pushed
-            # A negated start forbids back to the beginning of the window.
+            # A negated start forbids events back to the start of the window.
             if first_is_guarded and marks[Mark.GUARD, node] >= window_start:
                 passed = False
         stage = level
@@ -335,7 +335,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
                 passed = _passes(tables, state, instances, stage)
             if stage > 0 or not passed:
                 break
-            # The sequence is complete; what was not pushed into construction is tested now.
+            # The sequence is complete; now test what was not pushed into construction.
             complete += 1
             stage = length
             passed = start[node] >= window_start
@@ -367,7 +367,7 @@ def _search(tables, state, instances, slot, oldest, window_start, written, room,
 
 @helper(inline=True)
 def _passes(tables, state, instances, stage):
-    """Whether the bound events pass everything that is tested at a stage."""
+    """Whether the bound events pass all tests of a stage."""
     for conjunct in range(
         tables.by_stage[stage, ByStage.FIRST_CONJUNCT], tables.by_stage[stage + 1, ByStage.FIRST_CONJUNCT]
     ):
@@ -383,9 +383,9 @@ def _passes(tables, state, instances, stage):
 
 @kernel
 def rebase(state: StackState, shift: int, used: int):
-    """Forget the oldest `shift` of `used` slots: they are dropped from the front of the buffers, the rest move down.
+    """Drop the oldest `shift` of `used` slots from the front of the buffers; the rest move down.
 
-    Only slots that no match can use any more may go: those with end <= newest end - window.
+    Only slots that no future match can use may be dropped: those with end <= newest end - window.
     """
     left = used - shift
     links = state.links
@@ -407,7 +407,7 @@ def rebase(state: StackState, shift: int, used: int):
         for slot in range(left):
             tails[slot] = tails[slot + shift]
         tails[left:used] = -1
-    # Free rows hold what they like.
+    # Free rows may hold anything.
     _lower(state.waiting_slots.reshape(state.waiting_slots.size), shift)
 
 
@@ -419,9 +419,9 @@ def _lower(slots, shift):
 
 @kernel
 def rekey(head: NDArray[np.int32], components: int, new_code: NDArray[np.int32]):
-    """Move stacks to new keys: new_code[key] is where a key goes, never a larger one, or -1 to forget it.
+    """Move stacks to new keys: new_code[key] is the new key, never a larger one, or -1 to drop it.
 
-    Give it `state.head`, or `state.second_head` with the new codes of second keys.
+    Pass `state.head`, or `state.second_head` with the new codes of second keys.
 
     >>> head = np.array([5, 6, 7], np.int32)
     >>> rekey(head, 1, np.array([-1, 0, 1], np.int32))

@@ -1,8 +1,8 @@
-"""The stack kernel for plain queries: types, one key, order, window and negatives decide, and events are points.
+"""The stack kernel for plain queries: only types, one key, order, window and negatives decide, and events are points.
 
-It does what `stacks.py` does for every query, in a small function that loads and runs faster. Instances are taken in
-blocks: all of a block are put on their stacks, in a loop without branches that depend on the data, and then those that
-may complete a match are searched from. Links never change, so a search finds the same later as at once.
+It does what `stacks.py` does for every query, in a small function that loads and runs faster. Instances are processed
+in blocks: first a loop without data-dependent branches pushes the whole block, then the instances that may complete a
+match are searched from. Links never change, so a later search finds the same matches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK_SLOTS = 256
 
 @helper(inline=True)
 def first_alive(end, oldest, window_start):
-    """The first slot, from `oldest` up, that ends at window_start or later; some later slot does."""
+    """The first slot, from `oldest` up, that ends at window_start or later; such a slot must exist."""
     while end[oldest] < window_start:
         oldest += 1
     return oldest
@@ -28,7 +28,7 @@ def first_alive(end, oldest, window_start):
 
 @helper(inline=True)
 def first_of_tick(end, first, last):
-    """The first slot with the same end as slot `first`, if there is that slot."""
+    """The first slot with the same end as slot `first`, if that slot exists."""
     if first < last:
         while first > 0 and end[first - 1] == end[first]:
             first -= 1
@@ -47,9 +47,9 @@ def last_before(end, skip, top, begin):
 def scan_plain(
     tables: StackTables, state: StackState, instances: Instances, first: int, last: int, output: StackOutput
 ):
-    """(status, position), as `stacks.scan` tells them.
+    """(status, position), as in `stacks.scan`.
 
-    Slots are in order of end, so “has left the window” and “ends at this very tick” are comparisons of slots.
+    Slots are ordered by end, so "has left the window" and "ends at this tick" are comparisons of slots.
     """
     end = instances.end
     below = state.links[Link.BELOW]
@@ -72,7 +72,7 @@ def scan_plain(
         block_end = min(position + BLOCK_SLOTS, last)
         oldest = first_alive(end, oldest, oldest_alive(end[position], window))
         if position < stacked:
-            # On the stacks already: the last call ended in the midst of a block, for want of room.
+            # Already pushed: the last call ended within a block because there was no room.
             block_end = min(block_end, stacked)
             found = list_completing(tables, state, instances, position, block_end)
         else:
@@ -117,7 +117,7 @@ def scan_plain(
 
 @helper(inline=True)
 def list_completing(tables, state, instances, first, last):
-    """List the instances of a block that may complete a match, from `first` on; how many there are."""
+    """List the instances of a block that may complete a match, from `first` on; returns their number."""
     completing = state.links[Link.COMPLETING]
     found = 0
     for slot in range(first, last):
@@ -129,11 +129,11 @@ def list_completing(tables, state, instances, first, last):
 
 @helper(inline=True)
 def push_block(tables, state, instances, points, first, last, oldest):
-    """Put a block of instances on their stacks; how many may complete a match, listed from `first` on.
+    """Push a block of instances on their stacks; returns the number that may complete a match, listed from `first` on.
 
-    `points`: every event starts when it ends; only then negatives are allowed, one before a position. No branch depends
-    on the data but for simultaneous events: which component comes and whether it is filtered is a matter of chance, and
-    a wrong guess of the processor costs more than all of this.
+    `points`: every event starts when it ends; only then negatives are allowed, one before a position. Except for
+    simultaneous events, no branch depends on the data: which component comes and whether it is filtered is random, and
+    a mispredicted branch costs more than all of this work.
     """
     start = instances.start
     end = instances.end
@@ -154,7 +154,7 @@ def push_block(tables, state, instances, points, first, last, oldest):
     found = 0
     pushed = 0
     for slot in range(first, last):
-        # An unsigned index is not tested for counting from the end: a third of the instructions of this loop.
+        # An unsigned index is not checked for counting from the end, which saves a third of this loop's instructions.
         at = np.uint64(slot)
         now = end[at]
         tick_start = tick_start if now == tick else slot
@@ -177,7 +177,7 @@ def push_block(tables, state, instances, points, first, last, oldest):
             if under >= tick_start:
                 below_tick = skip[under]
         skip[at] = below_tick
-        # Transition filtering: whatever lies below the top is older still.
+        # Transition filtering: all instances below the top are older.
         alive = (place <= 0) | (top >= oldest)
         if guarded:
             guard_component = np.uint64(by_component[component, ByComponent.GUARDED_BY])
@@ -201,15 +201,15 @@ def push_block(tables, state, instances, points, first, last, oldest):
 
 @helper(inline=True)
 def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest, written, room, output):
-    """(matches written, candidates looked at) for the matches that `slot` completes; -1 matches if there is no room.
+    """(matches written, candidates visited) for the matches that `slot` completes; -1 matches if there is no room.
 
-    The two lowest positions are loops of their own, those above them go by `cursor`. A stack is in order of end, so
-    what lies below an instance that is too old, or older than a guard, is so too.
+    The two lowest positions have their own loops; those above them use `cursor`. A stack is ordered by end, so
+    everything below an instance that is too old, or older than a guard, is so too.
     """
     slots = output.slots
     length = slots.shape[0]
     last_position = length - 1
-    # With two components the pass over position 1 meets the completing instance, which is no candidate.
+    # With two components the pass over position 1 finds the completing instance, which is no candidate.
     seen = -1 if last_position == 1 else 0
     level = last_position
     cursor[level] = slot
@@ -218,7 +218,7 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
             node = previous_top[cursor[level]]
             level -= 1
         else:
-            # With two components it stands at position 1 itself, alone.
+            # With two components it is the only instance at position 1.
             alone = last_position == 1
             third = slot if alone else np.int64(cursor[2])
             second = slot if alone else np.int64(previous_top[third])
@@ -252,10 +252,10 @@ def _search(end, below, previous_top, guards, guarded, cursor, slot, now, oldest
 
 @helper(inline=True)
 def _write_pairs(below, previous_top, second, third, now, alone, oldest, written, room, output):
-    """(matches written, instances at position 1): each of these from `second` down, with all below its link.
+    """(matches written, instances at position 1): each of these from `second` down, with all instances below its link.
 
-    Two loops made one: where the inner one ends is a matter of chance, and here no branch depends on it. The next
-    instance of position 1 and its link are loaded before they are needed.
+    Two loops in one: the end of the inner one is random, and here no branch depends on it. The next instance of
+    position 1 and its link are loaded before they are needed.
     """
     lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
     match_end = output.match_end
@@ -287,7 +287,7 @@ def _write_pairs(below, previous_top, second, third, now, alone, oldest, written
 def _write_guarded_pairs(
     end, below, previous_top, guards, second, second_guard, third, now, alone, oldest, written, room, output
 ):
-    """As `_write_pairs`, where an instance that is older than the guard of the one above it ends the search."""
+    """Like `_write_pairs`, but an instance older than the guard of the one above it ends the search."""
     lowest_slots, second_slots, third_slots = output.slots[0], output.slots[1], output.slots[1 if alone else 2]
     match_end = output.match_end
     passed = np.int64(0)

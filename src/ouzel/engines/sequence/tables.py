@@ -1,9 +1,9 @@
-"""Arrays of the stack kernel: what a query is (tables), what came (instances), what is remembered (state), what is
-found (output). Nothing here needs numba.
+"""Arrays of the stack kernel: the query (tables), events (instances), memory (state) and matches (output). Nothing here
+needs numba.
 
-An *instance* is an event in one component that it may fill; an event that may fill two stands twice, side by side.
-Instances lie in stream order in buffers that the caller owns, and a *slot* is a place in them. Times are int64 ticks;
-the smallest int64 is no time.
+An *instance* is an event in one component that it may fill; an event that may fill two components is two neighbouring
+instances. Instances are in stream order in buffers that the caller owns, and a *slot* is a place in them. Times are
+int64 ticks; the smallest int64 is not a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, buil
 
 
 class Push(IntFlag):
-    """What is done early. The answers are the same with each of them off."""
+    """What is tested early. The answers are the same with each of them off."""
 
     WINDOW_INTO_SCAN = 1  # “Windows in SS”, SASE 4.3
     WINDOW_INTO_CONSTRUCTION = 2  # “Windows in SC”, SASE 4.3
-    NEGATION = 4  # during construction; else on finished matches, by the index over negative instances (SASE 3.3)
+    NEGATION = 4  # during construction; otherwise on complete matches, by the index over negative instances (SASE 3.3)
     ALL = 7
 
 
@@ -37,19 +37,20 @@ class Counter(IntEnum):
     HEAP = 2  # how many first instances have waiting matches
     MOMENT = 3  # the tick of the latest matches
     AT_MOMENT = 4  # how many there were at it
-    OLDEST = 5  # a slot before which everything has left the window; moves up now and then
-    # What the work was, for the tables of SASE section 5; the answer does not depend on these.
+    OLDEST = 5  # a slot before which all events have left the window; updated from time to time
+    # Work counters for the tables of SASE section 5; the answer does not depend on them.
     INSTANCES = 6  # seen
     PUSHED = 7  # put on a stack
     CONSTRUCTIONS = 8  # searches started
-    EDGES = 9  # candidates looked at in these searches
-    SEQUENCES = 10  # complete sequences, before the tests that are made on complete ones
+    EDGES = 9  # candidates visited in these searches
+    SEQUENCES = 10  # complete sequences, before the tests on complete sequences
     MATCHES = 11  # found, waiting ones included
     STACKED = 12  # of the plain kernel: slots before this one are on their stacks
 
 
 class StackConjunct(NamedTuple):
-    """A conjunct between events. Not `early`: tested on complete matches only; a negative's tests go by Push."""
+    """A conjunct between events. Not `early`: tested only on complete matches; for a negative component, Push
+    decides."""
 
     alternatives: tuple[Alternative, ...]
     early: bool = True
@@ -81,14 +82,14 @@ class ByNegative(IntEnum):
     """Columns of `StackTables.by_negative`."""
 
     COMPONENT = 0
-    POSITION = 1  # how many positive components stand before it
+    POSITION = 1  # the number of positive components before it
     EVERYWHERE = 2  # 1 if some of its instances may have EVERY_KEY
     FIRST_CONJUNCT = 3  # those that name it; they end where the next row's begin
 
 
 class StackTables(NamedTuple):
-    """A query. Positions count positive components, `length` of them. Stages are the positions, from the last down to
-    the first as events are bound, and then stage `length`: the complete match."""
+    """A query. Positions count positive components, `length` of them. Stages are the positions, bound from the last to
+    the first, and then stage `length`: the complete match."""
 
     components: int
     length: int
@@ -98,13 +99,13 @@ class StackTables(NamedTuple):
     second_equivalence: int  # 1: instances have a second key (Multi-PAIS)
     max_matches_per_timestamp: int
     max_waiting: int
-    # 1: nothing but types, key, order, window and a negative between two positives: a smaller kernel will do where
-    # events are points.
+    # 1: only types, key, order, window and a negative between two positives: if events are points, the plain kernel is
+    # enough.
     plain: int
     by_component: Matrix[np.int32]  # [component, ByComponent]
     by_stage: Matrix[np.int32]  # [stage, ByStage], one row more than stages
     by_negative: Matrix[np.int32]  # [negative, ByNegative], one row more than negatives
-    checks: NDArray[np.int32]  # negatives: guarded ones, searched ones, those behind the last positive
+    checks: NDArray[np.int32]  # negatives: guarded ones, searched ones, those after the last positive
     first_at_end: int  # where the last of these begin; if there are any, matches wait
     predicates: Predicates
 
@@ -122,7 +123,7 @@ def build_tables(
 ) -> StackTables:
     """The tables of a query whose components are negative where `negated` says so.
 
-    Conjuncts that name one event only belong into the choice of instances, not here. `everywhere` are the negative
+    Conjuncts that name one event only belong to the choice of instances, not here. `everywhere` are the negative
     components some of whose instances have EVERY_KEY.
 
     >>> tables = build_tables([False, True, False], window=10)
@@ -136,7 +137,7 @@ def build_tables(
     assert window is None or 0 < window < NO_WINDOW
     assert window is not None or not (negated[0] or negated[-1]), "a negated start or end needs a window"
     position_of = {component: position for position, component in enumerate(positives)}
-    # How many positives stand before a negative.
+    # The number of positives before a negative.
     place = {component: sum(p < component for p in positives) for component in negatives}
 
     stages: list[list[StackConjunct]] = [[] for _ in range(length + 1)]
@@ -164,7 +165,7 @@ def build_tables(
             others = (position_of[c] for conjunct in naming[component] for c in conjunct.components if c != component)
             searched[min((max(position - 1, 0), *others))].append(number)
 
-    # The last stage is also where a window that was not pushed, and the second key, are tested.
+    # A window that was not pushed down, and the second key, are also tested at the last stage.
     ticks = NO_WINDOW if window is None else window
     first_searched = sum(map(len, guarded))
     at_end = [number for number, component in enumerate(negatives) if place[component] == length]
@@ -218,12 +219,12 @@ def build_tables(
 
 
 def _bounds(groups: Sequence[Sequence[object]]) -> NDArray[np.int32]:
-    """Where each group starts when they stand one behind the other, and where the last one ends."""
+    """The start of each group in a concatenation, and the end of the last one."""
     return np.cumsum([0, *map(len, groups)]).astype(np.int32)
 
 
 class StackState(NamedTuple):
-    """What is remembered between calls: plain arrays."""
+    """The memory between calls: plain arrays."""
 
     head: NDArray[np.int32]  # [key * components + component]: the newest instance of that stack, -1 if it is empty
     second_head: NDArray[np.int32]  # the same by the second key
@@ -235,7 +236,7 @@ class StackState(NamedTuple):
     waiting_tail: NDArray[np.int32]  # per slot the newest row of its ring
     waiting_heap: NDArray[np.int32]
     counters: NDArray[np.int64]  # by Counter
-    # Scratch of one search; nothing in it outlives a call.
+    # Scratch of one search; its content is only valid during a call.
     bound: NDArray[np.int32]  # per component
     cursor: NDArray[np.int32]  # per position
     barrier: NDArray[np.int64]  # per position
@@ -268,7 +269,7 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
 def reserve(
     tables: StackTables, state: StackState, slot_capacity: int, key_capacity: int, *, second_keys: int = 0
 ) -> StackState:
-    """A state with room for so many slots and keys at least; arrays that are large enough are kept."""
+    """A state with room for at least this many slots and keys; arrays that are large enough are kept."""
     marked = len(tables.by_negative) > 1
     return state._replace(
         head=enlarged(state.head, key_capacity * tables.components),
@@ -282,7 +283,7 @@ def reserve(
 
 
 def reserve_waiting(state: StackState, rows: int) -> StackState:
-    """A state with room for so many waiting matches at least."""
+    """A state with room for at least this many waiting matches."""
     old, length = state.waiting_slots.shape
     if rows <= old:
         return state
@@ -298,7 +299,7 @@ def reserve_waiting(state: StackState, rows: int) -> StackState:
 
 
 class StackOutput(NamedTuple):
-    """Matches, a column of slots for each positive component. Take what is there, set written[0] to 0, use it again."""
+    """Matches, a column of slots for each positive component. Read them, set written[0] to 0, and use it again."""
 
     slots: Matrix[np.int32]  # [position, match]
     match_end: NDArray[np.int64]
@@ -306,13 +307,13 @@ class StackOutput(NamedTuple):
 
 
 def new_output(tables: StackTables, capacity: int = 1024) -> StackOutput:
-    """Room for some matches; `scan` gives back a larger one when it needs to."""
+    """Room for some matches; `scan` returns a larger one if needed."""
     return StackOutput(
         np.empty((tables.length, capacity), np.int32), np.empty(capacity, np.int64), np.zeros(1, np.int64)
     )
 
 
 def larger_output(output: StackOutput) -> StackOutput:
-    """Twice the room, with the matches that are there."""
+    """Twice the room, with the current matches."""
     size = 2 * max(output.match_end.size, 512)
     return StackOutput(enlarged(output.slots, size, 0, axis=-1), enlarged(output.match_end, size, 0), output.written)
