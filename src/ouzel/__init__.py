@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         EmptyAnswerWarning,
         InputError,
         LimitError,
+        ManyMatchesWarning,
         ModelWarning,
         OuzelError,
         ProblemWarning,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ouzel.loss import LossModel
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.query_set.api import QuerySet
-    from ouzel.runtime.engine import Engine, match
+    from ouzel.runtime.engine import Engine, match, stream
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ _HOMES = {
     "InputError": "ouzel.errors",
     "LimitError": "ouzel.errors",
     "LossModel": "ouzel.loss",
+    "ManyMatchesWarning": "ouzel.errors",
     "ModelWarning": "ouzel.errors",
     "OuzelError": "ouzel.errors",
     "ProblemWarning": "ouzel.errors",
@@ -52,6 +54,7 @@ _HOMES = {
     "plot": "ouzel.insight.timeline",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
+    "stream": "ouzel.runtime.engine",
     "why": "ouzel.insight.why",
 }
 _PACKAGES = ("algebra", "datasets", "loss", "spark")
@@ -62,6 +65,7 @@ __all__ = [
     "InputError",
     "LimitError",
     "LossModel",
+    "ManyMatchesWarning",
     "ModelWarning",
     "OuzelError",
     "ProblemWarning",
@@ -81,6 +85,7 @@ __all__ = [
     "queries",
     "query",
     "spark",
+    "stream",
     "why",
 ]
 

@@ -1,17 +1,21 @@
-"""`make demo`: a day in a shop, a million readings, and the matches of the SASE paper's queries.
+"""`make demo`: a day in a shop, a million readings, and what two queries of the SASE paper find in it.
 
-The demo compares all matches with the true cases. Then it runs the same queries on Spark, as a batch job and as a
-stream that is stopped and restarted half-way. It fails if anything differs.
+The answers are compared with what really happened. The same queries then run on Spark, as a batch job and as a stream
+that is stopped and restarted half-way. The demo fails if any answer differs. It leaves its data, query, picture and
+log in a folder, so that a visitor can continue from there: python -m ouzel.demo FOLDER
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,172 +23,221 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 import ouzel
 
 EVENTS = 1_000_000
-DOSES = 200_000
-BATCH_ROWS = 50_000
-MICRO_BATCHES = 8
+MICRO_BATCHES = 4
+ROWS_SHOWN = 5
 
-SHOPLIFTING = """\
-PATTERN SEQ(Shelf x, !(Register y), Exit z)
-WHERE   [tag_id]
-WITHIN  12 hours
-RETURN  Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)"""
+THEFT = """\
+PATTERN SEQ(Shelf x, !(Register y), Exit z)  -- shelf, then exit, no register
+WHERE   [tag_id]                             -- all readings of one tag
+WITHIN  12 hours                             -- from the first to the last
+OUTPUT  NON_OVERLAPPING                      -- one match for each theft
+RETURN  Theft(x.tag_id AS tag, x.shelf_id AS shelf)"""
 
 MISPLACED = """\
-PATTERN SEQ(Shelf x, Shelf y, !(ANY(Register, Shelf) z))
-WHERE   [tag_id] AND x.shelf_id != y.shelf_id AND x.shelf_id = z.shelf_id
+PATTERN SEQ(Shelf x, Shelf y, !(ANY(Register, Shelf) z))  -- not back, not paid
+WHERE   [tag_id] AND x.shelf_id != y.shelf_id             -- on another shelf
+        AND x.shelf_id = z.shelf_id                       -- back: on its own
 WITHIN  1 hour
-RETURN  Misplaced(x.tag_id AS tag, x.shelf_id AS belongs_on, y.shelf_id AS lies_on)"""
-
-OVERDOSE = """\
-PATTERN SEQ(MedicineTaken x, MedicineTaken y)
-WHERE   [name] AND [medicine] AND x.amount + y.amount > 1000
-WITHIN  4 hours
-RETURN  Overdose(x.name AS patient, x.medicine AS medicine, x.amount + y.amount AS amount)"""
+OUTPUT  NON_OVERLAPPING
+RETURN  Misplaced(x.tag_id AS tag, x.shelf_id AS home, y.shelf_id AS is_on)"""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a query found, and how fast."""
-
-    matches: pa.Table
-    events: int
-    seconds: float
-
-
-def main() -> int:
-    """Run the demo; the exit code is 0 if all matches are the true cases."""
-    console = Console()
-    console.rule("[bold]Ouzel: a day in a shop")
-    console.print(f"making {EVENTS:,} RFID readings and {DOSES:,} doses of medicine …")
-    day = ouzel.datasets.shop_day(EVENTS, seed=7)
-    log = ouzel.datasets.medicine(DOSES, seed=7)
-    shoplifting = ouzel.query(SHOPLIFTING, day.types, name="shoplifting")
-    misplaced = ouzel.query(MISPLACED, day.types, name="misplaced")
-    overdose = ouzel.query(OVERDOSE, name="overdose")
-
-    console.print("loading the kernels …")
-    for query, events in ((shoplifting, day.events), (misplaced, day.events), (overdose, log.events)):
-        ouzel.match(events.slice(0, 1_000), query)
-    found = {
-        "shoplifting": stream(console, shoplifting, day.events),
-        "misplaced": stream(console, misplaced, day.events),
-        "overdose": stream(console, overdose, log.events),
-    }
-    right = [
-        report(console, SHOPLIFTING, found["shoplifting"], truth=tags(day.thefts, "tag_id"), column="tag"),
-        report(console, MISPLACED, found["misplaced"], truth=tags(day.misplaced, "tag_id"), column="tag"),
-        report(console, OVERDOSE, found["overdose"], truth=log.overdoses.num_rows, column=None),
-    ]
-    right += on_spark(console, {"shoplifting": shoplifting, "misplaced": misplaced}, day.events, found)
-    console.rule("the plan of the first query")
-    console.print(ouzel.explain(shoplifting), highlight=False, markup=False)
-    if not all(right):
-        console.print("[bold red]something was missed, or made up")
-        return 1
-    console.rule("[bold green]all that was found is what happened")
+def main(folder: Path) -> int:
+    """Run the demo; the exit code is 0 if everything that was found is what happened."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # The output of Spark, its workers and their libraries goes to a file.
+    with logged(folder / "demo.log") as console, ThreadPoolExecutor(1) as starter:
+        console.rule("[bold]Ouzel: a day in a shop")
+        spark = starter.submit(start_spark)  # Java starts while the embedded engine works.
+        try:
+            right = run(console, folder, spark)
+        finally:
+            spark.result().stop()
+        if not all(right):
+            console.print("\n[bold red]An answer differs from what happened.")
+            return 1
+        console.print("\n[bold green]Every answer is what happened.[/] Try next:\n")
+        for command, purpose in next_steps(folder):
+            console.print(f"  [dim]# {purpose}[/]\n  {command}", soft_wrap=True)
     return 0
 
 
-def stream(console: Console, query: ouzel.Query, events: pa.Table) -> Found:
-    """Push the events batch by batch, with a progress bar."""
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    engine = ouzel.Engine(query)
-    parts = []
-    seconds = 0.0
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(query.name, total=events.num_rows)
-        for first in range(0, events.num_rows, BATCH_ROWS):
-            batch = events.slice(first, BATCH_ROWS)
-            started = time.perf_counter()
-            parts.append(engine.push(batch)[query.name])
-            seconds += time.perf_counter() - started
-            progress.advance(task, batch.num_rows)
-        started = time.perf_counter()
-        parts.append(engine.finish()[query.name])
-        seconds += time.perf_counter() - started
-    return Found(pa.concat_tables(parts), events.num_rows, seconds)
+def run(console: Console, folder: Path, spark: Future[Any]) -> list[bool]:
+    """Each part of the demo; whether its answers are right."""
+    day = ouzel.datasets.shop_day(EVENTS, seed=7)
+    pq.write_table(day.events, folder / "readings.parquet")
+    (folder / "theft.query").write_text(THEFT + "\n", encoding="utf-8")
+    console.print(
+        f"{EVENTS:,} readings of tagged goods. {day.thefts.num_rows} items were stolen, "
+        f"{day.misplaced.num_rows} were put on a wrong shelf. Can two queries find them?"
+    )
+    queries = {
+        "theft": ouzel.query(THEFT, day.types, name="theft"),
+        "misplaced": ouzel.query(MISPLACED, day.types, name="misplaced"),
+    }
+    found = {}
+    right = []
+    for (name, query), truth in zip(queries.items(), (day.thefts, day.misplaced), strict=True):
+        show_query(console, query.text)
+        found[name] = embedded(console, query, day.events)
+        right.append(sorted(found[name]["tag"].to_pylist()) == sorted(truth["tag_id"].to_pylist()))
+        verdict = "exactly those that happened" if right[-1] else "[bold red]not those that happened"
+        console.print(f"{found[name].num_rows} found: {verdict}.")
+    explain_and_draw(console, folder, queries["theft"], day)
+    console.rule("the same queries on Spark")
+    with waiting(console, "starting Spark …"):
+        session = spark.result()
+    right.append(batch(console, session, folder, queries, found))
+    right.append(stream(console, session, day.events, queries["theft"], found["theft"]))
+    return right
 
 
-def on_spark(
-    console: Console, queries: dict[str, ouzel.Query], events: pa.Table, found: dict[str, Found]
-) -> list[bool]:
-    """The same queries on Spark give the same matches, for all partitions and micro-batches."""
-    console.rule("the same on Spark")
-    with console.status("starting Spark …"):
-        spark = ouzel.spark.session("ouzel demo", **{"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
-    expected = {name: sorted_rows(found[name].matches) for name in queries}
-    same = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="ouzel-demo-") as folder:
-            for way in (spark_batch, spark_stream):
-                started = time.perf_counter()
-                answers, what = way(console, spark, queries, events, Path(folder))
-                seconds = time.perf_counter() - started
-                for name, rows in answers.items():
-                    same.append(rows == expected[name])
-                    verdict = "the same as above" if same[-1] else "[bold red]not what was found above"
-                    console.print(f"{name}: {len(rows):,} matches by {what}, {verdict}")
-                console.print(f"{events.num_rows:,} events, {len(queries)} queries, {seconds:.1f} s")
-    finally:
-        spark.stop()
+# ── In this process ────────────────────────────────────────────────────────────────────────────────
+
+
+def show_query(console: Console, text: str) -> None:
+    """The query, with dim comments."""
+    console.print()
+    for line in text.splitlines():
+        code, mark, comment = line.partition("--")
+        console.print(Text.assemble((code, "bold"), (mark + comment, "dim")))
+
+
+def embedded(console: Console, query: ouzel.Query, events: pa.Table) -> pa.Table:
+    """All matches, found in this process."""
+    with waiting(console, "loading the kernels …"):
+        ouzel.Engine(query).push(events.slice(0, 1_000))
+    # Of this process alone: Java starts meanwhile.
+    started = time.process_time()
+    matches = ouzel.match(events, query)
+    seconds = time.process_time() - started
+    console.print(first_rows(matches))
+    rate = events.num_rows / seconds / 1e6
+    console.print(f"{events.num_rows:,} events took {seconds:.2f} s of CPU: {rate:.1f} million a second")
+    return matches
+
+
+def first_rows(matches: pa.Table) -> Table:
+    shown = Table(*matches.column_names, title=f"the first {ROWS_SHOWN} of {matches.num_rows} matches")
+    for row in matches.slice(0, ROWS_SHOWN).to_pylist():
+        shown.add_row(*(f"{value:%H:%M:%S}" if isinstance(value, datetime) else str(value) for value in row.values()))
+    return shown
+
+
+def explain_and_draw(console: Console, folder: Path, query: ouzel.Query, day: Any) -> None:
+    """Why an item is no theft, and a picture of some that are."""
+    tags = day.events["tag_id"]
+    left = day.events.filter(pc.equal(day.events["type"], "Register"))
+    paid = left["tag_id"][0].as_py()
+    console.print(f"\n[bold]Why is {paid} no theft?[/] ouzel.why says:")
+    answer = ouzel.why(day.events.filter(pc.equal(tags, paid)), query, start={"tag_id": paid})
+    console.print(str(answer), markup=False)
+    stolen = day.thefts["tag_id"].slice(0, 6).to_pylist()
+    some = day.events.filter(pc.is_in(tags, pa.array([*stolen, *left["tag_id"].slice(0, 6).to_pylist()])))
+    picture = ouzel.plot(some, query, label="tag_id", title="Six items that were stolen and six that were paid for")
+    (folder / "thefts.svg").write_text(picture, encoding="utf-8")
+    console.print(f"\nA picture of six thefts: {folder / 'thefts.svg'}")
+
+
+# ── On Spark ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def start_spark() -> Any:
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        # For a minute of work, Java's optimizing compiler and parallel collector cost more than they save.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    return ouzel.spark.session("ouzel demo", **settings)
+
+
+def batch(
+    console: Console, spark: Any, folder: Path, queries: dict[str, ouzel.Query], found: dict[str, pa.Table]
+) -> bool:
+    """One batch job, with one shuffle for both queries."""
+    console.print("[bold]As a batch:[/] ouzel.spark.match(spark.read.parquet(…), queries)")
+    started = time.perf_counter()
+    with (
+        waiting(console, "a batch job …"),
+        ouzel.spark.match(spark.read.parquet(str(folder / "readings.parquet")), queries) as answers,
+    ):
+        rows = {name: sorted_rows(frame.toArrow()) for name, frame in answers.items()}
+    same = all(rows[name] == sorted_rows(found[name]) for name in queries)
+    counts = f"{len(rows['theft'])} thefts, {len(rows['misplaced'])} misplaced"
+    verdict = "the same rows as above" if same else "[bold red]not the rows above"
+    console.print(f"{counts}: {verdict}, in {time.perf_counter() - started:.1f} s")
     return same
 
 
-def spark_batch(
-    console: Console, spark: Any, queries: dict[str, ouzel.Query], events: pa.Table, folder: Path
-) -> tuple[dict[str, list[str]], str]:
-    """One batch job, with one shuffle for both queries."""
-    path = str(folder / "readings.parquet")
-    pq.write_table(events, path)
-    with ouzel.spark.match(spark.read.parquet(path), queries) as answers:
-        return {name: sorted_rows(frame.toArrow()) for name, frame in answers.items()}, "a Spark batch job"
-
-
-def spark_stream(
-    console: Console, spark: Any, queries: dict[str, ouzel.Query], events: pa.Table, folder: Path
-) -> tuple[dict[str, list[str]], str]:
+def stream(console: Console, spark: Any, events: pa.Table, query: ouzel.Query, found: pa.Table) -> bool:
     """The day as a stream of micro-batches, stopped half-way and restarted from its checkpoint."""
-    source, answers = folder / "source", folder / "answers"
-    source.mkdir()
-    schema = spark.read.parquet(str(folder / "readings.parquet")).schema
-    rows = -(-events.num_rows // MICRO_BATCHES)
-    batches = [events.slice(first, rows) for first in range(0, events.num_rows, rows)]
-    # It takes time until an item is known not to be put back; a reading that no query uses moves time.
+    console.print("\n[bold]As a stream:[/] ouzel.spark.match(spark.readStream…, theft, max_delay='1 s')")
+    rows: list[pa.Table] = []
+
+    def show(frame: Any, number: int) -> None:
+        """Spark calls it with the matches of each micro-batch."""
+        table = frame.toArrow()
+        rows.append(table)
+        if table.num_rows:
+            last = table.slice(table.num_rows - 1).to_pylist()[0]
+            console.print(
+                f"  micro-batch {number}: {table.num_rows} thefts; "
+                f"the last is {last['tag']} from shelf {last['shelf']}, at {last['end']:%H:%M:%S}"
+            )
+
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ouzel-demo-") as name:
+        folder = Path(name)
+        source = folder / "source"
+        source.mkdir()
+        size = -(-events.num_rows // MICRO_BATCHES)
+        parts = [events.slice(first, size) for first in range(0, events.num_rows, size)]
+        parts[-1] = pa.concat_tables([parts[-1], heartbeat(events)])
+        half = len(parts) // 2
+        schema = spark.read.parquet(str(write(folder, parts[0], 0))).schema
+        for number, pieces in enumerate((parts[:half], parts[half:])):
+            for piece in pieces:
+                arrived = len(list(source.iterdir()))
+                write(folder, piece, arrived).rename(source / f"{arrived:03d}.parquet")
+            readings = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+            # Spark's watermarks need timestamps with a zone.
+            readings = readings.withColumn("ts", readings["ts"].cast("timestamp"))
+            writer = ouzel.spark.match(readings, query, max_delay="1 s").writeStream.trigger(availableNow=True)
+            writer = writer.option("checkpointLocation", str(folder / "checkpoint")).foreachBatch(show)
+            with waiting(console, "the stream runs …"):
+                writer.start().awaitTermination()
+            if number == 0:
+                console.print("  stopped; started again from its checkpoint")
+    same = sorted_rows(without_zone(pa.concat_tables(rows))) == sorted_rows(found)
+    verdict = "the same rows as above" if same else "[bold red]not the rows above"
+    console.print(
+        f"{sum(table.num_rows for table in rows)} thefts: {verdict}, in {time.perf_counter() - started:.1f} s"
+    )
+    return same
+
+
+def write(folder: Path, events: pa.Table, number: int) -> Path:
+    """A file of events; Spark reads files in the order of their modification times."""
+    path = folder / "staged.parquet"
+    pq.write_table(events, path)
+    os.utime(path, (number, number))
+    return path
+
+
+def heartbeat(events: pa.Table) -> pa.Table:
+    """An event of a later time that no query wants. A stream is certain of a time only once it has seen a later one."""
     last = events.slice(events.num_rows - 1)
-    later = pc.add(last["ts"], pa.scalar(timedelta(days=2), pa.duration("us")))
-    end = last.set_column(last.schema.get_field_index("ts"), last.schema.field("ts"), later.cast(last["ts"].type))
-    end = end.set_column(end.schema.get_field_index("type"), end.schema.field("type"), pa.array(["Heartbeat"]))
-    listener = ouzel.spark.Listener()
-    spark.streams.addListener(listener)
-    for part in (batches[: MICRO_BATCHES // 2], [*batches[MICRO_BATCHES // 2 :], end]):
-        for batch in part:
-            number = len(list(source.iterdir()))
-            staged = folder / "staged.parquet"
-            pq.write_table(batch, staged)
-            # Spark reads files in the order of their modification times.
-            os.utime(staged, (number, number))
-            staged.rename(source / f"{number:03d}.parquet")
-        readings = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        # Spark's watermarks need timestamps with a zone.
-        readings = readings.withColumn("ts", readings["ts"].cast("timestamp"))
-        writer = ouzel.spark.match(readings, queries, max_delay="1 s").writeStream.trigger(availableNow=True)
-        writer = writer.option("path", str(answers)).option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.start(format="parquet")
-        with listener.live(console):
-            query.awaitTermination()
-        console.print(f"the stream has stopped after {len(list(source.iterdir()))} micro-batches")
-    spark.streams.removeListener(listener)
-    found = spark.read.parquet(str(answers))
-    tables = {name: found.where(found["query"] == name).select(f"{name}.*").toArrow() for name in queries}
-    return {
-        name: sorted_rows(without_zone(table)) for name, table in tables.items()
-    }, "a Spark stream, restarted half-way"
+    later = pc.add(last["ts"], pa.scalar(timedelta(days=2), pa.duration("us"))).cast(last["ts"].type)
+    last = last.set_column(last.schema.get_field_index("ts"), last.schema.field("ts"), later)
+    return last.set_column(last.schema.get_field_index("type"), last.schema.field("type"), pa.array(["Heartbeat"]))
 
 
 def without_zone(table: pa.Table) -> pa.Table:
@@ -198,30 +251,51 @@ def sorted_rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def tags(truth: pa.Table, column: str) -> set[str]:
-    return set(truth.column(column).to_pylist())
+# ── The screen ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def report(console: Console, text: str, found: Found, *, truth: set[str] | int, column: str | None) -> bool:
-    """Show a query, its first matches and its rate, and whether it found the true cases."""
-    console.print(f"\n{text}", style="bold", highlight=False, markup=False)
-    shown = Table(*found.matches.column_names, title=f"the first of {found.matches.num_rows:,} matches")
-    for row in found.matches.slice(0, 5).to_pylist():
-        shown.add_row(*(str(value) for value in row.values()))
-    console.print(shown)
-    if column is None:
-        right = bool(found.matches.num_rows == truth)
-        console.print(f"{found.matches.num_rows:,} matches, {truth:,} of them real")
-    else:
-        assert isinstance(truth, set)
-        named = set(pc.unique(found.matches.column(column)).to_pylist())
-        right = named == truth
-        console.print(f"{len(named):,} items named, {len(named & truth):,} of the {len(truth):,} real ones among them")
-    console.print(
-        f"{found.events:,} events in {found.seconds:.2f} s: {found.events / found.seconds / 1e6:.1f} M a second"
-    )
-    return right
+@contextmanager
+def logged(path: Path) -> Iterator[Console]:
+    """A console on the screen, while everything else that this process and its children print goes to a file."""
+    width = shutil.get_terminal_size().columns
+    for own in (sys.stdout, sys.stderr):
+        own.flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    with open(path, "wb") as log, open(os.dup(1), "w", encoding="utf-8") as screen:
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        try:
+            yield Console(file=screen, width=width, highlight=False)
+        finally:
+            for own, descriptor, old in zip((sys.stdout, sys.stderr), (1, 2), kept, strict=True):
+                own.flush()
+                os.dup2(old, descriptor)
+                os.close(old)
+
+
+@contextmanager
+def waiting(console: Console, text: str) -> Iterator[None]:
+    """A spinner. Rich's own would also show on the screen what goes to the log."""
+    spinner = Spinner("dots", text)
+    with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
+        yield
+
+
+def next_steps(folder: Path) -> list[tuple[str, str]]:
+    """Commands that work on what the demo leaves behind."""
+    ouzel_command = Path(sys.executable).with_name("ouzel")
+    command = str(ouzel_command.relative_to(Path.cwd())) if ouzel_command.is_relative_to(Path.cwd()) else "ouzel"
+    query, readings = folder / "theft.query", folder / "readings.parquet"
+    return [
+        (
+            f"{command} run {query} --input {readings}",
+            "the thefts, from the command line; edit the query and see",
+        ),
+        (f"{command} explain {query}", "how the query is answered"),
+        (f"{command} why {query} --input {readings} --start tag_id=tag-0000003", "why an item is not in the answer"),
+        ("docs/quick-start.md, docs/cookbook.md", f"more queries; the log of this run is {folder / 'demo.log'}"),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "ouzel-demo")))

@@ -168,6 +168,10 @@ class EmptyAnswerWarning(UserWarning):
     """A query found nothing, for a simple reason that the message gives, such as a misspelt type."""
 
 
+class ManyMatchesWarning(UserWarning):
+    """A query that names no strategy has several matches for each last event; the message says what to ask for."""
+
+
 class ModelWarning(UserWarning):
     """A loss model names a component that no query has, perhaps a misspelling; the message names it."""
 

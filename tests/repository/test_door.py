@@ -18,6 +18,7 @@ EXPORTED = [
     "InputError",
     "LimitError",
     "LossModel",
+    "ManyMatchesWarning",
     "ModelWarning",
     "OuzelError",
     "ProblemWarning",
@@ -37,6 +38,7 @@ EXPORTED = [
     "queries",
     "query",
     "spark",
+    "stream",
     "why",
 ]
 HEAVY = ["lark", "llvmlite", "numba", "pandas", "polars", "pyspark", "rich", "scipy", "typer"]

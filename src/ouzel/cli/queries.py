@@ -264,7 +264,7 @@ WORKLOADS = {
     "shop": Workload(
         "RFID readings of a day in a shop, with known thefts",
         lambda events, seed: ouzel.datasets.shop_day(events, seed=seed).events,
-        "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours\n"
+        "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours OUTPUT NON_OVERLAPPING\n"
         "RETURN Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)",
     ),
     "medicine": Workload(

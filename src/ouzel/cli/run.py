@@ -23,7 +23,7 @@ from ouzel.cli.results import Format, Results, counted, what_comes_out
 from ouzel.cli.sources import Inputs, Source, find_sources
 from ouzel.errors import InputError
 from ouzel.runtime.calls import interruptible
-from ouzel.runtime.empty_answers import EmptyAnswers
+from ouzel.runtime.empty_answers import EmptyAnswers, ManyMatches
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from ouzel.runtime.statistics import key_statistics
@@ -115,6 +115,7 @@ def _on_this_machine(job: Job) -> Ran:
     program = make_program(queries, inputs.schema(), **job.options)
     session: Session | None = None
     watch, what, without_type = EmptyAnswers(program), what_comes_out(queries), 0
+    many, cautions = ManyMatches(program, queries), list[str]()
     schemas = {name: Session(program).schemas[name] for name in queries}
     with Results(schemas, job.output, job.format) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
@@ -128,14 +129,19 @@ def _on_this_machine(job: Job) -> Ran:
             with _patience(quiet):
                 interruptible(session.push, table)
                 if earliest_later is not None:
-                    results.write(_asked(interruptible(session.advance, earliest_later - 1), schemas))
+                    answers = _asked(interruptible(session.advance, earliest_later - 1), schemas)
+                    results.write(answers)
+                    cautions += many.warnings(table, answers)
             progress.more(table.num_rows, counted(sum(results.rows.values()), what))
         if session is not None:
             with _patience(quiet):
-                results.write(_asked(interruptible(session.finish), schemas))
+                answers = _asked(interruptible(session.finish), schemas)
+                results.write(answers)
+                cautions += many.warnings(table, answers)
             progress.more(0, counted(sum(results.rows.values()), what))
-    for reason in () if quiet else watch.reasons(name for name, rows in results.rows.items() if not rows):
-        caution(reason)
+    cautions += watch.reasons(name for name, rows in results.rows.items() if not rows)
+    for text in () if quiet else cautions:
+        caution(text)
     return Ran(inputs.rows, results, without_type)
 
 

@@ -1,13 +1,16 @@
-"""Warnings about answers that are empty or incomplete for a simple reason.
+"""Warnings about answers that are empty, incomplete for a simple reason, or larger than expected.
 
 `EmptyAnswers` finds types that no event has and windows of a few microseconds. `AbsentColumns` finds columns that a
-query compares but that no event of a type fills.
+query compares but that no event of a type fills. `ManyMatches` finds queries without a strategy that
+have several matches for each last event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +19,8 @@ from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import BoundQuery, Component, TimeWindow
 from ouzel.bind.script import INPUT
 from ouzel.plan.explain import attributes_read
-from ouzel.runtime.layout import Layout
+from ouzel.prepared import Query
+from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.program import Program
 
 # List all types up to this many.
@@ -169,3 +173,66 @@ class AbsentColumns:
                     "not have this attribute, declare with types= which attributes each type has"
                 )
         self._waiting = {}
+
+
+# Fewer matches than this surprise nobody.
+MATCHES_MIN = 20
+MATCHES_PER_LAST_EVENT = 2.0
+# The first matches of an answer show what the others are like.
+MATCHES_COUNTED = 10_000
+
+
+class ManyMatches:
+    """Finds queries that name neither a strategy nor a form of OUTPUT and have several matches for each last event.
+
+    Such a query has a match for every combination of events, which surprises most people who see it first.
+    """
+
+    def __init__(self, program: Program, queries: Mapping[str, Any]) -> None:
+        self._layout = program.layout
+        # The types of the last event, by query; a query is removed once it was warned of.
+        self._watched: dict[str, tuple[str, ...] | None] = {}
+        for query in program.queries:
+            given = queries.get(query.name)
+            # A match that ends with a negative component ends with its window, not with an event.
+            ends_with_event = not query.components[-1].negated
+            if isinstance(given, Query) and query.sources == (INPUT,) and ends_with_event and _is_unspecific(given):
+                self._watched[query.name] = query.positives[-1].types
+
+    def warnings(self, events: pa.Table, answers: Mapping[str, pa.Table]) -> Iterator[str]:
+        """A sentence for each query that has many matches for each last event among these events; given once."""
+        for name in list(self._watched):
+            if name not in answers or answers[name].num_rows < MATCHES_MIN:
+                continue
+            ratio = self._matches_per_last_event(events, answers[name], self._watched[name])
+            if ratio >= MATCHES_PER_LAST_EVENT:
+                del self._watched[name]
+                yield (
+                    f"query {quoted(name)} found {answers[name].num_rows:,} matches, {ratio:.1f} for each last event: "
+                    "without a strategy every combination of events is a match. OUTPUT NON_OVERLAPPING gives one match "
+                    "for each incident, skip_till_next_match takes only the next event that fits, AGG COUNT counts. "
+                    "OUTPUT ALL keeps all matches without this warning"
+                )
+
+    def _matches_per_last_event(self, events: pa.Table, matches: pa.Table, types: tuple[str, ...] | None) -> float:
+        """A lower bound: all events that have the time and type of a last event are counted as last events."""
+        field = self._layout.schema.field(self._layout.time)
+        ends = matches.slice(0, MATCHES_COUNTED)["end"].cast(field.type)
+        ends = ticks_of(pa.table([ends], schema=pa.schema([field])), self._layout)
+        distinct = np.unique(ends)
+        if len(ends) < MATCHES_PER_LAST_EVENT * len(distinct):
+            return 0.0
+        ticks = ticks_of(events, self._layout)
+        places = np.flatnonzero((ticks >= distinct[0]) & (ticks <= distinct[-1]))
+        places = places[np.isin(ticks[places], distinct)]
+        # Matches may end with events that came earlier, of which nothing is known here.
+        known = np.isin(ends, ticks[places]).sum()
+        if types is not None and self._layout.type is not None:
+            own = _as_text(events.select([self._layout.type]).take(pa.array(places)), self._layout)
+            places = places[pc.is_in(own, value_set=pa.array(types, pa.string())).to_numpy(zero_copy_only=False)]
+        return float(known / len(places)) if len(places) else 0.0
+
+
+def _is_unspecific(query: Query) -> bool:
+    tree = query.tree
+    return tree.selection is None and tree.output is None and not tree.aggregates and tree.threshold is None

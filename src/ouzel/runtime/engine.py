@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
-from ouzel.errors import EmptyAnswerWarning, InputError, StateError, TypesWarning
+from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, StateError, TypesWarning
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.calls import exclusive, interruptible
-from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers
+from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.input_binder import InputBinder
 from ouzel.runtime.limits import Limits, limits_of
@@ -54,8 +54,9 @@ def match(
     >>> match(events, theft).to_pylist()
     [{'start': 1, 'end': 4, 'tag': 7}]
     """
+    queries = as_queries(query)
     binder = InputBinder(
-        as_queries(query), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
+        queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
         rules_off=rules_off, model=model,
     )  # fmt: skip
     wide = binder.table(events)
@@ -66,6 +67,7 @@ def match(
     absent = AbsentColumns(binder.program)
     absent.look_at(wide)
     _warn_of_absent(absent, stacklevel=2)
+    _warn_of_many(ManyMatches(binder.program, queries), wide, answers, stacklevel=2)
     if isinstance(query, Query | str | Stream | AlgebraQuery):
         (answer,) = answers.values()
         return answer
@@ -85,6 +87,11 @@ def _warn_of_empty(session: Session, events: pa.Table, answers: dict[str, pa.Tab
 def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
     for sentence in absent.warnings():
         warnings.warn(sentence, TypesWarning, stacklevel=stacklevel + 1)
+
+
+def _warn_of_many(many: ManyMatches, events: pa.Table, answers: dict[str, pa.Table], stacklevel: int) -> None:
+    for sentence in many.warnings(events, answers):
+        warnings.warn(sentence, ManyMatchesWarning, stacklevel=stacklevel + 1)
 
 
 class Engine(Feeder[str]):
@@ -122,14 +129,16 @@ class Engine(Feeder[str]):
         model: LossModel | None = None,
         schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
     ) -> None:
+        self._queries = as_queries(queries)
         self._binder = InputBinder(
-            as_queries(queries), time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
+            self._queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
             rules_off=rules_off, model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
         )  # fmt: skip
         super().__init__(max_delay)
         self._session: Session | None = None
         self._keep_late = keep_late
         self._absent: AbsentColumns | None = None
+        self._many: ManyMatches | None = None
         self._binder.check(streaming=True)
 
     @exclusive
@@ -141,7 +150,11 @@ class Engine(Feeder[str]):
         self._calls.complete()
         self._must_be_open()
         inputs = self._binder.read(events)
-        return self._answered(self._push, None if inputs is None else self._binder.wide(inputs))
+        wide = None if inputs is None else self._binder.wide(inputs)
+        answers = self._answered(self._push, wide)
+        if wide is not None and self._many is not None:
+            _warn_of_many(self._many, wide, answers, stacklevel=3)
+        return answers
 
     def _push(self, wide: pa.Table | None) -> dict[str, pa.Table]:
         if wide is None:
@@ -192,6 +205,7 @@ class Engine(Feeder[str]):
             engine._finished = session.feeder["finished"]
         engine._session = session
         engine._absent = None
+        engine._many = None
         engine._binder = InputBinder({}, session.program, keeps_all_columns=session.keep_late)
         engine._keep_late = session.keep_late
         if session.owed:
@@ -213,4 +227,29 @@ class Engine(Feeder[str]):
             self._set_delay(program.catalog)
             self._session = Session(program, keep_late=self._keep_late, isolates=True)
             self._absent = AbsentColumns(program)
+            self._many = ManyMatches(program, self._queries)
         return self._session
+
+
+def stream(batches: Iterable[Any], query: Queries, **options: Any) -> Iterator[Any]:
+    """The matches of a stream as they complete: after each batch that completes some, and at the end.
+
+    Gives tables, or of several queries dictionaries of tables. `batches` are what `Engine.push` takes, and `options`
+    are those of `Engine`. A match completes when a later event shows that no earlier one can come.
+
+    >>> batches = ([{"type": kind, "ts": ts}] for ts, kind in enumerate("ABAB"))
+    >>> for matches in stream(batches, "PATTERN SEQ(A a, B b) WITHIN 2 RETURN Pair(a.ts AS a, b.ts AS b)"):
+    ...     print(matches.to_pylist())
+    [{'start': 0, 'end': 1, 'a': 0, 'b': 1}]
+    [{'start': 2, 'end': 3, 'a': 2, 'b': 3}]
+    """
+    engine = Engine(query, **options)
+    is_one = isinstance(query, Query | str | Stream | AlgebraQuery)
+
+    def given(answers: dict[str, pa.Table]) -> Iterator[Any]:
+        if any(answer.num_rows for answer in answers.values()):
+            yield next(iter(answers.values())) if is_one else answers
+
+    for batch in batches:
+        yield from given(engine.push(batch))
+    yield from given(engine.finish())

@@ -35,9 +35,8 @@ class Limits:
             raise LimitError(
                 f"the matches of query '{query}' that one call returns have more than {self.max_answer_events:,} "
                 f"events together, the most that max_matches_per_timestamp={self.max_matches_per_timestamp:,} allows; "
-                "push "
-                "fewer events at a time, ask for OUTPUT COMPRESSED or AGG COUNT, give a smaller WITHIN window or a "
-                "more selective WHERE, or raise the limit"
+                "push fewer events at a time, ask for OUTPUT NON_OVERLAPPING, OUTPUT COMPRESSED or AGG COUNT, give a "
+                "smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
 
     def check_held(self, queries: Sequence[str], held: int, *, of_keys: str = "", advice: str = _ADVICE) -> None:

@@ -183,8 +183,8 @@ class KleeneOperator(StreamOperator[RunEvents]):
                 f"query '{self._query.name}' found more than "
                 f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
                 "matches that complete at one moment; "
-                "ask for them with OUTPUT COMPRESSED, count them with AGG COUNT, give a smaller WITHIN window or a "
-                "more selective WHERE, or raise the limit"
+                "ask for one of each incident with OUTPUT NON_OVERLAPPING or for all with OUTPUT COMPRESSED, count "
+                "them with AGG COUNT, give a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
         if status is Status.LENGTH_LIMIT:
             self._limits.check_answer(self._query.name, self._limits.max_answer_events + 1)

@@ -1,0 +1,74 @@
+"""A query without a strategy that finds several matches for each last event is warned of, others are not."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+
+# Ten items are read three times on a shelf and leave; the exits of two items are simultaneous.
+READINGS = [{"ts": ts, "type": "Shelf", "tag": tag} for ts in (1, 2, 3) for tag in range(10)]
+EXITS = [{"ts": 10 + tag // 2, "type": "Exit", "tag": tag} for tag in range(10)]
+THEFT = "PATTERN SEQ(Shelf a, Exit b) WHERE [tag] WITHIN 100"
+ADVICE = r"query 'query' found 30 matches, 3\.0 for each last event: .* OUTPUT NON_OVERLAPPING .* skip_till_next_match"
+
+
+def warned(query: str, events: list[dict[str, object]]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ouzel.match(events, query)
+    return [str(one.message) for one in caught if one.category is ouzel.ManyMatchesWarning]
+
+
+def test_every_combination_is_warned_of() -> None:
+    with pytest.warns(ouzel.ManyMatchesWarning, match=ADVICE):
+        assert ouzel.match(READINGS + EXITS, THEFT).num_rows == 30
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_of_any_unit(unit: str) -> None:
+    rows = pa.Table.from_pylist(READINGS + EXITS)
+    times = rows["ts"].cast(pa.timestamp("s")).cast(pa.timestamp(unit))
+    with pytest.warns(ouzel.ManyMatchesWarning, match=ADVICE):
+        ouzel.match(rows.set_column(0, "ts", times), THEFT + " s")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        THEFT + " OUTPUT ALL",
+        THEFT + " OUTPUT NON_OVERLAPPING",
+        "PATTERN SEQ(Shelf a, Exit b) WHERE skip_till_any_match(a, b) { [tag] } WITHIN 100",
+        THEFT + " AGG COUNT",
+        # One match for each last event.
+        "PATTERN SEQ(Shelf a, Exit b) WHERE [tag] AND a.ts = 3 WITHIN 100",
+    ],
+)
+def test_what_was_asked_for_is_not(query: str) -> None:
+    assert warned(query, READINGS + EXITS) == []
+
+
+def test_simultaneous_last_events_are_counted_apart() -> None:
+    """Thirty matches end at one time, each with an event of its own."""
+    events = [{"ts": ts, "type": kind, "tag": tag} for ts, kind in ((1, "Shelf"), (2, "Exit")) for tag in range(30)]
+    assert warned(THEFT, events) == []
+    assert warned(THEFT, [*READINGS, *({"ts": 50, "type": "Exit", "tag": tag} for tag in range(10))]) != []
+
+
+def test_few_matches_are_not() -> None:
+    assert warned(THEFT, READINGS + EXITS[:6]) == []
+
+
+def test_a_stream_is_warned_of_once() -> None:
+    engine = ouzel.Engine(THEFT, max_delay=0)
+    engine.push(READINGS)
+    with pytest.warns(ouzel.ManyMatchesWarning, match=r"24 matches, 3\.0 for each last event"):
+        engine.push(EXITS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.push([{**one, "ts": one["ts"] + 20} for one in READINGS])
+        engine.push([{**one, "ts": one["ts"] + 40} for one in EXITS])
+        engine.finish()
