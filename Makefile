@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel clean
+.PHONY: help setup demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel release-check clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,8 +29,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PY) -m compileall -q src
 	@touch $@
 
-demo: $(READY)  ## a day in a shop: a million events, three queries
-	$(PY) -m ouzel.demo
+demo: $(READY)  ## a day in a shop: a million events, two queries, Spark
+	$(PY) -m ouzel.demo build/demo
 
 # Kernels are plain Python, too, and small cases run faster without the compiler. Tests that need machine code, for its
 # types, its wrap-around or its speed, have the mark `compiled`.
@@ -110,6 +110,14 @@ wheel: $(READY)  ## build the wheel, install it into an empty environment, run a
 	$(WHEEL_PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
 	cd build/wheel-check && bin/python -I ../../tests/repository/wheel_check.py
+
+# twine gets an environment of its own: nothing else needs it.
+release-check: wheel  ## build what a release would publish, and prove what can be proved of it
+	$(PY) -m build --sdist --outdir dist .
+	$(PY) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check twine
+	build/release/bin/python -m twine check --strict dist/*
+	$(PY) -m pytest -q tests/repository/test_release.py tests/repository/test_door.py
 
 clean:  ## remove what was built, but not .venv
 	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -23,7 +23,7 @@ TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(enco
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CITATION = re.compile(r'docs/semantics\.md, ("[^"\n]+"(?:(?:, | and )"[^"\n]+")*)')
 # In code marks: `src/ouzel/lang/`, `tests/golden/*.case`, `Makefile`; not `a/b` in a formula.
-TOP_LEVEL = {path.name for path in ROOT.iterdir()} | {"src", "tests", "docs", "benchmarks"}
+TOP_LEVEL = {path.name for path in ROOT.iterdir()} - {"build", "dist"} | {"src", "tests", "docs", "benchmarks"}
 
 
 @dataclass(frozen=True)
