@@ -17,6 +17,7 @@ import pytest
 import ouzel
 from ouzel.kernels import pauses
 from ouzel.runtime import calls
+from ouzel.runtime import engine as engines
 
 pytestmark = pytest.mark.compiled
 
@@ -86,6 +87,8 @@ class Interruptions:
             pause(job)
 
         monkeypatch.setattr(calls._Job, "pause", interrupting)
+        # Ctrl-C waits for small pushes.
+        monkeypatch.setattr(engines, "SMALL_ROWS", -1)
         # Small pieces, whatever time they take.
         monkeypatch.setattr(pauses, "_EVENTS_FIRST", 3)
         monkeypatch.setattr(pauses, "_SHORT_SECONDS", 0)

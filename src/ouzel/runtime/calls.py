@@ -2,14 +2,17 @@
 
 Python raises KeyboardInterrupt between any two steps of the main thread, so the main thread could leave state half
 changed. Therefore a helper thread does the work while the main thread waits. On Ctrl-C the helper stops at the next
-`pause()`, and the main thread raises KeyboardInterrupt; the next call first lets the helper complete the work. A signal
-handler that sets a flag cannot replace the helper: the main thread would have to unwind its stack to raise
-KeyboardInterrupt at a pause, and nothing could complete the call. The helper costs 70 µs of CPU per call, of 420 µs for
-a push of one event. Other threads are never interrupted and do their own work.
+`pause()`, and the main thread raises KeyboardInterrupt; the next call first lets the helper complete the work. Other
+threads are never interrupted and do their own work.
+
+The helper costs 70 µs of CPU per call, more than most small pushes. The main thread does those itself, and handles
+SIGINT when they are complete: KeyboardInterrupt is raised then, and the next call returns the rows. After a call that
+lasted, the helper does the next one.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes enums of numbers, which costs more than the call.
 import _thread
 import contextvars
 import os
@@ -17,6 +20,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from queue import Empty, SimpleQueue
+from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
@@ -31,6 +35,8 @@ T = TypeVar("T")
 _LOOK_SECONDS = 0.05
 # How often the main thread checks whether an interrupted helper has paused; then it leaves the helper alone.
 _LOOKS = 10
+# Ctrl-C may wait for a call that lasts no longer.
+_BRIEF_SECONDS = 0.02
 # Idle helpers, by the queue on which they wait.
 _idle: list[SimpleQueue[_Job]] = []
 os.register_at_fork(after_in_child=_idle.clear)
@@ -155,6 +161,8 @@ class Calls:
         self.lock = threading.RLock()
         self._job: _Job | None = None
         self._rows: list[dict[Any, pa.Table]] = []
+        # Whether the last call that returned rows was a long one.
+        self._lasts = False
 
     @property
     def interrupted(self) -> bool:
@@ -184,17 +192,37 @@ class Calls:
             raise job.error
         self._job, self._rows = None, [*self._rows, job.result] if job.gives_rows else self._rows
 
-    def run(self, function: Callable[..., dict[Any, pa.Table]], *args: Any) -> dict[Any, pa.Table]:
-        """Do work that returns rows by name; the rows of an interrupted call come first."""
+    def run(self, function: Callable[..., dict[Any, pa.Table]], *args: Any, brief: bool = False) -> dict[Any, pa.Table]:
+        """Do work that returns rows by name; the rows of an interrupted call come first. `brief` work needs no helper
+        unless the last call lasted."""
         self.complete()
-        if _is_main():
+        if not _is_main():
+            self._rows = [*self._rows, function(*args)]
+        elif brief and not self._lasts and (handler := _signal.getsignal(_signal.SIGINT)) is not None:
+            self._run_to_its_end(function, args, handler)
+        else:
+            began = perf_counter()
             self._job = _Job(function, args, gives_rows=True)
             self.complete()
-        else:
-            self._rows = [*self._rows, function(*args)]
+            self._lasts = perf_counter() - began > _BRIEF_SECONDS
         rows = _joined(self._rows)
         self._rows = []
         return rows
+
+    def _run_to_its_end(
+        self, function: Callable[..., dict[Any, pa.Table]], args: tuple[Any, ...], handler: Any
+    ) -> None:
+        """Do work in the main thread. A SIGINT that comes meanwhile is handled when the rows are safe."""
+        caught: list[tuple[int, Any]] = []
+        began = perf_counter()
+        try:
+            _signal.signal(_signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+            self._rows = [*self._rows, function(*args)]
+        finally:
+            _signal.signal(_signal.SIGINT, handler)
+            self._lasts = perf_counter() - began > _BRIEF_SECONDS
+            if caught and callable(handler):
+                handler(*caught[0])
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Do work that returns something else."""

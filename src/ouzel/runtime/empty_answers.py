@@ -199,6 +199,10 @@ class ManyMatches:
             if isinstance(given, Query) and query.sources == (INPUT,) and ends_with_event and _is_unspecific(given):
                 self._watched[query.name] = query.positives[-1].types
 
+    def may_warn(self, answers: Mapping[str, pa.Table]) -> bool:
+        """Whether `warnings` has to look at the events of these answers."""
+        return any(name in self._watched and rows.num_rows >= MATCHES_MIN for name, rows in answers.items())
+
     def warnings(self, events: pa.Table, answers: Mapping[str, pa.Table]) -> Iterator[str]:
         """A sentence for each query that has many matches for each last event among these events; given once."""
         for name in list(self._watched):

@@ -14,10 +14,10 @@ from ouzel.algebra.streams import Stream
 from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, StateError, TypesWarning
 from ouzel.loss import LossModel
 from ouzel.prepared import Query, as_queries
-from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.calls import exclusive, interruptible
 from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
 from ouzel.runtime.feeder import Feeder
+from ouzel.runtime.inbox import SMALL_ROWS
 from ouzel.runtime.input_binder import InputBinder
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Problem
@@ -149,12 +149,31 @@ class Engine(Feeder[str]):
         """
         self._calls.complete()
         self._must_be_open()
-        inputs = self._binder.read(events)
-        wide = None if inputs is None else self._binder.wide(inputs)
-        answers = self._answered(self._push, wide)
+        if isinstance(events, list):
+            rows = len(events)
+        elif isinstance(events, pa.RecordBatch | pa.Table):
+            rows = events.num_rows
+        else:
+            rows = SMALL_ROWS + 1
+        wide = None
+        if rows > SMALL_ROWS or self._session is None or (self._absent is not None and self._absent.is_watching()):
+            inputs = self._binder.read(events)
+            wide = None if inputs is None else self._binder.wide(inputs)
+            answers = self._answered(self._push, wide)
+        else:
+            answers = self._answered(self._push_small, self._session, events, brief=True)
+            if self._many is not None and self._many.may_warn(answers):
+                wide = self._binder.table(events)
         if wide is not None and self._many is not None:
             _warn_of_many(self._many, wide, answers, stacklevel=3)
         return answers
+
+    def _push_small(self, session: Session, events: Any) -> dict[str, pa.Table]:
+        newest = session.push_small(events)
+        if newest is None:
+            inputs = self._binder.read(events)
+            return self._push(None if inputs is None else self._binder.wide(inputs))
+        return self._advance(self._watermark_after(newest))
 
     def _push(self, wide: pa.Table | None) -> dict[str, pa.Table]:
         if wide is None:
@@ -218,8 +237,7 @@ class Engine(Feeder[str]):
         """An empty table for each query; without columns until the first events decide them."""
         if self._session is None:
             return {name: pa.table({}) for name in self._binder.names}
-        problems = self._session.problems
-        return {name: empty_table(schema) for name, schema in self._session.schemas.items() if name not in problems}
+        return self._session.nothing()
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -83,7 +83,7 @@ class Feeder(ABC, Generic[K]):
     @exclusive
     def held_events(self) -> int:
         """The number of events held in memory, over all queries."""
-        return 0 if self._session is None else self._session.held_events
+        return 0 if self._session is None else self._calls.call(lambda session: session.held_events, self._session)
 
     @exclusive
     def advance(self, to: int | datetime) -> dict[K, pa.Table]:
@@ -112,6 +112,10 @@ class Feeder(ABC, Generic[K]):
         """Push events; gives the watermark that follows the newest of all."""
         newest = int(ticks_of(events, session.program.layout).max())
         session.push(events)
+        return self._watermark_after(newest)
+
+    def _watermark_after(self, newest: int) -> int:
+        """The watermark after events up to a tick."""
         self._newest = max(self._newest, newest)
         return max(EARLIEST, self._newest - self._delay_ticks - 1)
 
@@ -129,9 +133,9 @@ class Feeder(ABC, Generic[K]):
         was_finished, self._finished = self._finished, True
         return self._nothing() if was_finished or self._session is None else self._advance(LATEST)
 
-    def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any) -> dict[K, pa.Table]:
+    def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any, brief: bool = False) -> dict[K, pa.Table]:
         """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
-        rows = self._calls.run(work, *args)
+        rows = self._calls.run(work, *args, brief=brief)
         self._warn_of_columns()
         if self._session is None or not self._session.problems:
             return rows

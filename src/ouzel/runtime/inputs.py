@@ -138,6 +138,8 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
         try:
             values = [row.get(name) for row in rows]
             columns[name] = array_of(values)
+        except UnicodeEncodeError as error:
+            raise InputError(f"a value of '{name}' is not valid text: {error}") from None
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
         # Arrow would convert times with a zone to UTC and leave the others as they are.

@@ -56,6 +56,16 @@ class Operator(ABC):
         """The number of pending and live events."""
 
     @property
+    def timer(self) -> int | None:
+        """The tick at which the kernel returns rows without any further event."""
+        return None
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return 0
+
+    @property
     @abstractmethod
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
@@ -209,12 +219,18 @@ class StreamOperator(QueryOperator, Generic[Events]):
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something."""
-        return self._buffer.deadline
+        ticks = (self._buffer.deadline, self.timer)
+        return min((tick for tick in ticks if tick is not None), default=None)
 
     @property
     def held_events(self) -> int:
         """The number of pending and live events."""
         return self._buffer.held
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return self._limits.max_buffered_events - self._buffer.entries
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
         """The keys of events that may still be in a match: their values, the number of events, the end of the

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ouzel.algebra.model import BoundAlgebra, sources_of
 from ouzel.bind.model import BoundQuery
 from ouzel.errors import OuzelError, StateError
 from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
+from ouzel.runtime.inbox import Inbox
 from ouzel.runtime.layout import Layout, conform, ticks_of
 from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
@@ -75,6 +77,9 @@ class Session:
         # Rows that its feeder had not returned yet.
         self.owed: dict[Any, pa.Table] = {}
         self.late = 0
+        self._inbox = Inbox(program.layout, _completing(program.members), gathers=_may_gather(program.members))
+        # An answer without rows, for each query that runs.
+        self._nothing: dict[str, pa.Table] | None = None
 
     def _run(self, program: Program, together: Sequence[Sequence[str]] | None = None) -> list[Operator]:
         """Run the queries of a program; returns their operators."""
@@ -122,17 +127,20 @@ class Session:
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something; None if there is none."""
+        self._settle()
         deadlines = [operator.next_deadline for operator in self._operators]
         return min((d for d in deadlines if d is not None), default=None)
 
     @property
     def held_events(self) -> int:
         """The number of held events, over all queries."""
+        self._settle()
         return sum(operator.held_events for operator in self._operators)
 
     @property
     def open_events(self) -> dict[str, int]:
         """The number of events that each query holds. Those of an operator count for the first of its queries."""
+        self._settle()
         held = {names[0]: operator.held_events for operator, names in self._operators.items()}
         return {name: held.get(name, 0) for name in self.schemas}
 
@@ -145,17 +153,42 @@ class Session:
     def open_by_key(self, query: str) -> list[OpenKey] | None:
         """What a query holds, by key: values of the key, number of events, end of the oldest; None if its operator does
         not separate events by key."""
+        self._settle()
         operator = self._operator_of.get(query)
         return None if operator is None else operator.open_by_key(self._watermark)
 
     @property
     def statistics(self) -> dict[str, dict[str, int]]:
         """The counters of the kernels, by query; those of an operator for the first of its queries."""
+        self._settle()
         counted = {names[0]: operator.statistics for operator, names in self._operators.items()}
         return {name: counted.get(name, {}) for name in self.schemas}
 
+    def push_small(self, events: Any) -> int | None:
+        """Take in a small push as it came: a list of dictionaries, a RecordBatch or a Table. Returns the tick of the
+        newest event so far, or None if the push must be converted first."""
+        inbox = self._inbox
+        if inbox.rows and inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
+            self._settle()
+        if not inbox.add(events, self._watermark):
+            return None
+        self._newest = max(self._newest, inbox.newest)
+        return inbox.newest
+
+    def _stage_inbox(self) -> None:
+        if self._inbox.rows:
+            table, ticks = self._inbox.take()
+            self._take(table, ticks, False)
+
+    def _settle(self) -> None:
+        """Stage and read the rows of the inbox. They have no answer, or it would have been returned before."""
+        if self._inbox.rows:
+            answers = self._read(self._watermark)
+            assert not any(answer.num_rows for answer in answers.values()), "an answer was due before"
+
     def push(self, table: pa.Table, zero_copy: bool = False) -> None:
         """Take in events. Late ones are counted, kept if `keep_late` is set, and never matched."""
+        self._stage_inbox()
         table = conform(table, self._program.layout)
         ticks = ticks_of(table, self._program.layout)
         if self._watermark > EARLIEST and len(ticks) and ticks.min() <= self._watermark:
@@ -163,11 +196,12 @@ class Session:
             self._set_aside(table.filter(pa.array(~on_time)))
             table, ticks = table.filter(pa.array(on_time)), ticks[on_time]
         if len(ticks):
+            self._newest = max(self._newest, int(ticks.max()))
+            self._inbox.staged(self._newest)
             self._take(table, ticks, zero_copy)
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         """Pass events that are not late to the operators."""
-        self._newest = max(self._newest, int(ticks.max()))
         for operator, names in tuple(self._operators.items()):
             # Queries of one operator read the same streams.
             if reads_input(query := self._queries[names[0]]):
@@ -205,6 +239,7 @@ class Session:
     def _stop(self, name: str, problem: Problem) -> None:
         """Stop a query, and those that read its matches."""
         self.problems[name] = problem
+        self._nothing = None
         self._detach(name)
         into = next((query.into for query in self._program.queries if query.name == name), None)
         for query in self._program.queries:
@@ -241,10 +276,22 @@ class Session:
     def advance(self, watermark: int) -> dict[Any, pa.Table]:
         """No event at or before this tick can come any more. A tick in the past changes nothing."""
         self._watermark = max(self._watermark, watermark)
+        return self.nothing() if self._inbox.waits(self._watermark) else self._read(self._watermark)
+
+    def nothing(self) -> dict[str, pa.Table]:
+        """An answer without rows."""
+        if self._nothing is None:
+            running = {name: schema for name, schema in self.schemas.items() if name not in self.problems}
+            self._nothing = {name: empty_table(schema) for name, schema in running.items()}
+        return dict(self._nothing)
+
+    def _read(self, watermark: int) -> dict[str, pa.Table]:
+        """What all events up to a tick complete."""
+        self._stage_inbox()
         answers: dict[str, pa.Table] = {}
         # Matches passed on are at or before the watermark, so they are never late.
         for operator in tuple(self._operators):
-            for name, answer in (self._attempt(operator, operator.advance, self._watermark) or {}).items():
+            for name, answer in (self._attempt(operator, operator.advance, watermark) or {}).items():
                 if isinstance(answer, OuzelError):
                     if not self.isolates:
                         raise answer
@@ -254,6 +301,9 @@ class Session:
                 query = self._queries[name]
                 if query.into is not None and answer.table.num_rows:
                     self._hand_on(query, answer)
+        timers = [operator.timer for operator in self._operators]
+        deadline = min((tick for tick in timers if tick is not None), default=None)
+        self._inbox.passed(watermark, deadline, min((operator.room for operator in self._operators), default=0))
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
     def _hand_on(self, producer: AnyQuery, answer: Answer) -> None:
@@ -269,6 +319,8 @@ class Session:
     def drop(self, name: str) -> bool:
         """Remove a query; False if it stays in the program, because others read what it writes, or because its operator
         answers others too."""
+        self._settle()
+        self._nothing = None
         if self._queries[name].into is not None:
             return False
         operator = self._operator_of.get(name)
@@ -303,6 +355,7 @@ class Session:
 
         `with_program=False` leaves the program out, for feeders that keep it themselves.
         """
+        self._settle()
         writer = Writer()
         return writer.finish(self._dump(writer, feeder, owed or {}, with_program=with_program))
 
@@ -355,6 +408,7 @@ class Session:
         self._late_tables = [reader.table(number) for number in head["late_events"]]
         self.owed = {name: reader.table(number) for name, number in dict(head.get("owed", {})).items()}
         self._newest = head.get("newest", EARLIEST)
+        self._inbox.staged(self._newest)
         self.problems = {plain["query"]: Problem.from_plain(plain) for plain in head.get("problems", [])}
         self.isolates = self.isolates or bool(self.problems)
         operators = {one["queries"][0]: one for one in head["operators"]}
@@ -373,6 +427,37 @@ def together(head: Mapping[str, Any]) -> list[list[str]]:
     # A query that has stopped has an operator if others share it.
     stopped = [plain["query"] for plain in head.get("problems", [])]
     return found + [[name] for name in stopped if all(name not in names for names in found)]
+
+
+def _completing(queries: Sequence[AnyQuery]) -> frozenset[str] | None:
+    """The types of events that may complete a match of some query; None if any type may."""
+    found: set[str] = set()
+    for query in queries:
+        types: list[Sequence[str] | None]
+        if isinstance(query, BoundAlgebra):
+            last = [sources_of(branch)[-1].base for stream in query.streams for branch in stream.branches]
+            types = [None if base.type is None else (base.type,) for base in last if base is not None]
+        else:
+            types = [query.positives[-1].types]
+        for one in types:
+            if one is None:
+                return None
+            found.update(one)
+    return frozenset(found)
+
+
+def _may_gather(queries: Sequence[AnyQuery]) -> bool:
+    """Whether rows and errors come only from events of completing types and from timers of operators."""
+    for query in queries:
+        if is_composed(query):
+            return False
+        if isinstance(query, BoundAlgebra):
+            sources = [one for stream in query.streams for branch in stream.branches for one in sources_of(branch)]
+            if any(one.base is not None and one.base.start is not None for one in sources):
+                return False
+        elif query.aggregates and (query.emit_on_change or query.components[-1].negated):
+            return False
+    return True
 
 
 def _types_named(query: BoundQuery) -> list[str] | None:

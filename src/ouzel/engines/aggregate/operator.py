@@ -469,6 +469,12 @@ class AggregateOperator(QueryOperator):
         return pending + self._live_count
 
     @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        keys = 0 if self._plan.window_ticks is not None else max(self._stager.keys.count, self._groups.count)
+        return self._limits.max_buffered_events - max(self.held_events, keys)
+
+    @property
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
         shown = (Counter.INSTANCES, Counter.STARTS, Counter.EXPIRED, Counter.FLIPS, Counter.ROWS, Counter.WIDE)

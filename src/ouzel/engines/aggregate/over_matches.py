@@ -324,6 +324,11 @@ class MatchesOperator(QueryOperator):
         """The number of pending and live events."""
         return self._inner.held_events
 
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return self._inner.room
+
     def open_by_key(self, watermark: int) -> list[OpenKey] | None:
         """The keys of events that may still be in a match."""
         return self._inner.open_by_key(watermark)

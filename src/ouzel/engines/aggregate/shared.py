@@ -493,6 +493,12 @@ class SharedOperator(Operator):
         return sum(len(block.tick) for block in self._pending) + sum(bank.held for bank in self._banks)
 
     @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        keys = self._stager.keys.count if any(bank.window is None for bank in self._shared.banks) else 0
+        return self._limits.max_buffered_events - max(self.held_events, keys)
+
+    @property
     def statistics(self) -> dict[str, int]:
         """The counters of the kernels, over all banks."""
         shown = (Counter.INSTANCES, Counter.EXPIRED, Counter.ROWS)

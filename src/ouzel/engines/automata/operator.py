@@ -15,6 +15,7 @@ from ouzel.algebra.model import (
     BoundAlgebra,
     BoundStream,
     Branch,
+    Operator,
     Source,
     folds_derived,
     may_repeat,
@@ -265,6 +266,11 @@ class StreamAutomaton:
         return len(self._machine.rows) + sum(len(p.rows) for p in self._pending)
 
     @property
+    def free(self) -> int:
+        """How many instances may be added before their limit is checked."""
+        return int(self._machine.state.counters[Counter.FREE])
+
+    @property
     def statistics(self) -> dict[str, int]:
         return {counter.name.lower(): int(self._machine.state.counters[counter]) for counter in Counter}
 
@@ -396,6 +402,15 @@ class AlgebraOperator(QueryOperator):
     def held_events(self) -> int:
         """The number of events that are pending or referred to."""
         return sum(automaton.held_events for automaton in self._automata)
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        if any(hop.operator is Operator.FOLD for s in self._query.streams for b in s.branches for hop in b.hops):
+            return 0  # One event may double the instances.
+        branches = sum(len(stream.branches) for stream in self._query.streams)
+        free = min(automaton.free for automaton in self._automata) // branches
+        return min(free, self._limits.max_buffered_events - self.held_events)
 
     @property
     def statistics(self) -> dict[str, int]:

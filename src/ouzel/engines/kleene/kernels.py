@@ -23,7 +23,7 @@ from ouzel.engines.kleene.graph_state import (
     reserve_graph,
 )
 from ouzel.engines.kleene.matches import allowed_matches, expand_matches
-from ouzel.engines.kleene.runs import release, scan
+from ouzel.engines.kleene.runs import nodes_max, release, scan
 from ouzel.engines.kleene.state import (
     Arena,
     Counter,
@@ -73,6 +73,10 @@ class Kernel(Protocol):
     @property
     def deadline(self) -> int | None:
         """The tick after which a waiting match may be returned."""
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -133,6 +137,14 @@ class RunsKernel:
     @property
     def deadline(self) -> int | None:
         return int(self._state.waiting.deadline[0]) if self._state.counters[Counter.WAITING] else None
+
+    @property
+    def room(self) -> int:
+        # Of a run an event makes three at most, if it may be taken, begin the next component and be skipped.
+        nodes = nodes_max(self._tables, self._state) * 7 // 8 - int(self._state.counters[Counter.NODES])
+        runs = int(self._state.counters[Counter.RUNS]) + int(self._state.counters[Counter.WAITING])
+        times = min(self._tables.max_runs, nodes // 2) // (runs + 1)
+        return max(0, times.bit_length() - 1) // 2
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -305,6 +317,10 @@ class GraphKernel:
     @property
     def deadline(self) -> int | None:
         return None
+
+    @property
+    def room(self) -> int:
+        return NO_LIMIT
 
     @property
     def statistics(self) -> dict[str, int]:

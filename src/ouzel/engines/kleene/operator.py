@@ -301,10 +301,14 @@ class KleeneOperator(StreamOperator[RunEvents]):
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
     @property
-    def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
-        ticks = [self._buffer.deadline, self._kernel.deadline]
-        return min((tick for tick in ticks if tick is not None), default=None)
+    def timer(self) -> int | None:
+        """The tick at which the kernel returns rows without any further event."""
+        return self._kernel.deadline
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return min(super().room, self._kernel.room)
 
     @property
     def statistics(self) -> dict[str, int]:

@@ -164,15 +164,13 @@ class SequenceOperator(InstanceOperator):
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
     @property
-    def next_deadline(self) -> int | None:
-        """The earliest tick at which time alone can complete something."""
-        ticks = [] if self._buffer.deadline is None else [self._buffer.deadline]
-        if self._state.counters[Counter.WAITING]:
-            first = self._state.waiting_heap[0]
-            window = self._plan.window_ticks
-            assert window is not None
-            ticks.append(min(LATEST, int(self._buffer.events.start[first]) + window - 1))
-        return min(ticks, default=None)
+    def timer(self) -> int | None:
+        """The tick at which the kernel returns rows without any further event."""
+        if not self._state.counters[Counter.WAITING]:
+            return None
+        first, window = self._state.waiting_heap[0], self._plan.window_ticks
+        assert window is not None
+        return min(LATEST, int(self._buffer.events.start[first]) + window - 1)
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 

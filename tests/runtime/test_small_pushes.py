@@ -1,0 +1,249 @@
+"""Small pushes give what large ones give: the same rows, late events and problems, each in the same push."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.runtime import engine as engines
+from ouzel.runtime import inbox
+from tests.agreement import case_count
+from tests.runtime.damage import MODEL, QUERIES
+
+SCHEMA = pa.schema(
+    {"type": pa.string(), "ts": pa.int64(), "id": pa.int64(), "x": pa.float64(), "name": pa.string(), "ok": pa.bool_()}
+)
+Answer = dict[str, list[dict[str, Any]]]
+
+
+def events(draw: random.Random, count: int) -> list[dict[str, Any]]:
+    """Events in order, out of it, simultaneous and late; some do not name what they do not have."""
+    tick, rows = 100, []
+    for _ in range(count):
+        tick += draw.choice((0, 1, 1, 2, 5))
+        row = {
+            "type": draw.choice("AAABBCCDD"),
+            "ts": tick - draw.choice((0, 0, 0, 0, 2, 3, 9)),
+            "id": draw.randrange(3),
+            "x": draw.choice((0.5, 1.0, 2.5, None)),
+            "name": draw.choice(("n", "né", "o", None)),
+            "ok": draw.random() < 0.5,
+        }
+        rows.append({name: value for name, value in row.items() if value is not None or draw.random() < 0.5})
+    return rows
+
+
+def pushes(draw: random.Random, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    """A stream cut into small and large pushes, in all forms."""
+    first = 0
+    while first < len(rows):
+        part = rows[first : first + draw.choice((1, 1, 1, 1, 2, 3, 20, 60))]
+        first += len(part)
+        form = draw.random()
+        if form < 0.6:
+            yield part
+        elif form < 0.9:
+            yield pa.RecordBatch.from_pylist(part, schema=SCHEMA)
+        else:
+            yield pa.Table.from_pylist(part, schema=SCHEMA)
+
+
+def run(kind: str, seed: int, *, looks: bool) -> tuple[list[Answer], list[Any]]:
+    """The rows of each call, and what was seen of the engine on the way. `looks`: snapshots and figures in between."""
+    draw = random.Random(seed)
+    options = {"model": MODEL} if kind == "incomplete" else {}
+    delay = draw.choice((0, 0, 2, 4))
+    running = ouzel.Engine(QUERIES[kind], schema=SCHEMA, max_delay=delay, keep_late=True, **options)
+    answers, seen = [], []
+    other = random.Random(seed)
+    for events_ in pushes(draw, events(draw, 150)):
+        answers.append(running.push(events_))
+        if other.random() < 0.1 and looks:
+            running = ouzel.Engine.restore(running.snapshot())
+        if other.random() < 0.1:
+            answers.append(running.advance(running.watermark or 0))
+        if other.random() < 0.05:
+            late = running.take_late()
+            assert late is not None
+            assert running.held_events >= 0
+            seen.append((running.late, running.watermark, late.to_pylist()))
+    answers.append(running.finish())
+    # Matches that complete at one timestamp come in any order.
+    return [{name: sorted(table.to_pylist(), key=repr) for name, table in one.items()} for one in answers], seen
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_small_pushes_answer_like_staged_ones(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = 0
+    for seed in range(case_count(10)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            small = run(kind, seed, looks=False)
+            looked_at = run(kind, seed, looks=True)
+            with monkeypatch.context() as patched:
+                patched.setattr(engines, "SMALL_ROWS", -1)
+                wanted = run(kind, seed, looks=False)
+        assert small == wanted
+        assert looked_at[0] == wanted[0]
+        found += sum(len(rows) for answer in wanted[0] for rows in answer.values())
+    assert found
+
+
+def test_rows_are_gathered_until_one_may_complete_a_match() -> None:
+    running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.ts AS a, b.ts AS b)", schema=SCHEMA)
+    running.push([{"type": "A", "ts": 0}])
+    assert running._session is not None
+    for tick in range(1, 9):
+        assert running.push([{"type": "A", "ts": tick}])["query"].num_rows == 0
+    assert running._session._inbox.rows > 5
+    running.push([{"type": "B", "ts": 9}])
+    assert running.push([{"type": "A", "ts": 10}])["query"].num_rows == 9
+    assert running.held_events == 11
+    assert running._session._inbox.rows == 0
+
+
+def test_gathered_rows_are_copies() -> None:
+    running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.id AS a)", schema=SCHEMA)
+    running.push([{"type": "C", "ts": 0}])
+    row = {"type": "A", "ts": 1, "id": 1}
+    for number in (1, 2):
+        row.update(ts=number, id=number)
+        running.push([row])
+    running.push([{"type": "B", "ts": 3}])
+    assert sorted(found["a"] for found in running.finish()["query"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"type": "A", "ts": 2.5},
+        {"type": "A", "ts": "2"},
+        {"type": "A", "ts": None},
+        {"type": "A"},
+        {"type": "A", "ts": 2**63},
+        {"type": "A", "ts": 2, "id": 2**63},
+        {"type": "A", "ts": 2, "id": "one"},
+        {"type": "A", "ts": 2, "name": "\ud800"},
+        {"type": "A", "ts": 2, 7: 7},
+        ["type", "A"],
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_wrong_input_is_refused_by_the_push_that_brings_it(bad: Any, before: int) -> None:
+    running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.id AS a)", schema=SCHEMA)
+    running.push([{"type": "A", "ts": 0, "id": 5}])
+    good = [{"type": "A", "ts": 1, "id": 6, "name": "x"}] * before
+    with pytest.raises(ouzel.InputError):
+        running.push([*good, bad])
+    assert running.held_events == 1
+    running.push([{"type": "B", "ts": 3}])
+    assert [row["a"] for row in running.finish()["query"].to_pylist()] == [5]
+
+
+def test_other_types_are_converted_as_in_large_pushes() -> None:
+    running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.id AS i, a.x AS x)", schema=SCHEMA)
+    running.push([{"type": "C", "ts": 0}])
+    running.push([{"type": "A", "ts": 1, "id": 1, "x": 2}])
+    running.push([{"type": "A", "ts": 2, "id": True, "x": 2.5}])
+    running.push([{"type": "A", "ts": 3, "id": 3, "x": 1.0, "extra": "dropped"}])
+    running.push(pa.table({"ts": pa.array([4], pa.int32()), "type": ["A"]}).append_column("id", pa.array([4])).select(
+        ["type", "ts", "id"]).append_column("x", pa.array([0.5])).append_column("name", pa.array(["x"])).append_column(
+        "ok", pa.array([True])))  # fmt: skip
+    running.push([{"type": "B", "ts": 5}])
+    found = [(row["i"], row["x"]) for row in running.finish()["query"].to_pylist()]
+    assert sorted(found) == [(1, 2.0), (1, 2.5), (3, 1.0), (4, 0.5)]
+
+
+@pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=2))])
+def test_times_are_read_as_arrow_reads_them(zone: timezone | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema({"type": pa.string(), "ts": pa.timestamp("us", None if zone is None else "UTC")})
+    began = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=zone)
+    rows = [{"type": "AB"[n % 2], "ts": began + timedelta(microseconds=7 * n)} for n in range(8)]
+    answers = []
+    for small in (-1, inbox.SMALL_ROWS):
+        monkeypatch.setattr(engines, "SMALL_ROWS", small)
+        running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 1 s", schema=schema)
+        answers.append([running.push([row])["query"].to_pylist() for row in rows] + [running.finish()["query"]])
+        with pytest.raises(ouzel.InputError, match="finished"):
+            running.push([rows[0]])
+    assert answers[0] == answers[1]
+    assert answers[0][-1].num_rows == 4
+    mixed = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 1 s", schema=schema)
+    mixed.push([rows[0]])
+    other = rows[1]["ts"].replace(tzinfo=None if zone is not None else UTC)
+    with pytest.raises(ouzel.InputError, match="zone"):
+        mixed.push([{"type": "A", "ts": other}])
+
+
+@pytest.mark.parametrize(
+    ("query", "limits"),
+    [
+        ("PATTERN SEQ(A a, B b) WITHIN 1000", {"max_buffered_events": 7}),
+        ("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 1000", {"max_buffered_events": 7}),
+        ("PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT", {"max_buffered_events": 7}),
+        ("PATTERN SEQ(A+ a[], B b) WHERE sum(a[..i-1].x) >= 0 WITHIN 1000", {"max_partial_matches": 100}),
+        ("PATTERN SEQ(A a, B b) WHERE skip_till_next_match { [ok] } WITHIN 1000", {"max_partial_matches": 9}),
+        (ouzel.algebra.stream("A").next(ouzel.algebra.stream("B"), "DUR < 1000"), {"max_partial_matches": 9}),
+        (ouzel.algebra.stream("A").fold(ouzel.algebra.stream("B"), "DUR < 999"), {"max_partial_matches": 9}),
+    ],
+)
+def test_limits_stop_a_query_in_the_push_that_passes_them(
+    query: Any, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = []
+    for small in (-1, inbox.SMALL_ROWS):
+        monkeypatch.setattr(engines, "SMALL_ROWS", small)
+        running = ouzel.Engine(query, schema=SCHEMA, limits=limits)
+        with pytest.raises(ouzel.LimitError) as raised:
+            for tick in range(2000):
+                running.push([{"type": "A", "ts": tick, "id": tick, "x": 1.0, "name": "n", "ok": True}])
+        stopped.append((tick, str(raised.value), running.problems()))
+    assert stopped[0] == stopped[1]
+
+
+def test_expired_events_are_evicted_before_a_limit_is_checked() -> None:
+    query = "PATTERN SEQ(A a, B b) WITHIN 2"
+    running = ouzel.Engine(query, schema=SCHEMA, limits={"max_buffered_events": 7})
+    draw = random.Random(7)
+    tick = 0
+    for _ in range(200):
+        tick += 10
+        running.push([{"type": "A", "ts": tick} for _ in range(draw.choice((1, 1, 2, 3)))])
+    assert not running.problems()
+
+
+class Interrupting(dict[str, Any]):
+    """Not a plain dictionary: reading it brings Ctrl-C."""
+
+    def get(self, *args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().get(*args)
+
+
+def test_ctrl_c_waits_for_a_small_push_and_loses_no_row() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100 RETURN R(a.ts AS a)", schema=SCHEMA)
+        running.push([{"type": "A", "ts": 0}])
+        running.push([{"type": "B", "ts": 1}])
+        with pytest.raises(KeyboardInterrupt):
+            running.push([Interrupting(type="A", ts=2)])
+        assert running.interrupted
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert running.watermark == 1
+        restored = ouzel.Engine.restore(running.snapshot())
+        for engine in (running, restored):
+            assert engine.push([{"type": "B", "ts": 3}])["query"].to_pylist() == [{"start": 0, "end": 1, "a": 0}]
+            assert not engine.interrupted
+            assert sorted(row["a"] for row in engine.finish()["query"].to_pylist()) == [0, 2]
+    finally:
+        signal.signal(signal.SIGINT, before)
