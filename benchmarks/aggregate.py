@@ -284,11 +284,12 @@ PARTS: dict[str, Callable[[int, int], Found]] = {
     "spark": on_spark,
 }
 NOTES = {
-    "never_worse": "The kernel alone, medians of the ratios of nine rounds. Where the planner shares nothing, both "
-    "ways are the same counters, and there is nothing to measure.",
-    "whole_answers": "From the table to the counts, medians of the ratios of 25 rounds, since these spread most: "
-    "single rounds of two ways that are the same differ by a tenth and more. Queries with nothing in common are "
-    "answered one by one in both ways, so that what is above 1 there is planning and chance.",
+    "never_worse": "The kernel alone: medians of the ratios of nine rounds. If the planner shares nothing, both"
+    " runs use the same counters, and nothing is measured.",
+    "whole_answers": "From the table to the counts: medians of the ratios of 25 rounds, because these ratios "
+    "vary most. Single rounds of two equal runs differ by a tenth and more. Queries with "
+    "nothing in common are answered separately in both runs, so a ratio above 1 there is "
+    "planning and noise.",
 }
 NAMED_FIGURES = {figure.title.split(":")[0].lower().replace(" ", "-"): figure for figure in FIGURES}
 
@@ -349,10 +350,10 @@ def write_page(parts: Mapping[str, Any]) -> None:
     lines = [
         "# Aggregates over matches, measured",
         "",
-        f"Written by `python -m benchmarks.aggregate`: {_between(ordered, 'events')} events or fewer, one thread, "
-        f"{_runs(ordered)}, ratios of CPU time within one run. Single "
-        "times depend on the machine and on what else it does; ratios hardly do. Every answer is compared with that "
-        "of another algorithm over the whole stream.",
+        f"Written by `python -m benchmarks.aggregate`: at most {_between(ordered, 'events')} events, one thread,"
+        f" {_runs(ordered)}, ratios of CPU time within one run. Absolute times depend on the machine and its "
+        "load; ratios depend on them much less. Every answer is compared with that of another algorithm over "
+        "the whole stream.",
         "",
         "## Bars",
         "",

@@ -133,7 +133,7 @@ _PAPER = f"The paper has {PAPER_RATIO_AT_LENGTH_5:,} for built to counted at len
 FIGURES = (
     Figure(
         "A-Seq 12: longer patterns",
-        f"No key, window 400, at most {EVENTS_MAX:,} events, 20 types. {_PAPER}, against an engine of its own.",
+        (f"No key, window 400, at most {EVENTS_MAX:,} events, 20 types. {_PAPER}, against the paper's own engine."),
         by_length,
         "us an event",
         runs_max=3,
@@ -154,8 +154,8 @@ FIGURES = (
     ),
     Figure(
         "A-Seq 16a: more queries with a common prefix of 6",
-        "The kernel alone, shared against the same kernel over one scan unshared. In a funnel the shared types are "
-        "60 % of all events.",
+        "The kernel alone: shared against unshared counters over one scan. In a funnel the shared types are 60 "
+        "% of all events.",
         _sweep(with_prefix, [(2, 6), (4, 6), (6, 6), (12, 6), (20, 6)], by_queries=True),
         "times as fast",
     ),
@@ -167,7 +167,7 @@ FIGURES = (
     ),
     Figure(
         "A-Seq 16c: longer common substrings, 20 queries",
-        "The same, by Chop-Connect wherever the planner thinks it pays.",
+        "The same, with Chop-Connect wherever the planner expects a gain.",
         _sweep(with_substring, [(20, 2), (20, 4), (20, 6)], by_queries=False),
         "times as fast",
     ),

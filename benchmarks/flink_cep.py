@@ -1,4 +1,4 @@
-"""Flink CEP beside Ouzel, one core each: sequences, and Kleene closure with the prices of SASE+.
+"""Flink CEP and Ouzel, one core each: sequences, and Kleene closure with the prices of SASE+.
 
     python -m benchmarks.flink_cep [--quick] [--only sequence contiguous …] [--page]
 
@@ -189,37 +189,42 @@ def digest(found: pa.Table) -> Digest:
 
 
 SIDE_BY_SIDE = (
-    "Flink: a job on a cluster of one slot inside one process of Java, heap state, no checkpoints, objects reused, no "
-    "shuffle between source and pattern, one thread for garbage; events lie in memory as objects with numbers for "
-    "types, and matches are counted and let go. Its time is the CPU time of that process from the job's submission to "
-    "its end, after two jobs over the same events. Event time, since Flink's processing time would measure windows by "
-    "the clock. Events that no step can use are filtered out before the "
-    "pattern of the sequence. Ouzel: from an Arrow table with types as text to an Arrow table of whole matches.\n\n"
-    "In all lines but the last, answers are equal and checked to be so: number of matches, of events in them, sums of "
-    "their times, starts and ends. `followedByAny` is skip_till_any_match; `oneOrMore().consecutive().next` on a keyed "
-    "stream is partition_contiguity; `oneOrMore().greedy().followedByAny` is skip_till_next_match where no event fits "
-    "both steps, here since a price cannot rise and fall at once. The last line is what one would write first, "
-    "`oneOrMore().followedBy`, and means something else: Flink pairs every prefix of the repetition with the first b "
-    "after it, Ouzel takes all it can and pairs it with every later b within the window.\n\n"
-    "Watermarks: one after each event. With Flink's periodic ones, every 200 ms, six jobs in a row over 300,000 events "
-    "of the second line took between 1.4 and 73 s, for a reason that was not looked into. Of one after each event, "
-    "after 100, after 10,000 and none before the end, tried once on the first two lines, none stood out after the "
-    "warm-up; one after 10,000 took about a fifth less than one after each.\n\n"
-    "Ratios move with the size of the stream: the second line had 8 with a million events, the first 245 to 294 "
-    "in other runs. The condition on the price before reads the whole repetition in Flink, since that is what "
-    "`getEventsForPattern` gives, where Ouzel keeps the one value that it needs; how much of Flink's time that is was "
-    "not measured. What Flink has and this does not measure: state on disk, checkpoints, and many machines."
+    "Flink: a job on a cluster of one slot in one Java process, with heap state, no checkpoints, object reuse, "
+    "no shuffle between source and pattern, and one thread for garbage collection. The events are objects in "
+    "memory with integers as types, and the matches are counted and dropped. The time is the CPU time of that "
+    "process from the submission of the job to its end, after two warm-up jobs over the same events. The job "
+    "uses event time, because with processing time Flink would measure windows by the clock. Events that no "
+    "step can use are filtered out before the pattern of the sequence. Ouzel: from an Arrow table with types as"
+    " text to an Arrow table of complete matches.\n\n"
+    "In all lines except the last the answers are equal. This is checked: the number of matches and of their "
+    "events, the sums of their times, starts and ends. `followedByAny` is skip_till_any_match. "
+    "`oneOrMore().consecutive().next` on a keyed stream is partition_contiguity. "
+    "`oneOrMore().greedy().followedByAny` is skip_till_next_match if no event fits both steps; here a price "
+    "cannot rise and fall at once. The last line is what a user would write first, `oneOrMore().followedBy`, "
+    "and it means something else: Flink pairs every prefix of the repetition with the first b after it; Ouzel "
+    "takes all events it can and pairs them with every later b within the window.\n\n"
+    "Watermarks: one after each event. With Flink's periodic watermarks, every 200 ms, six jobs in a row over "
+    "300,000 events of the second line took between 1.4 and 73 s; the reason was not examined. Watermarks after"
+    " each event, after 100 events, after 10,000 and only at the end were each tried once on the first two "
+    "lines. After the warm-up they differed little; one after 10,000 events took about a fifth less than one "
+    "after each event.\n\n"
+    "The ratios depend on the size of the stream: the second line had a ratio of 8 with a million events, and "
+    "the first 245 to 294 in other runs. In Flink the condition on the previous price reads the whole "
+    "repetition, because `getEventsForPattern` returns all of it; Ouzel keeps only the one value that it needs."
+    " The share of this in Flink's time was not measured. This page also does not measure Flink's state on "
+    "disk, checkpoints and many machines."
 )
 
 
 def write_page(path: Path, runs: int, parts: list[Part]) -> None:
     lines = [
-        "# Flink CEP beside Ouzel, measured",
+        "# Flink CEP and Ouzel, measured",
         "",
-        f"Written by `python -m benchmarks.flink_cep --page` with {flink_java.versions()}: one task of Flink, one "
-        f"thread of Ouzel, medians of {runs} alternate runs, ratios of CPU time within one run. The sequence reads "
-        f"SASE's stream (20 types, {IDS} ids); prices are those of SASE+ (two symbols, up by one with "
-        "probability 0.7, a run starts at a multiple of 500). Windows are in time, one tick an event.",
+        f"Written by `python -m benchmarks.flink_cep --page` with {flink_java.versions()}: one task of Flink, "
+        f"one thread of Ouzel, medians of {runs} alternating runs, ratios of CPU time within one run. The "
+        f"sequence reads SASE's stream (20 types, {IDS} ids). The prices are those of SASE+ (two symbols, up by "
+        "one with probability 0.7, a run starts at a multiple of 500). Windows are in time, with one tick per "
+        "event.",
         "",
         "## Bars",
         "",

@@ -21,10 +21,10 @@ from benchmarks.report import DOCS, Part, Report, verdict, write_json
 FLINK = (
     "## Flink CEP",
     "",
-    "[Flink CEP beside Ouzel](benchmarks-flink-cep.md) has the same prices asked of both, by "
-    "`python -m benchmarks.flink_cep`. Flink's `oneOrMore` does not answer the paper's question as it stands: it pairs "
-    "every prefix of a[] with the first later b, where a run here takes all it can and may leave a[] at any later b, "
-    "the paper's ignore-proceed. That page has forms of it whose answers are equal.",
+    "[Flink CEP and Ouzel](benchmarks-flink-cep.md) compares both on the same prices (`python -m "
+    "benchmarks.flink_cep`). Flink's `oneOrMore` does not answer the paper's query: it pairs every prefix of "
+    "a[] with the first later b. In Ouzel a run takes all events it can and may leave a[] at any later b, the "
+    "paper's ignore-proceed. That page also has Flink patterns with equal answers.",
 )
 PARTS = ("matching", "merging", "compressed", "enumeration", "memory", "figures")
 
@@ -52,31 +52,33 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     report = Report(only)
     if report.wants("matching"):
         note = (
-            "p = 0.7, matches found but not written out. The kernel reads staged events; from Arrow means staging and "
-            "numbering them too, as the engine does, and growth with the window is judged by that. The Python twin "
-            "runs the same algorithm, merging as the kernel does, over ready-made tuples, with predicates as functions."
+            "p = 0.7; matches are found but not written. The column *kernel* reads staged events; *from Arrow* "
+            "includes staging and numbering them, as the engine does; growth with the window is judged by it. "
+            "The Python twin runs the same algorithm, with the same merging, over tuples, with predicates as "
+            "functions."
         )
         report.add("Matching", note, lambda: kleene_bars.matching_bars(events, runs))
     if report.wants("merging"):
         note = (
-            "Kernel, matches not written out, as in the paper. A gain is asked for where 45 % of all runs merge. With "
-            "the smallest window an event meets one run where it met less than two, and reading the event costs about "
-            "as much as a run does: what merging can gain there is little."
+            "The kernel; matches are not written, as in the paper. The bar asks for a gain if at least 45 % of "
+            "all runs merge. With the smallest window an event meets one run instead of less than two, and "
+            "reading the event costs about as much as a run, so merging can gain little there."
         )
         report.add("Figure 8(g) and Table 3: merging", note, lambda: kleene_bars.merging_bars(events, runs))
     if report.wants("compressed"):
         note = (
-            "SEQ(A+ a[], B b) under skip_till_any_match; every event is an A or a B. First the graph that all rows "
-            "share, kernel alone, while every third event completes matches of the whole window, so that a row is a "
-            "root of it; then graphs of rows of their own, which hold a window each and so grow with it, with a B "
-            "every 2,000 events, from Arrow, and the exact counts beside them. The counts are checked: 2^n - 1."
+            "SEQ(A+ a[], B b) under skip_till_any_match; every event is an A or a B. First the graph that all "
+            "rows share: the kernel alone, with every third event completing matches of the whole window, so "
+            "that a row is a root of the graph. Then separate graphs per row: each holds a window and so grows "
+            "with it; there is a B every 2,000 events, and the time is from Arrow. The last column is the exact"
+            " counts, which are checked: 2^n - 1."
         )
         report.add("COMPRESSED", note, lambda: kleene_bars.compressed_bars(events, runs))
     if report.wants("enumeration"):
-        note = "One row of 2^18 - 1 matches; the same table written by pyarrow from arrays that name the events."
+        note = "One row of 2^18 - 1 matches, and the same table written by pyarrow from arrays of event numbers."
         report.add("Listing", note, lambda: kleene_bars.enumeration_bars(runs))
     if report.wants("memory"):
-        note = "W = 1,000 ticks, a push for each window; the state is a snapshot's size."
+        note = "W = 1,000 ticks, one push per window; the state is the size of a snapshot."
         report.add("Memory over 50 windows", note, kleene_bars.memory_bars)
     if report.wants("figures"):
         for figure in kleene_figures.FIGURES:
@@ -88,14 +90,14 @@ def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
     lines = [
         "# SASE+'s experiments, measured",
         "",
-        f"Written by `python -m benchmarks.kleene --page`: {events:,} events, one thread, medians of {runs} alternate "
-        "runs, ratios of CPU time within one run. Single rates depend on the machine and on what else it does; ratios "
-        "do so less. Every run checks its matches against the oracle on a sample, against twins in plain Python, or "
-        "against a count that is had another way.",
+        f"Written by `python -m benchmarks.kleene --page`: {events:,} events, one thread, medians of {runs} "
+        "alternating runs, ratios of CPU time within one run. Absolute rates depend on the machine and its "
+        "load; ratios depend on them much less. Every run checks its matches against the oracle on a sample, "
+        "against twins in plain Python, or against a count from another algorithm.",
         "",
-        "The stream is the paper's: two symbols, prices that rise by one with probability p; the queries are those of "
-        "its template and Table 1 (`benchmarks/kleene_worlds.py`). What the paper calls s2 and s3 is "
-        "partition_contiguity and skip_till_next_match; windows count a symbol's events.",
+        "The stream is the paper's: two symbols, prices that rise by one with probability p. The queries are "
+        "those of its template and Table 1 (`benchmarks/kleene_worlds.py`). The paper's s2 and s3 are "
+        "partition_contiguity and skip_till_next_match; windows count the events of a symbol.",
         "",
         "## Bars",
         "",

@@ -135,26 +135,28 @@ def without_overlaps(events: int, runs: int) -> Table:
 FIGURES = (
     Figure(
         "Figures 8(a) and 8(f), Table 2: by query",
-        "W = 500, p = 0.7, kernel, matches written out as arrays. Runs per time step: of both symbols together. "
-        "Lengths and runs are the paper's; matching is a smaller share than its 60 to 100 %, since a step of a run "
-        "costs less here than writing out the 250 events of a match.",
+        "W = 500, p = 0.7, the kernel, with matches written as arrays. Runs per time step are those of both "
+        "symbols. Lengths and runs are equal to the paper's. Matching has a smaller share than the paper's 60 "
+        "to 100 %, because a step of a run costs less here than writing the 250 events of a match.",
         by_query,
     ),
     Figure(
         "Figures 8(b) and 8(c): by window",
-        "p = 0.7, kernel with merging, matches written out as arrays. Output complexity is the length of all matches; "
-        "where it dominates, the cost of an event of a match is the same for every window: the cost is linear in it.",
+        "p = 0.7, the kernel with merging, with matches written as arrays. Output complexity is the total "
+        "length of all matches. Where it dominates, the cost per event of a match is the same for every window,"
+        " so the cost is linear in it.",
         by_window,
     ),
     Figure(
         "Figure 8(d): basic and backtrack, all results",
-        "W = 500, p = 0.7, 20,000 events, both in plain Python. Events are read again about as often as the paper says "
-        "(0.6 for s3), but a step costs both the same here, so the paper's factor of 200 to 300 is not found.",
+        "W = 500, p = 0.7, 20,000 events, both in plain Python. Events are read again about as often as in the "
+        "paper (0.6 for s3), but here a step costs the same in both, so the paper's factor of 200 to 300 does "
+        "not appear.",
         against_backtrack,
     ),
     Figure(
         "Figure 8(e): basic and backtrack, non-overlapping results",
-        "W = 500, p = 0.7, 20,000 events, twins in plain Python, and the engine end to end.",
+        "W = 500, p = 0.7, 20,000 events: twins in plain Python, and the engine end to end.",
         without_overlaps,
     ),
 )

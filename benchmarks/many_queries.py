@@ -26,44 +26,46 @@ PAGE = DOCS / "benchmarks-many-queries.md"
 PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     "naive": (
         "Figure 17: Filter against the naive extension",
-        "12,500 events, the first fifth to warm up. The naive extension is the paper's: the FR index alone; each "
-        "user's automaton looks its start edge up in a hash table of what the index found, then looks through its own "
-        "instances. In its favour the index holds the edges of starts only, and a user's lists are four bytes each "
-        "that lie side by side. An earlier twin went through all instances as one array, which spans automata: in a "
-        "run of its own it took 34, 66 and 147 µs on uniform events and 43, 99 and 236 on skewed ones, by which the "
-        "factors would be about half as large, and the first two uniform ones would miss the bar. Where events are "
-        "skewed, automata are affected far more often, which costs both alike, so the factor is smaller.",
+        "12,500 events, the first fifth as warm-up. The naive extension is the paper's: the FR index alone. "
+        "Each user's automaton looks up its start edge in a hash table of the edges that the index found, and "
+        "then reads its own instances. Two choices favour it: the index has only the edges of starts, and the "
+        "lists of a user are adjacent, with four bytes per entry. An earlier twin kept all instances of all "
+        "automata in one array: in a separate run it took 34, 66 and 147 µs on uniform events and 43, 99 and "
+        "236 on skewed ones. With it the factors would be about half as large, and the first two uniform ones "
+        "would miss the bar. Skewed events affect automata far more often, which costs both the same, so the "
+        "factor is smaller.",
         parts.naive,
     ),
     "building": (
         "Building",
-        "The constants have many repetitions, which numpy sorts about twice as fast as as many different numbers.",
+        "The constants have many duplicates; numpy sorts them about twice as fast as distinct numbers.",
         parts.building,
     ),
     "binding": (
         "Parsing and binding texts that differ in constants only",
-        "The first text of a shape is parsed and bound; the others get their constants and positions filled in. Both "
-        "ways give equal bound queries.",
+        "The first text of a shape is parsed and bound; the others get their constants and positions filled in."
+        " Both methods give equal bound queries.",
         binding,
     ),
     "patterns": (
         "Pattern queries",
         "4,000 events in batches of 1,000, two types, 50 names. Patterns of one or two events are merged into "
-        "automata; longer ones run in sessions, where those that differ in RETURN or thresholds only are one. Most of "
-        "what an engine each costs is the same for every batch, however small. What is left in a set is mostly the "
-        "answers, which are given by query: a table each.",
+        "automata. Longer ones run in sessions, where patterns that differ only in RETURN or thresholds run "
+        "once. Most of the cost of one engine per query is the same for every batch, however small. The cost "
+        "that remains in a set is mostly the answers: one table per query.",
         patterns,
     ),
     "scale": (
         "Figure 16(a): by number of queries, uniform events",
-        "20,000 events. An instance is affected where an event takes it: the cost follows their number. Medians of "
-        "three rounds of all sizes; the ratios of bars are those within a round.",
+        "20,000 events. An event affects an instance if it takes it; the cost follows the number of affected "
+        "instances. Medians of three rounds over all sizes; the ratios of the bars are within a round.",
         parts.uniform_scale,
     ),
     "skewed": (
         "Figure 16(a): by number of queries, skewed events",
-        "20,000 events, 4,000 for the non-deterministic templates. About 100 static predicates of 200,000 match an "
-        "event. With skew the number of affected instances itself grows with the number of queries, as the bars say.",
+        "20,000 events, 4,000 for the non-deterministic templates. About 100 static predicates of 200,000 match"
+        " an event. With skew, the number of affected instances grows with the number of queries, as the bars "
+        "show.",
         parts.skewed_scale,
     ),
     "zipf": (
@@ -74,14 +76,14 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     "selectivity": ("Figure 16(c): by selectivity", "200,000 queries, 10,000 uniform events.", parts.selectivity),
     "double_top": (
         "Figure 20: Double-Top",
-        "112,635 daily prices of 24 symbols, seeded random walks, as running averages. The fold formulation has five "
-        "consecutive extrema; for resubscription an extremum lasts three quotes, so those that overlap are no "
-        "sequence, and the numbers of results differ. The CPU of Spark SQL is that of the JVM. Why the bar is missed: "
-        "to find extrema, resubscription affects two instances at every quote, and the fold formulation, which has no "
-        "other way to know where a stretch turns, affects a little more than two, so that both spend the same time on "
-        "instances, and on planning and reading quotes before that. What resubscription does beyond that grows with "
-        "the number of extrema, of which smoothing leaves few, as the paper notes. An instance that goes round the "
-        "loop of a fold is changed where it is, without a copy and without touching an index.",
+        "112,635 daily prices of 24 symbols: seeded random walks, as running averages. The fold formulation has"
+        " five consecutive extrema. For resubscription an extremum lasts three quotes, so overlapping ones are "
+        "no sequence, and the numbers of results differ. The CPU of Spark SQL is that of the JVM. Why the bar "
+        "is missed: to find extrema, resubscription affects two instances at every quote, and the fold "
+        "formulation slightly more than two, because it has no other way to find where prices turn. So both "
+        "spend the same time on instances, and on planning and reading quotes. The further work of "
+        "resubscription grows with the number of extrema, and smoothing leaves few of them, as the paper notes."
+        " An instance in the loop of a fold is changed in place, without a copy and without an index update.",
         parts.double_top,
     ),
 }
@@ -134,9 +136,9 @@ WORKLOAD = """## The workload
 
 Five templates over one stream of eight attributes, by Table 2 of the paper (CESAR 5.1): four discrete attributes with
 100 values, four continuous ones, two equalities and two ranges a step, 25 ranges of selectivity 0.7, three steps,
-Zipf 1, 1 and 0.8, DUR at most 20. What the paper leaves open and the generator fixes:
+Zipf 1, 1 and 0.8, DUR at most 20. The paper leaves these points open; the generator decides them:
 
-- one event a tick; continuous values lie in [0, 1), and a range is [low, low + selectivity] with 25 equally spaced
+- one event a tick; continuous values are in [0, 1), and a range is [low, low + selectivity] with 25 equally spaced
   lows, the same for both ranges of a step;
 - the two attributes of a step differ; the primary one keeps its value in all three steps;
 - the parameterized predicate of LinearDyn is c0 of this step above c0 of the step before;
@@ -144,7 +146,7 @@ Zipf 1, 1 and 0.8, DUR at most 20. What the paper leaves open and the generator 
   With uniform events a query's first step matches 0.01 · 0.01 · 0.7 · 0.7 of them, ten matches an event at 200,000
   queries, and a whole Filter query has so small a probability that 100,000 events should bring about one answer to
   400,000 queries. The paper reports about 100 matches an event and 41 to 171 answers, which our reading of Table 2
-  does not give. Zipf 0.9 was chosen because 106 static predicates of 200,000 Filter queries match an event then;
+  does not give. Zipf 0.9 was chosen because then 106 static predicates of 200,000 Filter queries match an event;
   10,000 events have 694 answers."""
 
 
@@ -156,9 +158,9 @@ def write_page(report: dict[str, dict[str, list[list[str]]]]) -> None:
     lines = [
         "# Cayuga's experiments, measured",
         "",
-        "Written by `python -m benchmarks.many_queries --page`, which may have measured its parts at different times "
-        "(`--keep`): one thread, CPU time, ratios within one part. Single rates depend on the machine and on what else "
-        "it does; ratios do so less. All ways of answering are checked to answer alike.",
+        "Written by `python -m benchmarks.many_queries --page`, which may have measured its parts at different "
+        "times (`--keep`): one thread, CPU time, ratios within one part. Absolute rates depend on the machine "
+        "and its load; ratios depend on them much less. All methods are checked to give the same answers.",
         "",
         "## Bars",
         "",

@@ -88,20 +88,20 @@ def assembled() -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` from the pages of the benchmarks. Each checks its answers on every run and compares "
-        "by the ratio of CPU time within one run, alternating, by medians: rates depend on the machine and on what "
-        "else it does, ratios hardly do.",
+        "Written by `make bench` from the pages of the benchmarks. Each benchmark checks its answers on every "
+        "run. It compares the CPU time of alternating runs, as the median of ratios: absolute rates depend on "
+        "the machine and its load, ratios depend on them much less.",
         "",
-        f"This page was put together on {platform.system()} ({platform.machine()}, {os.cpu_count()} cores) with Python "
-        f"{platform.python_version()} and {versions()}. `make bench` repeats everything, "
-        '`make bench ARGS="--only sase"` one part, `make bench ARGS="--quick"` a small world of each. Peers that are '
-        "not installed are left out, and the run says so.",
+        f"This page was written on {platform.system()} ({platform.machine()}, {os.cpu_count()} cores) with "
+        f"Python {platform.python_version()} and {versions()}. `make bench` runs all benchmarks, `make bench "
+        'ARGS="--only sase"` one of them, `make bench ARGS="--quick"` a small version of each. A benchmark '
+        "whose peers are not installed is skipped with a message.",
     ]
     for benchmark in BENCHMARKS:
         page = _page(benchmark)
         lines += ["", f"## {benchmark.name.replace('_', ' ')}", "", _sentence(benchmark.about)]
         if page is None:
-            lines += ["", f"Not on a page yet: `python -m benchmarks.{benchmark.name}` prints it."]
+            lines += ["", f"No page yet: `python -m benchmarks.{benchmark.name}` prints the results."]
             continue
         lines[-1] += f" [All figures]({page.name})."
         bars = _bars(page.read_text(encoding="utf-8"))

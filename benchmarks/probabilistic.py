@@ -257,13 +257,13 @@ def write_page(parts: list[Part], verdict: str, bins: dict[float, list[Bin]]) ->
     figure.savefig(DOCS / "calibration.svg")
     sections = "\n\n".join(f"## {title}\n\n{table}" for title, table, _ in parts)
     page = (
-        "# What incomplete streams cost and give\n\n"
-        "Written by `python -m benchmarks.probabilistic --page`. The shop, its readers and what they lose are seeded\n"
-        "and known; ratios are of CPU time within one run.\n\n"
+        "# Incomplete streams, measured\n\n"
+        "Written by `python -m benchmarks.probabilistic --page`. The shop, its readers and their losses are\n"
+        "seeded, so the true matches are known. Ratios are of CPU time within one run.\n\n"
         f"{verdict}\n\n{sections}\n\n![calibration](calibration.svg)\n\n"
-        "Without the gate in the query the aisle may be missing right beside the negative counter. There the\n"
-        "probability takes the whole time between the bound neighbours for the time in which the counter could have\n"
-        "stood, which is too long: such matches are likelier than they are said to be.\n"
+        "If the query has no gate, the missing aisle can be next to the negative counter. The probability then\n"
+        "assumes that the counter could have happened during the whole time between the bound neighbours. That\n"
+        "time is too long, so the probability of such matches is too low.\n"
     )
     (DOCS / "benchmarks-probabilistic.md").write_text(page, encoding="utf-8")
 

@@ -51,35 +51,35 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
     report = Report(only)
     if report.wants("kernel"):
         note = (
-            "L = 3, W = 10,000. The kernel finds the relevant events, numbers their keys, stacks them and writes all "
-            "matches; the yardstick looks at the type and counts by the hash of the id."
+            "L = 3, W = 10,000. The kernel finds the relevant events, encodes their keys, pushes them on stacks"
+            " and writes all matches. The reference reads the type and counts by the hash of the id."
         )
         report.add("The kernel alone", note, lambda: sase_bars.kernel_bars(events, runs))
     if report.wants("peers"):
         note = (
-            "From an Arrow table with string types to an Arrow table with all matches; the loop runs over ready-made "
-            "tuples. One thread each. In brackets how many times Ouzel's rate is theirs."
+            "From an Arrow table with string types to an Arrow table with all matches; the loop runs over "
+            "tuples. One thread each. In brackets: Ouzel's rate divided by the peer's."
         )
         report.add("End to end", note, lambda: sase_bars.peer_bars(events, runs))
     if report.wants("matches"):
         note = (
-            "A day in a shop, string tags, no RETURN: each match has the eight columns of its two readings at shelves "
-            "and of the one at an exit. The loop runs over ready-made tuples and leaves a list of tuples of them."
+            "A day in a shop, string tags, no RETURN: each match has eight columns for each of its two readings"
+            " at shelves and its reading at an exit. The loop runs over tuples and returns a list of tuples."
         )
         report.add("Many matches", note, lambda: sase_bars.many_matches_bars(events, runs))
     if report.wants("growth"):
         note = (
-            "Cost per match is that of the densest query of its group, beyond the time at L = 2; this is taken at the "
+            "The cost per match is that of the densest query of its group, minus the time at L = 2 with the "
             "same window."
         )
         report.add("Growth with length and window", note, lambda: sase_bars.growth_bars(events, runs))
     if report.wants("start"):
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "events.arrow")
-            note = "Whole processes, the interpreter included; compiled kernels are in their cache."
+            note = "Whole processes, including the interpreter; compiled kernels are in their cache."
             report.add("Start-up", note, lambda: sase_bars.start_bars(runs, file))
     if report.wants("snapshots"):
-        note = "A copy is numpy's of the same number of bytes into fresh memory."
+        note = "The copy is numpy's, of the same number of bytes into new memory."
         report.add("Snapshots", note, lambda: sase_bars.snapshot_bars(runs))
     if report.wants("figures"):
         for figure in sase_figures.FIGURES:
@@ -91,10 +91,10 @@ def write_page(path: Path, events: int, runs: int, parts: list[Part]) -> None:
     lines = [
         "# SASE's experiments, measured",
         "",
-        f"Written by `python -m benchmarks.sase --page`: {events:,} events, one thread, medians of {runs} alternating "
-        "runs, ratios of CPU time within one run. Single rates depend on the machine and on what else it does; ratios "
-        "hardly do. Every run checks its matches against the oracle on a sample, and against a count that is computed "
-        "another way on the whole.",
+        f"Written by `python -m benchmarks.sase --page`: {events:,} events, one thread, medians of {runs} "
+        "alternating runs, ratios of CPU time within one run. Absolute rates depend on the machine and its "
+        "load; ratios depend on them much less. Every run checks its matches against the oracle on a sample, "
+        "and against a count from another algorithm on the whole stream.",
         "",
         "## Bars",
         "",

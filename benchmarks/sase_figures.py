@@ -222,8 +222,8 @@ def rules_on_and_off(events: int, runs: int) -> Table:
 FIGURES = (
     Figure(
         "Figure 8: Basic and stacks, by domain size",
-        "L = 3, W = 10,000, 1 M events at most. As in the paper the equivalence test is not made; instead there are "
-        "20 x V1^(2/3) types.",
+        "L = 3, W = 10,000, at most 1 M events. As in the paper there is no equivalence test; instead there are"
+        " 20 x V1^(2/3) types.",
         basic_against_stacks([(domain, WINDOW) for domain in (100, 500, 1_000, 5_000, 10_000)], vary=0),
     ),
     Figure(
@@ -233,25 +233,28 @@ FIGURES = (
     ),
     Figure(
         "Figure 10: three ways of a second equivalence test, and one composite key",
-        "L = 3, W = 10,000, V2 = 20, end to end. Sequences: complete ones per 10,000 events, before the tests that are "
-        "made on complete ones. Streams are shorter where V1 is small.",
+        "L = 3, W = 10,000, V2 = 20, end to end. Sequences: complete ones per 10,000 events, before the tests "
+        "on complete sequences. Streams are shorter for small V1.",
         second_test,
     ),
     Figure(
         "Figure 11: by length",
-        "V1 = 100, W = 10,000, end to end, 1 M events at most; beside it the joins of a relational engine, which "
-        "return times only.",
+        "V1 = 100, W = 10,000, end to end, at most 1 M events; for comparison the joins of a relational engine,"
+        " which return only times.",
         by_length,
     ),
     Figure(
         "Figure 12: by domain size, one test and two",
-        "L = 3, W = 10,000, V2 = 20, end to end; beside it the joins of a relational engine, which return times only.",
+        (
+            "L = 3, W = 10,000, V2 = 20, end to end; for comparison the joins of a relational engine, which "
+            "return only times."
+        ),
         by_domain,
     ),
     Figure(
         "Rules on and off",
-        "V1 = 100, V2 = 20, end to end. The answers are the same; a rule whose absence builds all sequences of all ids "
-        "or of the whole stream is tried on a short one.",
+        "V1 = 100, V2 = 20, end to end. The answers are the same. Without some rules, all sequences of all ids "
+        "or of the whole stream are built; these rules are measured on a short stream.",
         rules_on_and_off,
     ),
 )

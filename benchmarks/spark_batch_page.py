@@ -16,15 +16,15 @@ HEADINGS = ["way", "CPU s", "of it Python s", "wall s"]
 TEXT = """# Spark batches, measured
 
 `python -m benchmarks.spark_batch --page` writes this page. One machine, two cores, `local[2]`, four partitions of
-shuffles, events of six columns from Parquet, answers written to nowhere.
+shuffles, events of six columns from Parquet, answers written to a noop sink.
 Events: {events}; the funnel W5 has a fifth as many clicks.
-CPU is that of the JVM and all Python workers together: medians of runs that take turns, after one to warm up.
-Runs: {runs}; a way that takes more than fifteen times what Ouzel takes was run once. Wall seconds are those of a
-shared machine. Every way of answering a query gives the answer of the embedded engine. Ratios are of one part.
+CPU is the total of the JVM and all Python workers: medians of alternating runs, after one warm-up run. Runs: {runs};
+a method that takes more than fifteen times the CPU of Ouzel was run once. Wall seconds are from a shared machine.
+Every method gives the answer of the embedded engine. Ratios are within one part.
 
-The queries: W1, where three types of twenty matter (or all three of three); W2, with a negation; W5, a funnel; one
-without a key; one with a key, of which one value has half of all events. The last two are cut into slices of ten
-windows, or not cut.
+The queries: W1, with three relevant types of twenty (or of three); W2, with a negation; W5, a funnel; one without a
+key; one with a key of which one value has half of all events. The last two run with time slices of ten windows, and
+without.
 
 {queries}
 
@@ -32,16 +32,16 @@ windows, or not cut.
 
 {table}
 
-- *filter, shuffle, sort* is the floor that the first bars compare with: the same columns, filtered by the same types,
-  repartitioned by the key and sorted by key and time. Ouzel needs no sort of Spark's. The steps below it add up to
-  nearly all that Ouzel takes: the kernels have a small part of the CPU.
-- *Spark SQL* is the best formulation that was found: equi-joins on the key and on time cut into windows, with the last
-  forbidden event found by a window function. A join on the key alone takes far longer. Whatever goes through Python
-  pays for reading, shuffling and the hand-over of rows, which is more than a third of what these joins take, so a
-  ratio of three is out of reach for W1 and W2 in this way of running.
-- *applyInPandas* is a search written by hand, for each key: once as people write it, and once after the filter by
-  types that Ouzel finds by itself.
-- A task's CPU is that of its thread in Java, as Spark's event log tells, and of its Python.
+- *filter, shuffle, sort* is the baseline of the first bars: the same columns, filtered by the same types,
+  repartitioned by the key and sorted by key and time. Ouzel does not need Spark's sort. The steps below it add up to
+  nearly all of Ouzel's CPU; the kernels have a small part of it.
+- *Spark SQL* is the best formulation we found: equi-joins on the key and on time slices, with a window function for
+  the last forbidden event. A join on the key alone takes far longer. A job in Python also pays for reading, shuffling
+  and passing rows to Python. That alone is more than a third of the CPU of these joins, so W1 and W2 cannot reach a
+  ratio of three.
+- *applyInPandas* is a hand-written search per key: once as users write it, and once after a filter by types, which
+  Ouzel applies by itself.
+- The CPU of a task is that of its Java thread, from Spark's event log, and of its Python process.
 """
 
 

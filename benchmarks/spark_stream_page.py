@@ -17,11 +17,12 @@ Results = dict[str, dict[str, dict[str, Any]]]
 TEXT = """# Spark streams, measured
 
 `python -m benchmarks.spark_stream --page` writes this page. One machine, two cores, `local[2]`; micro-batches of
-{rows} rows, {keys} keys; one row of five is of a type that the query names. The ways take turns batch by batch and
-read the same files. CPU is that of the JVM and all Python workers together: the median of warm batches, and beside
-it their mean. The matches of every stateful way are compared with a count that shares no code with the engine.
+{rows} rows, {keys} keys; one row of five has a type that the query names. The methods alternate batch by batch and
+read the same files. CPU is the total of the JVM and all Python workers: the median and the mean of warm batches. The
+matches of every stateful method are compared with a count that shares no code with the engine.
 
-The query, a reading at a shelf that no reading at a register follows, with other windows where more or less is open:
+The query finds a reading at a shelf that no reading at a register follows. Other windows give more or fewer open
+events:
 
     {query}
 
@@ -29,16 +30,16 @@ The query, a reading at a shelf that no reading at a register follows, with othe
 
 {table}
 
-- *stateless*: a `mapInArrow` that hands every row to Python and back.
+- *stateless*: a `mapInArrow` that passes every row to Python and back.
 - *packed*: `ouzel.spark.match`.
-- *rows*: the same session, fed by Spark's own rows grouped by bucket, its state written whole with each batch.
-- *by key*: a processor by tag that keeps the readings of the tag's window, in `transformWithStateInPandas`. One
-  batch takes it half a minute of CPU, so it is measured over three warm ones.
+- *rows*: the same session, with Spark rows grouped by bucket; each batch writes the whole state.
+- *by key*: a `transformWithStateInPandas` per tag that keeps the readings of the tag's window. A batch takes half a
+  minute of CPU, so only three warm batches are measured.
 
-A column of random numbers, which the query shows, cannot be compressed. What a batch writes to the checkpoint is
-the new events that the query names, whatever is open. When these steps have grown as large as the last snapshot, a
-batch writes a snapshot of all that is open; the mean has its part of that, the median has not. What is open hardly
-shows in the CPU of a batch: workers keep their sessions, and the kernel looks only at what an event can touch.
+The query returns a column of random numbers, which cannot be compressed. A batch writes to the checkpoint only the
+new events that the query names, whatever the number of open events. When this log has grown as large as the last
+snapshot, a batch writes a new snapshot; the mean includes its share, the median does not. The number of open events
+hardly affects the CPU of a batch: workers keep their sessions, and the kernel reads only what an event can affect.
 """
 
 
