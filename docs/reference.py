@@ -60,7 +60,7 @@ def _signature(value: Any) -> str:
 
 
 def fenced(text: str) -> str:
-    """A docstring as Markdown: what a reader would type, and what comes back, stands in blocks.
+    """A docstring as Markdown: examples and their output are code blocks.
 
     >>> fenced("Adds.\\n\\n>>> 1 + 1\\n2")
     'Adds.\\n\\n```python\\n>>> 1 + 1\\n2\\n\\n```\\n'

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # The annotations of a kernel and of its tuples are its signature in machine code. `NDArray[dtype]` has one dimension,
-# lies in memory without gaps and can be written to.
+# is contiguous in memory and can be written to.
 _Item = TypeVar("_Item", bound=np.generic)
 _Array = TypeVar("_Array")
 Matrix = Annotated[NDArray[_Item], "2"]

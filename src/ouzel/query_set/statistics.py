@@ -55,18 +55,18 @@ def explained(segment: Segment) -> list[str]:
         f"  merged prefixes: {some(automata.node_count - 1, 'node')}, {some(automata.edge_count, 'edge')}, "
         f"for {some(separate, 'node')} of single automata",
         f"  FR index over forward and rebind edges: {some(len(automata.fr_entries), 'conjunct')}, {some(keys, 'key')}",
-        f"  {some(automata.wait_count - 1, 'way')} to wait, each shared by the nodes that have it",
+        f"  {some(automata.wait_count - 1, 'distinct wait condition')}",
         f"  AN index over active nodes: {some(len(automata.an_entries), 'entry')} by "
-        f"{some(len(automata.an_lanes), 'attribute')}, {some(active, 'way')} to wait active",
-        f"  AI index over instances: {some(dynamic, 'way')} to wait by {some(len(automata.ai_lanes), 'attribute')}, "
+        f"{some(len(automata.an_lanes), 'attribute')}, {some(active, 'active wait condition')}",
+        f"  AI index over instances: {some(dynamic, 'wait condition')} by {some(len(automata.ai_lanes), 'attribute')}, "
         f"{some(segment.machine.live, 'instance')}",
     ]
 
 
 def some(number: int, what: str) -> str:
     """
-    >>> some(1, "query"), some(2_000, "query"), some(0, "key"), some(3, "way")
-    ('1 query', '2,000 queries', '0 keys', '3 ways')
+    >>> some(1, "query"), some(2_000, "query"), some(0, "key")
+    ('1 query', '2,000 queries', '0 keys')
     """
     if number == 1:
         return f"1 {what}"

@@ -80,10 +80,10 @@ class Output:
         starts: np.ndarray | None = None,
         ends: np.ndarray | None = None,
     ) -> pa.Table:
-        """Composite events out of matches with one event for each positive component.
+        """Composite events from matches with one event for each positive component.
 
-        `rows` has an array for each of these, which numbers rows of `table`; `starts` and `ends` are the ticks between
-        which each match lies, None where they are the times of its first and last event.
+        `rows` has an array of row numbers of `table` for each component. `starts` and `ends` are the ticks of each
+        match; None: the times of its first and last event.
         """
         query = self._query
         place = {c.position: i for i, c in enumerate(query.positives)}

@@ -334,7 +334,7 @@ def test_explain_tells_what_is_shared() -> None:
     ]
     assert "q0, q1 and q2 share counters, by id, within 10 s" in told
     assert "(A a, B b) is counted once for q0, q1 and q2" in told
-    assert "56% of the updates of counting one by one" in told
+    assert "56% of the counter updates without sharing" in told
     assert "least is answered alone: it is not counted by inverse matrices" in told
 
 

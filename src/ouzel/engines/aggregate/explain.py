@@ -111,7 +111,7 @@ def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
             if SegmentPart(number) in pattern
         }
         lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
-    lines.append(f"  {bank.shared_updates / bank.alone_updates:.0%} of the updates of counting one by one")
+    lines.append(f"  {bank.shared_updates / bank.alone_updates:.0%} of the counter updates without sharing")
     return lines
 
 

@@ -144,11 +144,11 @@ def emit(tables, groups, counters, scratch, output):
             return group
         counters[Counter.EMITTED] += 1
         completed = groups.mark[group] == 2
-        told = completed
-        if not told:
-            told = _differs(tables, groups.before_words[place], groups.before_reals[place], scratch)
+        emits = completed
+        if not emits:
+            emits = _differs(tables, groups.before_words[place], groups.before_reals[place], scratch)
         groups.mark[group] = 0
-        if told:
+        if emits:
             written = output.written[0]
             output.tick[written] = counters[Counter.MOMENT]
             output.group[written] = group
@@ -471,7 +471,7 @@ def flip(tables, state, instances, key):
                 _add_to_bound(tables, state.flip_bound, words, slot - first + 1)
             prepend(
                 tables, words, reals, wide, component, slot - first + 1, state.scratch,
-                stands(tables, state, key, component, instances.tick[slot]),
+                is_allowed(tables, state, key, component, instances.tick[slot]),
             )  # fmt: skip
         if component == tables.first:
             negative = state.oldest_negative[key]
@@ -495,7 +495,7 @@ def flip(tables, state, instances, key):
 
 
 @helper(inline=True)
-def stands(tables, state, key, component, tick):
+def is_allowed(tables, state, key, component, tick):
     """Whether the matches that an event completes count: not if a negated start held back all first events of its
     time."""
     return (
@@ -853,7 +853,7 @@ def _insert(tables, state, instances, slot, behind):
         if tables.by_measure.shape[0] > 0:
             weigh(tables, state.scratch, instances, slot, behind)
         touched = min(rows, own + 1)
-        opened = touched if stands(tables, state, key, component, instances.tick[slot]) else 0
+        opened = touched if is_allowed(tables, state, key, component, instances.tick[slot]) else 0
         extend(
             tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, opened,
             component, behind - slot, state.scratch, 1,

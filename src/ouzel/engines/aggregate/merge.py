@@ -18,7 +18,7 @@ from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel
 
 
-class Told(IntEnum):
+class ChangeKind(IntEnum):
     """What a row of a part means."""
 
     CARRIED = 0  # its state before the time bucket
@@ -33,7 +33,7 @@ class Changes(NamedTuple):
     segment: NDArray[np.int64]
     tick: NDArray[np.int64]
     part: NDArray[np.int32]
-    told: NDArray[np.uint8]
+    kind: NDArray[np.uint8]
     words: Matrix[np.uint64]  # [row, word], as in CounterOutput
     reals: Matrix[np.float64]
 
@@ -55,8 +55,8 @@ def total_changes(changes: Changes, kinds: NDArray[np.int64], parts: int, *, on_
     `kinds` has the MeasureKind of each measure.
 
     >>> words = np.array([[2, 0], [3, 0], [0, 0]], np.uint64)
-    >>> told = np.array([Told.COMPLETED, Told.COMPLETED, Told.CHANGED], np.uint8)
-    >>> changes = Changes(np.zeros(3, np.int64), np.array([5, 6, 7]), np.array([0, 1, 0], np.int32), told, words,
+    >>> kind = np.array([ChangeKind.COMPLETED, ChangeKind.COMPLETED, ChangeKind.CHANGED], np.uint8)
+    >>> changes = Changes(np.zeros(3, np.int64), np.array([5, 6, 7]), np.array([0, 1, 0], np.int32), kind, words,
     ...                   words[:, :1].astype(np.float64))
     >>> total_changes(changes, np.zeros(0, np.int64), 2, on_change=False).words.tolist()
     [[2, 0], [5, 0]]
@@ -98,7 +98,7 @@ def _total(
         if row == 0 or changes.segment[row] != changes.segment[row - 1]:
             _clear(kinds, tree_words, tree_reals)
         first = row
-        told = np.int64(Told.CARRIED)  # Numba has no max of an enum member.
+        kind = np.int64(ChangeKind.CARRIED)  # Numba has no max of an enum member.
         if on_change:
             _copy(tree_words[1], tree_reals[1], totals.before_words[written], totals.before_reals[written])
         while (
@@ -106,14 +106,14 @@ def _total(
             and changes.segment[row] == changes.segment[first]
             and changes.tick[row] == changes.tick[first]
         ):
-            told = max(told, changes.told[row])
+            kind = max(kind, changes.kind[row])
             leaf = leaves + changes.part[row]
             _copy(changes.words[row], changes.reals[row], tree_words[leaf], tree_reals[leaf])
             climb(kinds, tree_words, tree_reals, leaf)
             row += 1
-        if told == Told.COMPLETED or (on_change and told != Told.CARRIED):
+        if kind == ChangeKind.COMPLETED or (on_change and kind != ChangeKind.CARRIED):
             totals.row[written] = row - 1
-            totals.completed[written] = told == Told.COMPLETED
+            totals.completed[written] = kind == ChangeKind.COMPLETED
             _copy(tree_words[1], tree_reals[1], totals.words[written], totals.reals[written])
             written += 1
     return written

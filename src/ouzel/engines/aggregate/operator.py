@@ -24,7 +24,7 @@ from ouzel.engines.aggregate.edges import (
 from ouzel.engines.aggregate.groups import GroupIndex, chosen, ready_and_rest
 from ouzel.engines.aggregate.matrix import rekey_matrix, scan_matrix, take_over
 from ouzel.engines.aggregate.matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
-from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_tell
+from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
 from ouzel.engines.aggregate.partial import changes_schema, changes_table
 from ouzel.engines.aggregate.per_start import (
     Cell,
@@ -331,16 +331,16 @@ class AggregateOperator(QueryOperator):
             ticks = output.tick[:count].copy()
             groups = self._groups.show(output.group[:count])
             return Answer(changes_table(self.schema, output, count, groups, self._adds_at_most()), ticks, ticks)
-        told = np.arange(count)
+        emitted = np.arange(count)
         values = self._columns(output.words[:count], output.reals[:count])
         if self._on_change and count:
             expiry = np.flatnonzero(output.completed[:count] == 0)
             before = self._columns(output.before_words[expiry], output.before_reals[expiry])
-            told = rows_to_tell(self._query, output.completed[:count], values, before)
-            places = pa.array(told)
+            emitted = rows_to_emit(self._query, output.completed[:count], values, before)
+            places = pa.array(emitted)
             values = {name: column.take(places) for name, column in values.items()}
-        groups = self._groups.show(output.group[told])
-        return answer(self._query, self.schema, output.tick[told], groups, values)
+        groups = self._groups.show(output.group[emitted])
+        return answer(self._query, self.schema, output.tick[emitted], groups, values)
 
     def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
         return columns_of(self._query, self._plan.measures, words, reals, self._adds_at_most())

@@ -99,7 +99,7 @@ def answer(
     return Answer(pa.table(columns, schema=schema), ticks, ticks)
 
 
-def rows_to_tell(
+def rows_to_emit(
     query: BoundQuery, completed: np.ndarray, values: Mapping[str, Column], before: Mapping[str, Column]
 ) -> np.ndarray:
     """The rows that EMIT ON CHANGE emits: those of completion, and those of expiry that change a visible value.

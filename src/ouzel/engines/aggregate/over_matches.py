@@ -254,7 +254,7 @@ class MatchesOperator(QueryOperator):
                 completed.add(group)
                 self._add(start, group, values)
             rows += [
-                (moment, group, self._told(group))
+                (moment, group, self._values_of(group))
                 for group in sorted(before, key=repr)
                 if group in completed or not _same(before[group], self._shown(group))
             ]
@@ -272,13 +272,13 @@ class MatchesOperator(QueryOperator):
             if not self._query.emit_on_change and not self._groups[group].count:
                 del self._groups[group]
 
-    def _told(self, group: Group) -> list[Any]:
+    def _values_of(self, group: Group) -> list[Any]:
         return [total.value() for total in self._groups[group].totals]
 
     def _shown(self, group: Group) -> list[Any]:
         """The visible values."""
-        told = self._told(group)
-        return [value for value, column in zip(told, self._query.aggregates, strict=True) if not column.hidden]
+        values = self._values_of(group)
+        return [value for value, column in zip(values, self._query.aggregates, strict=True) if not column.hidden]
 
     def _forget(self, until: int) -> None:
         if self._window is None:
@@ -297,7 +297,7 @@ class MatchesOperator(QueryOperator):
             keys.append(from_engine(made, key.type).cast(wanted))
         values = {}
         for number, column in enumerate(self._query.aggregates):
-            found = [self._engine_value(column, told[number]) for _, _, told in rows]
+            found = [self._engine_value(column, values[number]) for _, _, values in rows]
             values[column.name] = pa.array(found, engine_type(column.type))
         return answer(self._query, self.schema, ticks, keys, values)
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.merge import Changes, Told, total_changes
-from ouzel.engines.aggregate.output import answer, columns_of, rows_to_tell
+from ouzel.engines.aggregate.merge import ChangeKind, Changes, total_changes
+from ouzel.engines.aggregate.output import answer, columns_of, rows_to_emit
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import CounterOutput
 from ouzel.plan.model import Plan
@@ -21,7 +21,8 @@ from ouzel.runtime.arrays import numbers
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.values import one_array, to_engine
 
-TICK, TOLD, WORDS, REALS = "tick", "told", "words", "reals"
+# Stored states have the names of these columns.
+TICK, KIND, WORDS, REALS = "tick", "told", "words", "reals"
 # The time bucket of a change, and the part that emits it.
 TIME_BUCKET, PART = "time bucket", "part"
 _GROUP = "group "
@@ -35,7 +36,7 @@ def changes_schema(plan: AggregatePlan, shown: pa.Schema) -> pa.Schema:
         [
             pa.field(TICK, pa.int64()),
             *(shown.field(key.name).with_name(_group(number)) for number, key in enumerate(plan.query.group_by)),
-            pa.field(TOLD, pa.uint8()),
+            pa.field(KIND, pa.uint8()),
             pa.field(WORDS, pa.binary(8 * (2 + 2 * measures))),
             pa.field(REALS, pa.binary(8 * (1 + measures))),
         ]
@@ -50,8 +51,8 @@ def changes_table(
     schema: pa.Schema, output: CounterOutput, count: int, groups: Sequence[pa.Array], adds_at_most: Sequence[float]
 ) -> pa.Table:
     """The rows of a kernel's output as changes."""
-    told = np.where(output.completed[:count] != 0, Told.COMPLETED, Told.CHANGED).astype(np.uint8)
-    columns = [pa.array(output.tick[:count]), *groups, pa.array(told)]
+    kind = np.where(output.completed[:count] != 0, ChangeKind.COMPLETED, ChangeKind.CHANGED).astype(np.uint8)
+    columns = [pa.array(output.tick[:count]), *groups, pa.array(kind)]
     columns += [_bytes(output.words[:count]), _bytes(output.reals[:count])]
     return pa.table(columns, schema=schema.with_metadata({_MOST: json.dumps(list(adds_at_most))}))
 
@@ -111,8 +112,8 @@ def last_of_groups(changes: pa.Table, within: Sequence[str]) -> pa.Table:
 
 def as_carried(changes: pa.Table) -> pa.Table:
     """Changes as the state carried over from before."""
-    told = pa.array(np.full(changes.num_rows, Told.CARRIED, np.uint8))
-    return changes.set_column(changes.column_names.index(TOLD), TOLD, told)
+    kind = pa.array(np.full(changes.num_rows, ChangeKind.CARRIED, np.uint8))
+    return changes.set_column(changes.column_names.index(KIND), KIND, kind)
 
 
 # ── Totals ─────────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +141,7 @@ def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.T
             np.cumsum(first),
             ticks[order],
             part[order].astype(np.int32),
-            numbers(one_array(whole[TOLD]), np.uint8)[order],
+            numbers(one_array(whole[KIND]), np.uint8)[order],
             _numbers(whole[WORDS], np.uint64)[order],
             _numbers(whole[REALS], np.float64)[order],
         ),
@@ -150,13 +151,13 @@ def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.T
     )
     values = columns_of(query, plan.measures, found.words, found.reals, adds_at_most)
     rows = order[found.row]
-    told = np.arange(len(rows))
+    emitted = np.arange(len(rows))
     if query.emit_on_change:
         expiry = np.flatnonzero(found.completed == 0)
         before = columns_of(query, plan.measures, found.before_words[expiry], found.before_reals[expiry], adds_at_most)
-        told = rows_to_tell(query, found.completed, values, before)
-    told = told[np.argsort(ticks[rows[told]], kind="stable")]
-    places = pa.array(told)
+        emitted = rows_to_emit(query, found.completed, values, before)
+    emitted = emitted[np.argsort(ticks[rows[emitted]], kind="stable")]
+    places = pa.array(emitted)
     values = {name: column.take(places) for name, column in values.items()}
-    shown_groups = [column.take(pa.array(rows[told])) for column in groups]
-    return answer(query, shown, ticks[rows[told]], shown_groups, values)[0]
+    shown_groups = [column.take(pa.array(rows[emitted])) for column in groups]
+    return answer(query, shown, ticks[rows[emitted]], shown_groups, values)[0]

@@ -148,7 +148,7 @@ def plan_aggregate(query: BoundQuery, statistics: Statistics, off: Collection[st
     made = _as_aggregate_plan(plan, way=way, reason=reason, measures=measures, split=split)
     notes = [*made.notes, Note(COUNT_WITHOUT_MATCHES, "no match is built")]
     if way is Way.INVERSE:
-        notes.append(Note(COUNT_BY_INVERSE, "events leave the window by the inverse of what they did"))
+        notes.append(Note(COUNT_BY_INVERSE, "inverse matrices remove expired events"))
     if way is Way.STACKS:
         notes.append(Note(COUNT_BY_STACKS, "the counts of the window are products, kept in two stacks"))
     return replace(made, notes=tuple(notes))
@@ -198,7 +198,7 @@ def obstacle(plan: Plan) -> str | None:
     if query.components[-1].negated:
         return "a negated end is decided for each match when its window has passed"
     if query.sources not in ((), ("input",)):
-        return "events that last may overlap, so their order is no chain of moments"
+        return "events that last may overlap, so they have no single order"
     between = [*plan.construction, *plan.selection, *(c for group in plan.forbidding.values() for c in group)]
     if any(conjunct.single_event for conjunct in between):
         return f"{PREDICATES_INTO_ROLES} is switched off"
@@ -208,11 +208,7 @@ def obstacle(plan: Plan) -> str | None:
     if between and not _on_edges(plan):
         named = sorted({c for conjunct in between for c in conjunct.components})
         variables = ", ".join(query.components[position].variable for position in named)
-        return (
-            f"a predicate stands between {variables}"
-            if len(named) > 1
-            else f"a predicate compares events of {variables}"
-        )
+        return f"a predicate compares {variables}" if len(named) > 1 else f"a predicate compares events of {variables}"
     for component in query.positives:
         for test in query.equivalences:
             # Written out, such a test compares components, but not the events of a repetition with each other.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ouzel.engines.aggregate.groups import GroupIndex, chosen, ready_and_rest
 from ouzel.engines.aggregate.operator import AggregateOperator
-from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_tell
+from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
 from ouzel.engines.aggregate.sharing import Bank, SharedPlan
 from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
 from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
@@ -119,11 +119,11 @@ class BankCounters:
             self._output,
             weights,
         )
-        told = self._collect()
+        answers = self._collect()
         if widen_at >= 0:
-            return self._go_apart(told, widen_at, until, heaviest)
+            return self._go_apart(answers, widen_at, until, heaviest)
         self._forget()
-        return told
+        return answers
 
     def _expanded(self, ready: SharedInstances) -> Expanded:
         """An instance for each element that an event may fill, later elements of a timestamp first."""
@@ -162,15 +162,15 @@ class BankCounters:
         if self._sums:
             order = order[output.completed[order] != 0]
         bounds = np.searchsorted(output.query[order], np.arange(len(self._plans) + 1))
-        told: Answers = {}
+        answers: Answers = {}
         for number, name in enumerate(self._plans):
             if name in self._detached:
                 continue
             try:
-                told[name] = self._collect_one(name, order[bounds[number] : bounds[number + 1]])
+                answers[name] = self._collect_one(name, order[bounds[number] : bounds[number + 1]])
             except OuzelError as error:
-                told[name] = error
-        return told
+                answers[name] = error
+        return answers
 
     def _collect_one(self, name: str, rows: np.ndarray) -> Answer:
         output, plan = self._output, self._plans[name]
@@ -186,7 +186,7 @@ class BankCounters:
             earlier = np.zeros((len(expiry), 2), np.uint64)
             earlier[:, 0] = output.before[expiry]
             before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
-            told_places = rows_to_tell(plan.query, output.completed[rows], values, before)
+            told_places = rows_to_emit(plan.query, output.completed[rows], values, before)
             rows = rows[told_places]
             values = {column: value.take(pa.array(told_places)) for column, value in values.items()}
         groups = self._books[name].show(output.group[rows])
@@ -194,11 +194,11 @@ class BankCounters:
 
     # ── One by one ─────────────────────────────────────────────────────────────────────────────────
 
-    def _go_apart(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
+    def _go_apart(self, answers: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
         """Continue with an operator for each query, from the timestamp at `widen_at` on."""
         moment = int(self._live.tick[widen_at])
         if self._bank.window is None:
-            return self._go_apart_from_counts(told, widen_at, until, heaviest)
+            return self._go_apart_from_counts(answers, widen_at, until, heaviest)
         oldest = int(self.state.counters[Counter.OLDEST])
         if self._bank.on_change:
             # What leaves at the timestamp must be emitted with it.
@@ -210,9 +210,9 @@ class BankCounters:
         self._make_apart()
         # The rows of the window were already emitted.
         self._advance_apart(window, moment - 1)
-        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
+        return {name: _together(answers[name], more) for name, more in self._advance_apart(rest, until).items()}
 
-    def _go_apart_from_counts(self, told: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
+    def _go_apart_from_counts(self, answers: Answers, widen_at: int, until: int, heaviest: float) -> Answers:
         """The same if nothing ever leaves: continue from the counts so far."""
         rest = SharedInstances._make(array[widen_at : self._count].copy() for array in self._live)
         self._live, self._count = no_instances(), 0
@@ -228,7 +228,7 @@ class BankCounters:
                 fields[:, field, : 1 + measure.component] = 0
             if name not in self._detached:
                 runner.go_on_from(fields, heaviest)
-        return {name: _together(told[name], more) for name, more in self._advance_apart(rest, until).items()}
+        return {name: _together(answers[name], more) for name, more in self._advance_apart(rest, until).items()}
 
     def _make_apart(self) -> None:
         for name in self._plans:
@@ -250,7 +250,7 @@ class BankCounters:
         return [self._layout.paths[number] for number, (own, _) in enumerate(self._columns) if own == query]
 
     def _advance_apart(self, block: SharedInstances, until: int) -> Answers:
-        told: Answers = {}
+        answers: Answers = {}
         for query, (name, runner) in enumerate(self._apart.items()):
             if name in self._detached:
                 continue
@@ -264,10 +264,10 @@ class BankCounters:
                 values[instances.component == measure.component] = block.weight[block.element == own[measure.component]]
             try:
                 runner.take(instances)
-                told[name] = runner.answer(until)
+                answers[name] = runner.answer(until)
             except OuzelError as error:
-                told[name] = error
-        return told
+                answers[name] = error
+        return answers
 
     # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
 

@@ -241,11 +241,11 @@ def refusal(plan: Plan) -> str | None:
         if any(component.negated or component.kleene for component in plan.query.components):
             return "it has a negation or a +"
         if any(measure.kind is not MeasureKind.INTEGER for measure in plan.measures):
-            return "it counts since the start, and not only matches and integers"
+            return "without WITHIN only COUNT and sums of integers are shared"
     elif plan.way is not Way.INVERSE:
         return "it is not counted by inverse matrices"
     elif plan.query.emit_on_change and plan.measures:
-        return "it is told of expiry, and not only by a count"
+        return "with EMIT ON CHANGE only COUNT is shared"
     if _keys_of(plan) is None:
         return "its components have different keys"
     return None
