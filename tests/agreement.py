@@ -39,7 +39,8 @@ def agree(case: Case, ways: Iterable[Way], rng: random.Random, name: object = ""
 
 
 def matched(case: Case, **options: Any) -> Any:
-    return case.read(ouzel.match(case.table, case.query, **case.options, **options).to_pylist())
+    found = ouzel.match(case.table, case.query, **case.options, **options)
+    return case.read((found["query"] if isinstance(found, dict) else found).to_pylist())
 
 
 def whole(case: Case, rng: random.Random) -> Any:

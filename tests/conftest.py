@@ -20,7 +20,7 @@ SPARK_ROOM = Path(__file__).resolve().parents[1] / "src" / "ouzel" / "spark"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Examples in the docstrings of the Spark room may start Spark, but a docstring cannot carry a mark."""
+    """Whatever takes the session of the tests starts Spark, and so may the examples in docstrings of the Spark room."""
     for item in items:
-        if item.path.is_relative_to(SPARK_ROOM):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(SPARK_ROOM):
             item.add_marker(pytest.mark.spark)

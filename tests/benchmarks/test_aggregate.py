@@ -12,11 +12,19 @@ from benchmarks import aggregate
 pytestmark = pytest.mark.compiled
 
 
+MANY_QUERIES = ("whole_answers", "never_worse")
 # Spark has its own test, in a session that others share.
-@pytest.mark.parametrize("part", [part for part in aggregate.PARTS if part != "spark"])
+PARTS = [
+    pytest.param(part, marks=pytest.mark.long) if part in MANY_QUERIES else part
+    for part in aggregate.PARTS
+    if part != "spark"
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_parts_agree_with_each_other(part: str, tmp_path: Path) -> None:
     written = tmp_path / "bars.json"
-    aggregate.main(["--events", "12000", "--runs", "1", "--only", part, "--keep", str(written)])
+    aggregate.main(["--events", "4000", "--runs", "1", "--only", part, "--keep", str(written)])
     bars = json.loads(written.read_text(encoding="utf-8"))[part]["bars"]
     assert all(bar["measured"] > 0 for bar in bars)
 
@@ -24,7 +32,7 @@ def test_parts_agree_with_each_other(part: str, tmp_path: Path) -> None:
 def test_the_page_is_written_from_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = tmp_path / "part.json"
     few = ["--events", "3000", "--runs", "1", "--keep", str(written)]
-    aggregate.main([*few, "--only", "never_worse", "a-seq-15"])
+    aggregate.main([*few, "--only", "sharing", "a-seq-15"])
     monkeypatch.setattr(aggregate, "DOCS", tmp_path)
     aggregate.main([*few, "--only", "a-seq-16b", "--page"])
     page = (tmp_path / "benchmarks-aggregate.md").read_text(encoding="utf-8")

@@ -12,7 +12,12 @@ from benchmarks import kleene, kleene_figures
 pytestmark = pytest.mark.compiled
 
 
-@pytest.mark.parametrize("part", ["matching", "merging", "compressed", "enumeration", "memory"])
+PARTS = [*(pytest.param(part, marks=pytest.mark.long) for part in ("matching", "merging")), "compressed", "memory"]
+FIRST, *OTHERS = kleene_figures.FIGURES
+FIGURES = [FIRST, *(pytest.param(figure, marks=pytest.mark.long) for figure in OTHERS)]
+
+
+@pytest.mark.parametrize("part", [*PARTS, "enumeration"])
 def test_bars_are_measured(part: str, tmp_path: Path) -> None:
     written = tmp_path / "bars.json"
     kleene.main(["--events", "6000", "--runs", "1", "--only", part, "--json", str(written)])
@@ -23,7 +28,7 @@ def test_bars_are_measured(part: str, tmp_path: Path) -> None:
         assert all(bar["passed"] for bar in content["bars"])
 
 
-@pytest.mark.parametrize("figure", kleene_figures.FIGURES, ids=lambda figure: figure.title.split(":")[0])
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.title.split(":")[0])
 def test_figures_are_measured_and_drawn(figure: kleene_figures.Figure, tmp_path: Path) -> None:
     table = figure.measure(2_000, 1)
     assert table[1]

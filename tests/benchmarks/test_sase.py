@@ -12,7 +12,11 @@ from benchmarks import sase, sase_figures
 pytestmark = pytest.mark.compiled
 
 
-@pytest.mark.parametrize("part", ["kernel", "peers", "growth", "snapshots"])
+FIRST, *OTHERS = sase_figures.FIGURES
+FIGURES = [FIRST, *(pytest.param(figure, marks=pytest.mark.long) for figure in OTHERS)]
+
+
+@pytest.mark.parametrize("part", ["kernel", pytest.param("peers", marks=pytest.mark.long), "growth", "snapshots"])
 def test_bars_are_measured(part: str, tmp_path: Path) -> None:
     written = tmp_path / "bars.json"
     sase.main(["--events", "20000", "--runs", "1", "--only", part, "--json", str(written)])
@@ -26,7 +30,7 @@ def test_a_fresh_process_answers(tmp_path: Path) -> None:
     assert len(json.loads(written.read_text(encoding="utf-8"))["bars"]) == 2
 
 
-@pytest.mark.parametrize("figure", sase_figures.FIGURES, ids=lambda figure: figure.title.split(":")[0])
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.title.split(":")[0])
 def test_figures_are_measured_and_drawn(figure: sase_figures.Figure, tmp_path: Path) -> None:
     table = figure.measure(6_000, 1)
     assert table[1]

@@ -56,6 +56,7 @@ def test_the_medicine_log() -> None:
     assert sorted(map(_values, ({key: row[key] for key in truth[0]} for row in found))) == sorted(map(_values, truth))
 
 
+@pytest.mark.compiled  # thousands of events
 def test_the_engine_on_a_whole_day() -> None:
     day = shop_day(100_000, seed=5)
     thefts = ouzel.match(day.events, ouzel.query(SHOPLIFTING, types=day.types))
@@ -67,6 +68,7 @@ def test_the_engine_on_a_whole_day() -> None:
     assert sorted(map(str, again.to_pylist())) == sorted(map(str, misplaced.to_pylist()))
 
 
+@pytest.mark.compiled  # thousands of events
 def test_the_engine_on_a_long_log() -> None:
     log = medicine(50_000, seed=7)
     found = ouzel.match(log.events, OVERDOSE).select(["name", "medicine", "start", "end", "amount"])
@@ -75,6 +77,7 @@ def test_the_engine_on_a_long_log() -> None:
     assert found.sort_by(order).to_pylist() == truth.sort_by(order).to_pylist()
 
 
+@pytest.mark.compiled  # thousands of events
 @pytest.mark.parametrize(
     "arguments", [{"negations": 1}, {"equivalence_tests": 2, "inequalities": 1, "simple_predicates": 1}]
 )

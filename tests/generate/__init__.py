@@ -8,9 +8,10 @@ from typing import Any
 from tests.generate.aggregates import random_aggregate
 from tests.generate.expressions import random_expression
 from tests.generate.incomplete import random_incomplete
+from tests.generate.lasting import random_lasting
 from tests.generate.patterns import random_pattern
 
-PROFILES = ("sase", "kleene", "aggregate", "incomplete", "algebra")
+PROFILES = ("sase", "kleene", "aggregate", "lasting", "incomplete", "algebra")
 
 
 def random_case(rng: random.Random, profile: str, **options: Any) -> Any:
@@ -24,6 +25,8 @@ def random_case(rng: random.Random, profile: str, **options: Any) -> Any:
             return random_pattern(rng, profile, **options)
         case "aggregate":
             return random_aggregate(rng, **options)
+        case "lasting":
+            return random_lasting(rng, **options)
         case "incomplete":
             return random_incomplete(rng, **options)
         case "algebra":

@@ -9,7 +9,14 @@ import random
 import re
 
 from tests.generate.cases import RandomCase
-from tests.generate.events import NUMBERS, TYPES, Component, random_components, random_events
+from tests.generate.events import (
+    NUMBERS,
+    TYPES,
+    Component,
+    random_components,
+    random_events,
+    random_types,
+)
 
 SHAPES = (
     *("..", "..", "...", "...", ".", "....", ".-.", ".-.", "..-.", "-..", "-.-.", "..-"),
@@ -17,7 +24,7 @@ SHAPES = (
 )
 
 
-def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCase:
+def random_aggregate(rng: random.Random, events: int | None = None, *, declared: bool = True) -> RandomCase:
     """A query with AGG and its events, as few as the oracle can bear unless said otherwise; the same generator state
     gives the same case.
 
@@ -25,21 +32,23 @@ def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCas
     True
     """
     shape = rng.choice(SHAPES)
-    components = random_components(rng, shape, any_share=0.2)
+    types = random_types(rng) if declared and rng.random() < 0.4 else None
+    components = random_components(rng, shape, types, any_share=0.2)
     positives = [c for c in components if not c.negated]
+    shared = frozenset.intersection(*(c.shared for c in positives))
     conjuncts = []
     if rng.random() < 0.4:
-        conjuncts.append(rng.choice(("[id]", "[id]", "[s]", "[id, s]")))
+        conjuncts += [test for test in [rng.choice(("[id]", "[id]", "[s]", "[id, s]"))] if _keys(test) <= shared]
     for component in components:
-        if rng.random() < 0.2:
-            conjuncts.append(f"{component.name}.{rng.choice('xy')} {rng.choice(('>=', '<', '!='))} 1")
+        if rng.random() < 0.2 and (own := _of(component, ("x", "y"))):
+            conjuncts.append(f"{component.name}.{rng.choice(own)} {rng.choice(('>=', '<', '!='))} 1")
     if rng.random() < 0.3:
         conjuncts += _between(rng, components)
     window = rng.randint(2, 12) if "-" in (shape[0], shape[-1]) or rng.random() < 0.8 else None
     clauses = [f"PATTERN SEQ({', '.join(c.text for c in components)})"]
     if conjuncts:
         clauses.append("WHERE " + " AND ".join(conjuncts))
-    names = _group_by(rng, positives)
+    names = _group_by(rng, positives, shared)
     if names:
         clauses.append("GROUP BY " + ", ".join(names))
     columns = _aggregates(rng, positives)
@@ -53,74 +62,88 @@ def random_aggregate(rng: random.Random, events: int | None = None) -> RandomCas
     text = "\n".join(clauses)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
     few = rng.randint(5, 10 if "+" in shape else 18)
-    return RandomCase(text, random_events(rng, events or few, named, others=0.1, exact_sums=True), None)
+    return RandomCase(text, random_events(rng, events or few, named, types, others=0.1, exact_sums=True), types)
 
 
 def _between(rng: random.Random, components: list[Component]) -> list[str]:
     """A predicate between two events, neighbours or not, perhaps on a negative one."""
-    plain = [c for c in components if not c.kleene]
+    plain = [c for c in components if not c.kleene and _of(c, ("x", "y"))]
     if len(plain) < 2:
         return []
     left, right = rng.sample(plain, 2)
     if left.negated and right.negated:
         return []
     comparison = rng.choice(("<=", "<", "!=", "="))
-    return [f"{left.name}.{rng.choice('xy')} {comparison} {right.name}.{rng.choice('xy')}"]
+    left_value = f"{left.name}.{rng.choice(_of(left, ('x', 'y')))}"
+    return [f"{left_value} {comparison} {right.name}.{rng.choice(_of(right, ('x', 'y')))}"]
 
 
-def _group_by(rng: random.Random, positives: list[Component]) -> list[str]:
+def _of(component: Component, attributes: tuple[str, ...]) -> list[str]:
+    """Those attributes that an event of the component may have; all have a time."""
+    return [a for a in attributes if a == "time" or a in component.attributes]
+
+
+def _keys(test: str) -> set[str]:
+    return set(re.findall(r"\w+", test))
+
+
+def _group_by(rng: random.Random, positives: list[Component], shared: frozenset[str]) -> list[str]:
     roll = rng.random()
     if roll < 0.4:
         return []
     if roll < 0.6:
-        return [rng.choice(("id", "s"))]
-    single = [c for c in positives if not c.kleene]
+        return [name for name in [rng.choice(("id", "s"))] if name in shared]
+    single = [c for c in positives if not c.kleene and _of(c, ("x", "y", "s", "f"))]
     if not single:
-        return ["id"]
+        return [name for name in ("id",) if name in shared]
     component = rng.choice(single)
-    own = f"{component.name}.{rng.choice(('x', 'y', 's', 'f'))}"
+    own = f"{component.name}.{rng.choice(_of(component, ('x', 'y', 's', 'f')))}"
     if roll < 0.85:
         return [own]
-    if roll < 0.92:
-        return ["id", f"{own} AS own"]
     other = rng.choice(single)
+    if roll < 0.92 or "x" not in other.attributes:
+        return [*(name for name in ("id",) if name in shared), f"{own} AS own"]
     return [f"{own} AS own", f"{other.name}.x + 1 AS other"]
 
 
-def _argument(rng: random.Random, positives: list[Component], numbers: tuple[str, ...] = NUMBERS) -> str:
-    component = rng.choice(positives)
+def _argument(rng: random.Random, positives: list[Component], numbers: tuple[str, ...] = NUMBERS) -> str | None:
+    """An attribute of an event, or a value made of it; None if no event has one of these."""
+    having = [c for c in positives if _of(c, numbers)]
+    if not having:
+        return None
+    component = rng.choice(having)
     index = rng.choice(("", "", "[1]", "[LEN]")) if component.kleene else ""
-    attribute = rng.choice(numbers)
+    attribute = rng.choice(_of(component, numbers))
     plain = f"{component.name}{index}.{attribute}"
     if component.kleene or attribute not in NUMBERS or rng.random() < 0.8:
         return plain
     first = positives[0].name + "[1]" * positives[0].kleene
-    return rng.choice((f"{plain} * 2", f"-{plain}", f"{plain} + {first}.x"))
+    return rng.choice(
+        (f"{plain} * 2", f"-{plain}", *([f"{plain} + {first}.x"] if "x" in positives[0].attributes else []))
+    )
 
 
 def _aggregates(rng: random.Random, positives: list[Component]) -> list[str]:
     columns = []
     for number in range(rng.choice((1, 1, 2, 3))):
         function = rng.choice(("COUNT", "COUNT", "COUNT", "SUM", "SUM", "AVG", "MIN", "MAX", "COUNT OF"))
-        name = f"c{number}"
-        if function == "COUNT":
-            columns.append("COUNT AS DECIMAL" if not number and rng.random() < 0.1 else f"COUNT AS {name}")
-        elif function == "COUNT OF":
-            columns.append(f"COUNT({_argument(rng, positives, (*NUMBERS, 's'))}) AS {name}")
-        elif function in ("MIN", "MAX"):
-            columns.append(f"{function}({_argument(rng, positives, (*NUMBERS, 's', 'time'))}) AS {name}")
+        of = {"COUNT OF": (*NUMBERS, "s"), "MIN": (*NUMBERS, "s", "time"), "MAX": (*NUMBERS, "s", "time")}
+        argument = None if function == "COUNT" else _argument(rng, positives, of.get(function, NUMBERS))
+        if argument is not None:
+            columns.append(f"{function.removesuffix(' OF')}({argument}) AS c{number}")
         else:
-            columns.append(f"{function}({_argument(rng, positives)}) AS {name}")
+            columns.append("COUNT AS DECIMAL" if not number and rng.random() < 0.1 else f"COUNT AS c{number}")
     return columns
 
 
 def _having(rng: random.Random, positives: list[Component]) -> str:
+    x, y, other = (_argument(rng, positives, (name,)) for name in "xyx")
     return rng.choice(
         (
             "COUNT > 1",
             "COUNT % 2 = 1",
-            f"SUM({_argument(rng, positives, ('x',))}) >= 2",
-            f"MAX({_argument(rng, positives, ('y',))}) > 0 OR COUNT < 3",
-            f"AVG({_argument(rng, positives, ('x',))}) > 0.5 AND COUNT >= 1",
+            *([f"SUM({x}) >= 2"] if x else []),
+            *([f"MAX({y}) > 0 OR COUNT < 3"] if y else []),
+            *([f"AVG({other}) > 0.5 AND COUNT >= 1"] if other else []),
         )
     )

@@ -97,6 +97,47 @@ class RandomCase(NamedTuple):
     difference = staticmethod(_difference)
 
 
+def _without_times(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_times(part) for part in value]
+    if isinstance(value, Mapping):
+        return {name: part for name, part in value.items() if name not in ("start", "end")}
+    return value
+
+
+class LastingCase(NamedTuple):
+    """A script of two queries. The second, named `query`, reads the matches of the first: events that last."""
+
+    text: str
+    events: list[Event]
+
+    @property
+    def table(self) -> pa.Table:
+        return pa.Table.from_pylist([dict(event.attributes) for event in self.events], schema=SCHEMA)
+
+    @property
+    def query(self) -> dict[str, ouzel.Query]:
+        return ouzel.queries(self.text)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return COLUMNS
+
+    @property
+    def can_stream(self) -> bool:
+        return self.text.count("WITHIN") == 2
+
+    def expected(self) -> Counter[str]:
+        return self.read(result.row for result in oracle.answer(self.text, self.events)["query"])
+
+    @staticmethod
+    def read(rows: Iterable[Row]) -> Counter[str]:
+        """Without the start and end of the events of a match, which the engine does not show."""
+        return counted({name: _without_times(value) for name, value in row.items()} for row in rows)
+
+    difference = staticmethod(_difference)
+
+
 Scores = dict[str, tuple[float, float | None]]
 
 
@@ -194,4 +235,4 @@ def _settled(value: Any) -> Any:
     return float(value) if type(value).__name__ == "Point" else value
 
 
-Case = RandomCase | IncompleteCase | AlgebraCase
+Case = RandomCase | LastingCase | IncompleteCase | AlgebraCase

@@ -28,14 +28,14 @@ FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST", "SKIP TO LAST", "COMPRESSE
 STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match")
 
 
-def random_pattern(rng: random.Random, profile: str, *, depth: int = 0) -> RandomCase:
+def random_pattern(rng: random.Random, profile: str, *, depth: int = 0, declared: bool = True) -> RandomCase:
     """A case of the profile "sase" or "kleene"; the same generator state gives the same case. With a `depth`, every
-    condition has AND, OR and NOT nested up to it.
+    condition has AND, OR and NOT nested up to it. Some event types are declared, if they may be.
 
     >>> random_pattern(random.Random(1), "sase") == random_pattern(random.Random(1), "sase")
     True
     """
-    types = random_types(rng) if rng.random() < 0.4 else None
+    types = random_types(rng) if declared and rng.random() < 0.4 else None
     if profile == "sase":
         text = _sase_query(rng, types, depth)
         count = rng.randint(5, 16)

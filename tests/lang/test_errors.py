@@ -208,15 +208,15 @@ def test_too_long() -> None:
 
 @pytest.mark.parametrize("operator", ["AND", "OR"])
 def test_long_chains_of_logic_work(operator: str) -> None:
-    text = f" {operator} ".join(f"a.x = {number}" for number in range(5_000))
+    text = f" {operator} ".join(f"a.x = {number}" for number in range(2_000))
     tree = parse_expression(text)
     assert parse_expression(format_expression(tree)) == tree
     assert hash(tree) == hash(parse_expression(text))
-    assert len(repr(tree)) > 5_000
+    assert len(repr(tree)) > 2_000
 
 
 def test_long_lists_work() -> None:
-    tree = parse_expression(f"a.x IN ({', '.join(str(number) for number in range(20_000))})")
+    tree = parse_expression(f"a.x IN ({', '.join(str(number) for number in range(5_000))})")
     assert parse_expression(format_expression(tree)) == tree
 
 
@@ -236,13 +236,13 @@ def test_sums_work_up_to_the_limit_and_are_refused_beyond() -> None:
         "(" * 5_000 + "x" + ")" * 5_000,
         "(" * 100_000,
         "f(" * 5_000 + "x" + ")" * 5_000,
-        "NOT " * 40_000 + "x",
-        "- " * 90_000 + "x",
-        "x." * 60_000 + "x + " * 200 + "x",
+        "NOT " * 20_000 + "x",
+        "- " * 30_000 + "x",
+        "x." * 20_000 + "x + " * 200 + "x",
         "CASE WHEN " * 10_000 + "x",
         "x.a[" * 20_000,
         "[a = " * 20_000,
-        "x * " * 40_000 + "x",
+        "x * " * 10_000 + "x",
         "NOT x = -(" * 90 + "x" + ")" * 90,
     ],
     ids=lambda text: text[:12],
@@ -253,7 +253,7 @@ def test_too_deep(text: str) -> None:
         parse_expression(text)
     with pytest.raises(QueryError):
         parse(f"PATTERN A a WHERE {text}")
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 2
 
 
 def test_formatter_refuses_what_is_too_deep() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from ouzel.lang import parser, tables
 from ouzel.sealing import TABLES, unseal
 from tests.lang.papers import QUERIES
+
+computed_parser = cache(tables.build_parser)
 
 
 def test_stored_tables_are_those_of_the_grammar() -> None:
@@ -35,6 +38,5 @@ def test_damaged_tables_are_computed_again(place: int, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("text", [query.text for query in QUERIES])
 def test_stored_and_computed_tables_read_alike(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_stored = parser.parse_script(text)
-    computed = tables.build_parser()
-    monkeypatch.setattr(parser, "_grammar", lambda: computed)
+    monkeypatch.setattr(parser, "_grammar", computed_parser)
     assert parser.parse_script(text) == by_stored

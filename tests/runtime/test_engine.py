@@ -435,6 +435,7 @@ def test_rows_are_counted_beyond_32_bits() -> None:
 # ── Memory ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.compiled  # thousands of events
 def test_memory_follows_the_window_not_the_stream() -> None:
     """Fifty windows of ever new keys: what is held, and what a snapshot takes, stops growing after the first few."""
     window = 2_000

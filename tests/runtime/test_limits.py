@@ -77,7 +77,10 @@ def test_unknown_limit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("events", "reason"),
-    [(60, "max_matches_per_timestamp=10,000,000"), (2_000, "more than 81,048,576 events together")],
+    [
+        pytest.param(60, "max_matches_per_timestamp=10,000,000", marks=pytest.mark.compiled),  # it takes many steps
+        (2_000, "more than 81,048,576 events together"),
+    ],
 )
 def test_what_explodes_is_counted_before_it_is_given_room(events: int, reason: str) -> None:
     """2 to the power of 60 and of 2,000 matches: each would take all memory there is if it were written out."""

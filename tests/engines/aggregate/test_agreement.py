@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from ouzel.bind import bind, catalog_for
 from ouzel.engines.aggregate import tables as counters_tables
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import Way
-from ouzel.lang import parse
-from ouzel.plan.choose import all_rules, make_plan
+from ouzel.plan.choose import all_rules
+from ouzel.prepared import as_queries
+from ouzel.runtime.program import make_program
 from tests.agreement import agree, case_count, matched, rules_off, streamed, whole
 from tests.generate import random_case
-from tests.generate.cases import SCHEMA, RandomCase
+from tests.generate.cases import COLUMNS, SCHEMA, RandomCase
 
 pytestmark = pytest.mark.quick
 
@@ -24,8 +24,7 @@ COUNTING = [rule.name for rule in all_rules() if rule.name.startswith("count_")]
 
 
 def plan_of(case: RandomCase) -> AggregatePlan:
-    query = parse(case.text)
-    plan = make_plan(bind(query, case.text, catalog_for(schema=SCHEMA, time="time")))
+    (plan,) = make_program(as_queries(case.query), SCHEMA, **COLUMNS).plans().values()
     assert isinstance(plan, AggregatePlan)
     return plan
 

@@ -15,6 +15,7 @@ from ouzel.spark.bucket import StreamJob, step
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.query_group import Clock
 from ouzel.spark.totals import TotalsJob, merge_micro_batch
+from tests.agreement import case_count
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
 from tests.spark.test_steps import MemoryStore
@@ -92,7 +93,8 @@ def _packed(table: pa.Table) -> bytes:
 
 def test_totals_of_streams_are_those_of_one_pass() -> None:
     spread = told = in_several = 0
-    for number in range(160):
+    cases = case_count(160)
+    for number in range(cases):
         rng = random.Random(f"running totals {number}")
         case = random_case(rng, "aggregate", events=60)
         found = totals_of_stream(case, rng)
@@ -103,4 +105,4 @@ def test_totals_of_streams_are_those_of_one_pass() -> None:
         told += bool(want)
         in_several += found[1] > 2
         assert found[0] == want, f"case {number}:\n{case.text}"
-    assert spread > 25 and told > 20 and in_several > 10
+    assert cases < 160 or (spread > 25 and told > 20 and in_several > 10)

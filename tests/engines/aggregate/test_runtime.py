@@ -48,6 +48,7 @@ def test_a_sum_whose_parts_overflow_but_which_fits_is_no_error() -> None:
         ouzel.match(events(("A", 1, large), ("A", 2, large), ("B", 4, 0)), "PATTERN SEQ(A a, B b) AGG SUM(a.x)")
 
 
+@pytest.mark.compiled  # thousands of events
 def test_sums_of_floats_do_not_drift() -> None:
     """Over 1,000 windows of values of very different sizes: 1e-9 of the sum of absolute values."""
     rng = np.random.default_rng(7)
@@ -94,11 +95,27 @@ def test_keys_that_are_gone_are_forgotten() -> None:
         assert max(sizes[-5:]) <= 2 * max(sizes[8:14]), f"{text}: {sizes}"
 
 
-def test_time_alone_tells_of_expiry() -> None:
-    engine = ouzel.Engine("PATTERN SEQ(A a, B b) AGG COUNT WITHIN 10 EMIT ON CHANGE")
-    engine.push(events(("A", 1, 0), ("B", 2, 0)))
-    assert engine.advance(10)["query"].to_pylist() == [{"end": 2, "count": 1}]
-    assert engine.advance(11)["query"].to_pylist() == [{"end": 11, "count": 0}]
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "SEQ(A a, B b)",
+        "SEQ(A a, !(C c), B b)",
+        "SEQ(A a, B b) GROUP BY b.x",
+        "SEQ(A a, B b) WHERE a.x <= b.x",
+        "SEQ(A a, B b, B c) WHERE a.x <= c.x",
+    ],
+)
+def test_time_alone_tells_of_expiry(pattern: str) -> None:
+    """As soon as time reaches it: the rows of a whole stream are the same whenever they are told."""
+    engine = ouzel.Engine(f"PATTERN {pattern} AGG COUNT WITHIN 10 EMIT ON CHANGE")
+    engine.push(events(("A", 1, 0), ("B", 2, 0), ("B", 2, 0), ("B", 3, 0)))
+
+    def told(until: int) -> list[tuple[int, int]]:
+        return [(row["end"], row["count"]) for row in engine.advance(until)["query"].to_pylist()]
+
+    assert [end for end, _ in told(10)][-1] == 3
+    assert told(11) == [(11, 0)]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +181,7 @@ def test_groups_are_forgotten_in_a_silence(condition: str) -> None:
     assert engine.finish()["query"].to_pylist() == [{"end": 90_002, "x": 7, "count": 1}]
 
 
+@pytest.mark.compiled  # thousands of events
 def test_what_a_negated_start_forbids_outlives_the_forgetting_of_keys() -> None:
     engine = ouzel.Engine("PATTERN SEQ(!(C c), A a, B b) GROUP BY x AGG COUNT WITHIN 100")
     engine.push(events(*[("A", n, n) for n in range(30_000)], ("C", 30_000, -1)))

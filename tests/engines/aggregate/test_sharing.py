@@ -280,6 +280,7 @@ def test_a_snapshot_keeps_the_segments_that_were_cut_out(before: float, monkeypa
     assert told == want
 
 
+@pytest.mark.compiled  # thousands of events
 def test_a_total_over_keys_is_never_wrapped() -> None:
     """Each key's count fits 64 bits, and so does that of any few of them, but not the total of all."""
     events = [
@@ -298,6 +299,7 @@ def test_a_total_over_keys_is_never_wrapped() -> None:
         ouzel.match(events, {"whole": whole.replace("COUNT AS DECIMAL", "COUNT"), "part": whole})
 
 
+@pytest.mark.compiled  # thousands of events
 def test_keys_that_are_gone_are_forgotten() -> None:
     queries = [
         "PATTERN SEQ(A a, B b) GROUP BY id AGG COUNT WITHIN 50",

@@ -16,6 +16,7 @@ from ouzel.spark.query_group import Clock
 from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
 from ouzel.spark.worker import BatchJob, answers
+from tests.agreement import case_count
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
 
@@ -52,7 +53,8 @@ def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
 
 def test_totals_are_those_of_one_pass() -> None:
     apart = told = 0
-    for number in range(400):
+    cases = case_count(400)
+    for number in range(cases):
         rng = random.Random(f"totals {number}")
         case = random_case(rng, "aggregate")
         found = totals_apart(case, rng)
@@ -62,12 +64,13 @@ def test_totals_are_those_of_one_pass() -> None:
         want = counted(ouzel.match(case.table, case.query, **COLUMNS).to_pylist())
         told += bool(want)
         assert found == want, f"case {number}:\n{case.text}"
-    assert apart > 60 and told > 30
+    assert cases < 400 or (apart > 60 and told > 30)
 
 
 def test_aggregates_are_cut_into_slices() -> None:
     cut_cases = 0
-    for number in range(300):
+    cases = case_count(300)
+    for number in range(cases):
         rng = random.Random(f"slices {number}")
         case = random_case(rng, "aggregate")
         table = case.table
@@ -87,4 +90,4 @@ def test_aggregates_are_cut_into_slices() -> None:
         cut_cases += 1
         want = counted(ouzel.match(table, case.query, **COLUMNS).to_pylist())
         assert counted(found) == want, f"case {number}:\n{case.text}"
-    assert cut_cases > 200
+    assert cases < 300 or cut_cases > 200

@@ -114,6 +114,7 @@ def test_bounds_never_change_the_answer(query: str) -> None:
     assert rows(pruned) == rows(ouzel.match(events, query, type=None, model=MODEL, rules_off=["upper_bounds"]))
 
 
+@pytest.mark.compiled  # thousands of events
 def test_a_long_stream_in_batches_with_snapshots() -> None:
     """Long enough for the front of the buffer to be given up, and with keys that come and go."""
     events = readings(40_000, 300)

@@ -144,6 +144,7 @@ def statistics(table: pa.Table, text: str) -> dict[str, int]:
     return session.statistics["query"]
 
 
+@pytest.mark.compiled  # thousands of matches
 def test_a_match_of_bounded_length_takes_few_tests() -> None:
     text = "PATTERN SEQ(A+ a[], B b) WHERE a.LEN = 3 AND a[i].x > a[i-1].x WITHIN 1000"
     counted = statistics(stream("A" * 60 + "B"), text)
@@ -151,22 +152,22 @@ def test_a_match_of_bounded_length_takes_few_tests() -> None:
     assert counted["tests"] <= 4 * counted["matches"]
 
 
-@pytest.mark.parametrize("count", [30, 60])
 @pytest.mark.parametrize(
     ("condition", "lengths"),
     [("a.LEN = 3", (3,)), ("a.LEN <= 2", (1, 2)), ("a.LEN BETWEEN 2 AND 3", (2, 3)), ("a.LEN IN (1, 3)", (1, 3))],
 )
-def test_a_bounded_length_tries_nothing_longer(condition: str, lengths: tuple[int, ...], count: int) -> None:
+def test_a_bounded_length_tries_nothing_longer(condition: str, lengths: tuple[int, ...]) -> None:
     text = f"PATTERN SEQ(A+ a[], B b) WHERE {condition}"
-    assert ouzel.match(stream("A" * count + "B"), text).num_rows == sum(comb(count, n) for n in lengths)
+    # Of the longer ones there are 2 to the power of 40.
+    assert ouzel.match(stream("A" * 40 + "B"), text).num_rows == sum(comb(40, n) for n in lengths)
 
 
 @pytest.mark.parametrize("strategy", ["skip_till_next_match", "strict_contiguity", "skip_till_any_match"])
 def test_runs_end_where_they_are_too_long(strategy: str) -> None:
     # The second condition looks at all events of a[], so there is no graph.
     text = f"PATTERN SEQ(A+ a[], B b) WHERE {strategy}(a[], b) {{ a.LEN <= 2 AND sum(a[].x) >= 0 }} WITHIN 1000"
-    found = ouzel.match(stream("A" * 40 + "B"), text).num_rows
-    assert found == (40 + comb(40, 2) if "any" in strategy else 2)
+    found = ouzel.match(stream("A" * 20 + "B"), text).num_rows
+    assert found == (20 + comb(20, 2) if "any" in strategy else 2)
 
 
 def test_compressed_with_negation_lists_no_matches() -> None:
