@@ -17,6 +17,7 @@ SHOP = [
     {"ts": 1, "type": "Shelf", "tag": "soap"},
     {"ts": 2, "type": "Shelf", "tag": "gin"},
     {"ts": 3, "type": "Shelf", "tag": "tea"},
+    {"ts": 4, "type": "Shelf", "tag": "gin"},
     {"ts": 5, "type": "Register", "tag": "soap"},
     {"ts": 6, "type": "Exit", "tag": "soap"},
     {"ts": 7, "type": "Exit", "tag": "gin"},
@@ -48,7 +49,8 @@ def query_7() -> Stream:
 
 def pictures() -> dict[str, str]:
     """Every picture by the name of its file."""
-    made = {"theft.svg": ouzel.plot(SHOP, THEFT, label="tag", title="Taken and not paid for", width=720)}
+    once = f"{THEFT} OUTPUT NON_OVERLAPPING"
+    made: dict[str, str] = {"theft.svg": ouzel.plot(SHOP, once, label="tag", title="Taken and not paid for", width=720)}
     for name, strategy in STRATEGIES.items():
         text = f"PATTERN SEQ(A a, B b) WHERE {strategy}(a, b) {{ [id] }} WITHIN 10"
         made[f"strategy-{name}.svg"] = ouzel.plot(SMALL, text, label="id", title=strategy, width=640)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import traceback
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 # A message quotes names, values and lists of the user, which may be of any length.
@@ -73,6 +75,14 @@ class OuzelError(Exception):
     def render(self, *, options: bool = False) -> str:
         """The message; with `options`, as the command line shows it."""
         return shortened(written(self._words, options=options))
+
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show: the caller's frames and the message, without the frames of this package."""
+        ours = str(Path(__file__).parent)
+        frames = [frame for frame in traceback.extract_tb(self.__traceback__) if not frame.filename.startswith(ours)]
+        # The first frame is the one in which the notebook runs a cell.
+        lines = "".join(traceback.format_list(frames[1:])).rstrip().splitlines()
+        return [*lines, f"{type(self).__name__}: {self}"]
 
 
 class QueryError(OuzelError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 from ouzel.algebra.query import AlgebraQuery
@@ -14,6 +15,7 @@ from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
 from ouzel.errors import InputError
 from ouzel.lang import parse_script, syntax
+from ouzel.notebook import Explanation, Picture, preformatted
 from ouzel.plan.choose import make_plan
 from ouzel.plan.explain import explain_together, explanation, render_explanation
 from ouzel.plan.model import Statistics
@@ -39,6 +41,9 @@ class Query:
             if made is not None:
                 return made
         return bind(self.tree, self.text, catalog, self.params, name=self.name, streaming=streaming)
+
+    def _repr_html_(self) -> str:
+        return f"<b>{escape(self.name)}</b>{preformatted(self.text.strip())}"
 
     def __getstate__(self) -> dict[str, Any]:
         # What queries share stays in its process.
@@ -118,7 +123,7 @@ def explain(
     distinct: Mapping[str, int] | None = None,
     rates: Mapping[str, float] | None = None,
     off: Collection[str] = (),
-) -> str:
+) -> Explanation | Picture:
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
     `format` is text, json or svg. `distinct` gives the number of values of key attributes, `off` names rules to leave
@@ -130,13 +135,17 @@ def explain(
     if isinstance(query, Stream | AlgebraQuery):
         (expression,) = as_queries(query).values()
         plan = make_plan(expression.bind(_catalog(types)), off=off)
-        return render_explanation(explanation(plan), format)
+        return _shown(render_explanation(explanation(plan), format), format)
     if not isinstance(query, Query | str):
-        return _explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off)
+        return _shown(_explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off), format)
     made = globals()["query"](query, types) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
     plan = make_plan(bound, Statistics(distinct or {}), off=off)
-    return render_explanation(explanation(plan), format)
+    return _shown(render_explanation(explanation(plan), format), format)
+
+
+def _shown(text: str, format: str) -> Explanation | Picture:
+    return Picture(text) if format == "svg" else Explanation(text)
 
 
 def _explain_several(given: Any, format: str, statistics: Statistics, off: Collection[str]) -> str:

@@ -85,9 +85,10 @@ def test_inputs_by_type_and_times_with_a_clock() -> None:
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "EVENTS_MAX", 10)
     events = [{"ts": n, "type": "AB"[n % 2], "n": n} for n in range(100)]
-    marks, arcs, texts = drawn(ouzel.plot(events, "PATTERN SEQ(A a, B b) WITHIN 2", matches_max=3))
+    query = "PATTERN SEQ(A a, B b) WHERE a.n < 6 WITHIN 2"
+    marks, arcs, texts = drawn(ouzel.plot(events, query))
     assert (marks, len(arcs)) == (6, 3)
-    assert texts[1] == "50 matches, 100 events; the first 3 matches are drawn; 6 events are drawn"
+    assert texts[1] == "3 matches, 100 events; 6 events are drawn"
 
 
 def test_compressed_matches_are_drawn_and_aggregates_are_refused() -> None:
@@ -95,3 +96,41 @@ def test_compressed_matches_are_drawn_and_aggregates_are_refused() -> None:
     assert len(arcs) == 2
     with pytest.raises(ouzel.QueryError, match="not aggregates"):
         ouzel.plot(EVENTS, "PATTERN SEQ(Shelf a, Exit c) AGG COUNT WITHIN 9")
+
+
+def visits(keys: int) -> list[dict[str, object]]:
+    """Each key is seen five times as A and once as B, which makes five matches that share an event."""
+    return [{"ts": 10 * key + n, "type": "B" if n == 5 else "A", "key": key} for key in range(keys) for n in range(6)]
+
+
+VISIT = "PATTERN SEQ(A a, B b) WHERE [key] WITHIN 100"
+
+
+@pytest.mark.parametrize(
+    ("keys", "arcs", "note"),
+    [
+        (4, 20, "20 matches, 24 events"),
+        (9, 9, "45 matches, 54 events; an arc for each of 9 incidents"),
+        (60, 60, "300 matches, 360 events; an arc for each of 60 incidents"),
+        (61, 0, "305 matches, 366 events; too many for arcs: each bar shows how many"),
+    ],
+)
+def test_levels_of_detail(keys: int, arcs: int, note: str) -> None:
+    picture = ouzel.plot(visits(keys), VISIT)
+    _, paths, texts = drawn(picture)
+    assert (len(paths), texts[1]) == (arcs, note)
+    assert texts.count("×5") == (arcs if keys > 4 else 0)
+
+
+def test_bars_count_events_and_matches() -> None:
+    picture = ouzel.plot(visits(900), VISIT)
+    bars = [bar.attrib for bar in ElementTree.fromstring(picture).findall(f"{SVG}rect") if "class" in bar.attrib]
+    assert {bar["class"] for bar in bars} == {"density", "ends"} and 100 < len(bars) < 500
+    assert "matches" in drawn(picture)[2] and len(picture) < 60_000
+    tallest = max(float(bar["height"]) for bar in bars if bar["class"] == "ends")
+    assert {float(bar["height"]) for bar in bars} and tallest == pytest.approx(58 * 0.55, abs=0.1)
+
+
+def test_drawing_asks_for_every_match_and_is_not_warned(recwarn: pytest.WarningsRecorder) -> None:
+    ouzel.plot(visits(9), VISIT)
+    assert [str(one.message) for one in recwarn] == []

@@ -66,7 +66,7 @@ def plot_command(
     label: Annotated[str | None, typer.Option(help="A column whose value is written beside each event.")] = None,
     title: Annotated[str | None, typer.Option(help="The title; by default the name of the query.")] = None,
     width: Annotated[int, typer.Option(min=300, max=20_000, help="The width of the picture in pixels.")] = 900,
-    matches: Annotated[int, typer.Option(min=1, help="The largest number of matches to draw.")] = 200,
+    incidents: Annotated[int, typer.Option(min=0, help="Draw densities if there are more incidents than this.")] = 60,
     *,
     asked: OneQueryOptions,
     layout: ColumnOptions,
@@ -79,7 +79,7 @@ def plot_command(
     """
     made = asked.one(query)
     picture = ouzel.plot(
-        events_of(input), made, label=label, title=title, width=width, matches_max=matches,
+        events_of(input), made, label=label, title=title, width=width, incidents_max=incidents,
         **layout.as_arguments(),
     )  # fmt: skip
     write_picture(output, picture)

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -17,16 +17,22 @@ from ouzel.bind.model import BoundQuery, Component
 from ouzel.errors import InputError, QueryError
 from ouzel.insight.events import Events, read_events
 from ouzel.insight.words import plain
-from ouzel.lang.syntax import OutputForm
+from ouzel.lang.syntax import Output, OutputForm
+from ouzel.notebook import Picture
 from ouzel.prepared import Query, as_queries
 from ouzel.runtime.engine import match
 from ouzel.runtime.frames import ticks_to_time
+from ouzel.runtime.layout import ticks_of
 
-MATCHES_MAX = 200
+# Up to so many matches are drawn one by one; more are drawn as incidents, and too many incidents as densities.
+MATCHES_MAX = 20
+INCIDENTS_MAX = 60
+MATCHES_GROUPED_MAX = 10_000
 EVENTS_MAX = 3_000
 _COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#66a61e", "#a6761d", "#444444")
 _LEFT, _TOP, _LANE, _BOTTOM, _RIGHT = 24, 56, 58, 46, 24
 _CHARACTER, _SMALL_CHARACTER = 7.0, 6.4
+_BAR = 6
 _STYLE = """
   text { font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2933; }
   .title { font-weight: 600; font-size: 14px; }
@@ -35,6 +41,8 @@ _STYLE = """
   .axis { stroke: #829ab1; stroke-width: 1; }
   .event { fill: #bcccdc; stroke: #627d98; stroke-width: 1; }
   .match { fill: none; stroke-width: 1.8; }
+  .density { fill: #829ab1; }
+  .ends { fill: #d95f02; }
   .middle { text-anchor: middle; }
   .value { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
 """
@@ -51,13 +59,15 @@ def plot(
     label: str | None = None,
     title: str | None = None,
     width: int = 900,
-    matches_max: int = MATCHES_MAX,
-) -> str:
+    incidents_max: int = INCIDENTS_MAX,
+) -> Picture:
     """A timeline as the text of an SVG picture: a lane of marks for each event type, an arc for each step of a match.
 
-    It is meant for up to a few hundred matches. Of more, it draws the first `matches_max` and says so. Of many events,
-    it draws those of the pattern's types during these matches. `label` names a column whose value is written beside
-    each mark if there is space. The other arguments are those of `match`.
+    Of more than 20 matches, those that share events are one incident, with one arc and the number of its matches. Of
+    more than `incidents_max` incidents, each lane shows how many events there are over time, and one more lane how many
+    matches end. Of many events, it draws those of the pattern's types during the matches. `label` names a column whose
+    value is written beside each mark if there is space. The other arguments are those of `match`. Notebooks show the
+    picture.
 
     >>> events = [{"type": "A", "ts": 1}, {"type": "B", "ts": 2}, {"type": "A", "ts": 3}]
     >>> picture = plot(events, "PATTERN SEQ(A a, B b) WITHIN 10")
@@ -71,22 +81,63 @@ def plot(
     output = prepared.tree.output
     if output is not None and output.form is OutputForm.COMPRESSED:
         output = None
+    # Every match is asked for on purpose here.
+    output = output or Output(OutputForm.ALL)
     drawn = replace(prepared, tree=replace(prepared.tree, returns=None, output=output))
     read = read_events(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
     if label is not None and label not in read.table.column_names:
         hint = nearest(label, read.table.column_names) or f"the columns are {listed(read.table.column_names, 'and')}"
         raise InputError(f"there is no column '{label}' to label the marks with; {hint}")
     found = match(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
-    chosen = found.slice(0, matches_max)
-    paths = list(_paths(read, chosen))
-    places = _drawn_places(read, paths)
-    notes = [f"{found.num_rows:,} match{'' if found.num_rows == 1 else 'es'}, {read.count:,} events"]
-    if chosen.num_rows < found.num_rows:
-        notes.append(f"the first {chosen.num_rows:,} matches are drawn")
+    notes = [f"{counted(found.num_rows, 'match', 'matches')}, {read.count:,} events"]
+    name = title or prepared.name
+    incidents = None
+    if found.num_rows <= MATCHES_GROUPED_MAX:
+        paths = list(_paths(read, found))
+        incidents = [Incident(path, 1) for path in paths] if len(paths) <= MATCHES_MAX else _incidents(paths)
+    if incidents is None or len(incidents) > incidents_max:
+        notes.append("too many for arcs: each bar shows how many")
+        ends = ticks_of(found.select(["end"]).rename_columns([read.layout.time]), read.layout)
+        return Picture(_Canvas(read, np.arange(read.count), width, None).densities(name, "; ".join(notes), ends))
+    if len(incidents) < found.num_rows:
+        notes.append(f"an arc for each of {counted(len(incidents), 'incident', 'incidents')}")
+    places = _drawn_places(read, [incident.path for incident in incidents])
     if len(places) < read.count:
         notes.append(f"{len(places):,} events are drawn")
-    canvas = _Canvas(read, places, width, label)
-    return canvas.picture(title or prepared.name, "; ".join(notes), paths)
+    return Picture(_Canvas(read, places, width, label).picture(name, "; ".join(notes), incidents))
+
+
+def counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+class Incident(NamedTuple):
+    """The events of the match that is drawn for all matches that share events with each other, and their number."""
+
+    path: list[int]
+    matches: int
+
+
+def _incidents(paths: list[list[int]]) -> list[Incident]:
+    """Matches that share events, directly or through others, are one incident; its longest match is drawn."""
+    owner: dict[int, int] = {}
+    parent = list(range(len(paths)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    for number, path in enumerate(paths):
+        for place in path:
+            parent[root(owner.setdefault(place, number))] = root(number)
+    members: dict[int, list[list[int]]] = {}
+    for number, path in enumerate(paths):
+        members.setdefault(root(number), []).append(path)
+    return [
+        Incident(max(group, key=lambda path: (len(path), path[-1] - path[0])), len(group)) for group in members.values()
+    ]
 
 
 def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
@@ -167,7 +218,35 @@ class _Canvas:
     def point(self, place: int) -> tuple[float, float]:
         return self.x(int(self.events.end[place])), self.y(self._kind[place])
 
-    def picture(self, title: str, note: str, paths: list[list[int]]) -> str:
+    def picture(self, title: str, note: str, incidents: list[Incident]) -> str:
+        """Marks and arcs."""
+        bound = {place for incident in incidents for place in incident.path}
+        return self._framed(title, note, self._matches(incidents) + self._marks(bound) + self._labels(bound))
+
+    def densities(self, title: str, note: str, ends: np.ndarray) -> str:
+        """Bars over time: of the events of each lane, and of the matches that end."""
+        kinds = np.array([self._lanes.index(kind) for kind in self._kind.values()])
+        ticks = self.events.end[self.places]
+        self._lanes.append("matches")
+        bars = [self._bars(ticks[kinds == lane], lane, "density") for lane in range(len(self._lanes) - 1)]
+        bars.append(self._bars(ends, len(self._lanes) - 1, "ends"))
+        return self._framed(title, note, [bar for lane in bars for bar in lane])
+
+    def _bars(self, ticks: np.ndarray, lane: int, style: str) -> list[str]:
+        left, right = self.x(self._first), self.x(self._first + self._span)
+        count = max(int((right - left) / _BAR), 1)
+        heights, _ = np.histogram(ticks, bins=count, range=(self._first, self._first + self._span))
+        base, step = self.y(self._lanes[lane]), (right - left) / count
+        most = max(int(heights.max()), 1)
+        bars = [
+            f'<rect class="{style}" x="{left + place * step:.1f}" y="{base - height / most * _LANE * 0.55:.1f}" '
+            f'width="{step - 1:.1f}" height="{height / most * _LANE * 0.55:.1f}"/>'
+            for place, height in enumerate(heights.tolist())
+            if height
+        ]
+        return [*bars, f'<text class="small" x="{_LEFT}" y="{base + 18:.1f}">at most {most:,}</text>']
+
+    def _framed(self, title: str, note: str, content: list[str]) -> str:
         height = _TOP + _LANE * max(len(self._lanes), 1) + _BOTTOM
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height}" '
@@ -176,10 +255,7 @@ class _Canvas:
         parts = [head, f"<style>{_STYLE}</style>", '<rect width="100%" height="100%" fill="#ffffff"/>']
         parts.append(f'<text class="title" x="{_LEFT}" y="22">{escape(title)}</text>')
         parts.append(f'<text class="small" x="{_LEFT}" y="39">{escape(note)}</text>')
-        parts += self._background(height)
-        parts += self._matches(paths)
-        bound = {place for path in paths for place in path}
-        parts += self._marks(bound) + self._labels(bound)
+        parts += self._background(height) + content
         return "\n".join([*parts, "</svg>"])
 
     def _background(self, height: int) -> list[str]:
@@ -232,15 +308,16 @@ class _Canvas:
                 parts.append(f'<text class="small middle value" x="{x:.1f}" y="{y + 18:.1f}">{escape(text)}</text>')
         return parts
 
-    def _matches(self, paths: list[list[int]]) -> list[str]:
-        opacity = 0.9 if len(paths) <= 20 else 0.45
+    def _matches(self, incidents: list[Incident]) -> list[str]:
+        opacity = 0.9 if len(incidents) <= 20 else 0.6
         taken: dict[tuple[int, int], int] = {}
         parts = []
-        for number, path in enumerate(paths):
+        for number, incident in enumerate(incidents):
             colour = _COLOURS[number % len(_COLOURS)]
+            path = incident.path
             drawn = []
             for place, after in pairwise(path):
-                # Matches that share a step are drawn side by side.
+                # Matches that share a step lie beside each other.
                 lane = taken.get((place, after), 0)
                 taken[place, after] = lane + 1
                 drawn.append(_arc(self.point(place), self.point(after), lane))
@@ -249,6 +326,9 @@ class _Canvas:
                 drawn.append(f"M{x - 8:.1f},{y:.1f} a8,8 0 1,0 16,0 a8,8 0 1,0 -16,0")
             curve = " ".join(drawn)
             parts.append(f'<path class="match" d="{curve}" style="stroke:{colour};opacity:{opacity}"/>')
+            if incident.matches > 1:
+                x, y = self.point(path[-1])
+                parts.append(f'<text class="small value" x="{x + 6:.1f}" y="{y - 7:.1f}">×{incident.matches:,}</text>')
         return parts
 
 

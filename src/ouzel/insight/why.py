@@ -16,6 +16,7 @@ from ouzel.insight.events import Events, read_events
 from ouzel.insight.search import Found, Search
 from ouzel.insight.words import Words
 from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.notebook import preformatted
 from ouzel.prepared import Query
 
 SEARCH_LIMIT = 2_000
@@ -44,6 +45,9 @@ class Why:
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"  {step}" for step in self.steps), self.verdict])
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def why(
