@@ -26,6 +26,7 @@ from ouzel.bind.model import (
     Scope,
     Type,
     parts,
+    replaced,
 )
 from ouzel.bind.names import Names
 from ouzel.bind.normal_form import conjunctive_form
@@ -123,11 +124,7 @@ def _with_unindexed_made_two(comparisons: Sequence[Bound], names: Names) -> Iter
 
 
 def _with_every_at(expression: Bound, at: At) -> Bound:
-    if isinstance(expression, Attribute | Intrinsic) and expression.at is At.EVERY:
-        return replace(expression, at=at)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_with_every_at(operand, at) for operand in expression.operands))
-    return expression
+    return replaced(expression, lambda named: replace(named, at=at) if named.at is At.EVERY else named)
 
 
 def _identifier(part: Named) -> tuple[int, int]:

@@ -221,14 +221,21 @@ def parts(expression: Bound) -> Iterator[Bound]:
             stack.extend(reversed(part.operands))
 
 
+def rewritten(expression: Bound, change: Callable[[Bound], Bound | None]) -> Bound:
+    """The expression with some parts changed. `change` returns the replacement of a part, or None to look inside it."""
+    changed = change(expression)
+    if changed is not None:
+        return changed
+    if not isinstance(expression, Operation):
+        return expression
+    operands = tuple(rewritten(operand, change) for operand in expression.operands)
+    unchanged = all(new is old for new, old in zip(operands, expression.operands, strict=True))
+    return expression if unchanged else replace(expression, operands=operands)
+
+
 def replaced(expression: Bound, change: Callable[[Attribute | Intrinsic], Bound]) -> Bound:
-    """The expression with every reference to an event changed."""
-    if isinstance(expression, Attribute | Intrinsic):
-        return change(expression)
-    if isinstance(expression, Operation):
-        operands = tuple(replaced(operand, change) for operand in expression.operands)
-        return expression if operands == expression.operands else replace(expression, operands=operands)
-    return expression
+    """The expression with every reference to an event changed, except in what an aggregate ranges over."""
+    return rewritten(expression, lambda part: change(part) if isinstance(part, Attribute | Intrinsic) else None)
 
 
 # ── Queries ────────────────────────────────────────────────────────────────────────────────────────

@@ -28,12 +28,10 @@ IF_PRESENT = "if_present"
 
 def walk(expression: Bound) -> Iterator[Bound]:
     """The expression and everything in it."""
-    yield expression
-    if isinstance(expression, Operation):
-        for operand in expression.operands:
-            yield from walk(operand)
-    elif isinstance(expression, Aggregation) and expression.operand is not None:
-        yield from walk(expression.operand)
+    for part in parts(expression):
+        yield part
+        if isinstance(part, Aggregation) and part.operand is not None:
+            yield from walk(part.operand)
 
 
 def ranges_over_events(expression: Bound) -> bool:

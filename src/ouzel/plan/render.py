@@ -18,6 +18,7 @@ from ouzel.bind.model import (
     Operation,
     ResultColumn,
     Scope,
+    replaced,
 )
 from ouzel.bind.normal_form import is_junction
 
@@ -43,15 +44,8 @@ def render_conjunct(query: BoundQuery, conjunct: Conjunct) -> str:
 
 def said_of(conjunct: Conjunct, at: At) -> Conjunct:
     """A conjunct on one event of a component, rewritten for its events at another index."""
-    return replace(conjunct, comparisons=tuple(_said_of(comparison, at) for comparison in conjunct.comparisons))
-
-
-def _said_of(expression: Bound, at: At) -> Bound:
-    if isinstance(expression, Attribute | Intrinsic):
-        return replace(expression, at=at)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_said_of(operand, at) for operand in expression.operands))
-    return expression
+    comparisons = (replaced(one, lambda reference: replace(reference, at=at)) for one in conjunct.comparisons)
+    return replace(conjunct, comparisons=tuple(comparisons))
 
 
 def render(query: BoundQuery, expression: Bound) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from decimal import Context, Decimal
 
 import numpy as np
@@ -21,9 +20,9 @@ from ouzel.bind.model import (
     Intrinsic,
     Kind,
     Length,
-    Operation,
     ResultColumn,
     Type,
+    rewritten,
 )
 from ouzel.engines.aggregate.plan import Form, MeasureSpec, measures_of
 from ouzel.engines.aggregate.tables import NOTHING
@@ -136,11 +135,11 @@ def _times(value: Column, wanted: pa.DataType) -> pa.Array:
 
 def _over_columns(expression: Bound) -> Bound:
     """HAVING with its columns as attributes, which is what expressions over rows read."""
-    if isinstance(expression, ResultColumn):
-        return Attribute(-1, (expression.name,), type=expression.type)
-    if isinstance(expression, Operation):
-        return replace(expression, operands=tuple(_over_columns(operand) for operand in expression.operands))
-    return expression
+
+    def change(part: Bound) -> Bound | None:
+        return Attribute(-1, (part.name,), type=part.type) if isinstance(part, ResultColumn) else None
+
+    return rewritten(expression, change)
 
 
 class _ResultFrame:

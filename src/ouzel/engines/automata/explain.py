@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ouzel.algebra.model import (
@@ -18,7 +18,7 @@ from ouzel.algebra.model import (
     duration,
 )
 from ouzel.algebra.normal_form import normal_form
-from ouzel.bind.model import Attribute, Bound, Operation, Type
+from ouzel.bind.model import Attribute, Bound, Type, rewritten
 from ouzel.engines.automata.plan import disjunctive_form
 from ouzel.plan.diagram import Arrow, Automaton, State
 from ouzel.plan.explain import Explanation, OperatorLine
@@ -128,15 +128,11 @@ def _texts(conditions: Iterable[Bound], time: Type) -> tuple[str, ...]:
 def _text(expression: Bound, time: Type) -> str:
     wholes = {duration(0, CURRENT, time), duration(CURRENT, CURRENT, time)}
 
-    def shown(part: Bound) -> Bound:
-        if part in wholes:
-            return Attribute(CURRENT, ("DUR",), type=part.type)
-        if not isinstance(part, Operation):
-            return part
-        return replace(part, operands=tuple(shown(one) for one in part.operands))
+    def change(part: Bound) -> Bound | None:
+        return Attribute(CURRENT, ("DUR",), type=part.type) if part in wholes else None
 
     query: Any = _Query()
-    return render(query, shown(expression)).replace("event.DUR", "DUR").replace(":.", ":")
+    return render(query, rewritten(expression, change)).replace("event.DUR", "DUR").replace(":.", ":")
 
 
 def _registers(hop: Hop, time: Type) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from ouzel.bind.model import (
     Kind,
     Operation,
     Type,
+    rewritten,
 )
 from ouzel.bind.normal_form import with_not_pushed_in
 from ouzel.engines import Engine
@@ -449,15 +450,16 @@ def _anchored(condition: Bound) -> Bound:
     Kernels have no texts, so `'u' = 'v'` must become a lane like other conditions on one event: c OR (c AND the event's
     end is null), which is equal to c.
     """
-    if not isinstance(condition, Operation):
-        return condition
-    if components_of(condition):
-        operands = tuple(_anchored(operand) for operand in condition.operands)
-        return condition if operands == condition.operands else replace(condition, operands=operands)
-    if condition.type != BOOL:
-        return condition
-    never = Operation("is_null", (Intrinsic(CURRENT, EventField.END, type=INT),), type=BOOL)
-    return Operation("or", (condition, Operation("and", (condition, never), type=BOOL)), type=BOOL)
+
+    def change(part: Bound) -> Bound | None:
+        if not isinstance(part, Operation) or components_of(part):
+            return None
+        if part.type != BOOL:
+            return part
+        never = Operation("is_null", (Intrinsic(CURRENT, EventField.END, type=INT),), type=BOOL)
+        return Operation("or", (part, Operation("and", (part, never), type=BOOL)), type=BOOL)
+
+    return rewritten(condition, change)
 
 
 def _refused(expression: Bound, message: str) -> QueryError:

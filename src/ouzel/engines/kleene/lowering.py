@@ -25,6 +25,7 @@ from ouzel.bind.model import (
     Operation,
     Scope,
     replaced,
+    rewritten,
 )
 from ouzel.engines.kleene.plan import RunPlan, most_events
 from ouzel.engines.kleene.tables import Function, Load, Register, RunNegative, RunPlace, RunTest, Source
@@ -250,6 +251,10 @@ class _Rewriting:
         self.current = -1
 
     def rewritten(self, expression: Bound) -> Bound:
+        """The expression over references instead of components."""
+        return rewritten(expression, self._change)
+
+    def _change(self, expression: Bound) -> Bound | None:
         if isinstance(expression, Attribute | Intrinsic):
             return replace(expression, component=self._event(expression.component, expression.at))
         if isinstance(expression, Aggregation) and expression.function in _HOLDS_SLOT:
@@ -262,9 +267,7 @@ class _Rewriting:
             before = isinstance(expression, Aggregation) and expression.scope is Scope.BEFORE
             self._add(load, expression.component, before)
             return running
-        if isinstance(expression, Operation):
-            return replace(expression, operands=tuple(self.rewritten(operand) for operand in expression.operands))
-        return expression
+        return None
 
     def _event(self, component: int, at: At) -> int:
         if self._query.components[component].negated:
