@@ -18,6 +18,8 @@ Positions = NDArray[np.int32]
 _Bits = NDArray[np.int32] | NDArray[np.int64]
 
 BLOCK_ROWS = 1024
+# Below this many rows, numpy costs less than the call of a kernel.
+GATHERED_ROWS_MIN = 256
 RADIX_ROWS_MIN = 4096
 SAMPLED_ROWS = 1024
 SHUFFLED_SHARE = 0.1
@@ -117,6 +119,8 @@ def gather(values: NDArray[Any], rows: Positions, gathered: NDArray[Any] | None 
     >>> gather(np.array([1.5, 2.5, 3.5]), np.array([2, 0], dtype=np.int32)).tolist()
     [3.5, 1.5]
     """
+    if rows.size < GATHERED_ROWS_MIN:
+        return values.take(rows, out=gathered, mode="clip" if gathered is not None else "raise")
     bits = np.int64 if values.dtype.itemsize == 8 else np.int32
     if gathered is None:
         gathered = np.empty(rows.size, dtype=values.dtype)

@@ -122,8 +122,13 @@ def _has(reference: Attribute, event_type: str) -> bool:
     return reference.present_in is None or event_type in reference.present_in
 
 
+_INT64, _TIMESTAMP = pa.int64().id, pa.timestamp("us").id
+
+
 def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
     """Ticks in the type of the input's time column."""
+    if time.id == _INT64 or (time.id == _TIMESTAMP and time.unit in ("us", "ns")):
+        return arrow(ticks, time)
     plain = arrow(ticks)
     if pa.types.is_timestamp(time):
         unit = "ns" if time.unit == "ns" else "us"
@@ -140,6 +145,8 @@ def ticks_to_time(ticks: np.ndarray, time: pa.DataType) -> pa.Array:
 def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
     """Rows of an array, in its type. Numbers, texts and dictionaries are gathered faster than Arrow does it."""
     kind = array.type
+    if kind.id in _WIDTHS and not array.null_count and rows.dtype == np.int32:
+        return pa.Array.from_buffers(kind, len(rows), [None, *_taken_numbers(array, rows)])
     if pa.types.is_dictionary(kind):
         indices = take(array.indices, rows)
         return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=kind.ordered, safe=False)
@@ -155,6 +162,8 @@ def take(array: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 _GATHERED = {32: np.int32, 64: np.int64}
+# Types of which a lookup is cheaper than questions.
+_WIDTHS = {pa.int64().id: 64, pa.float64().id: 64, pa.timestamp("us").id: 64, pa.int32().id: 32}
 _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 

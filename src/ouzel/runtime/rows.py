@@ -1,7 +1,8 @@
 """The row store: the rows of live events, fetched when a match completes.
 
-Rows have increasing numbers that are never reused. They are kept in chunks as they came in. A chunk is evicted when its
-newest event has left the window, and small neighbours are merged to keep their number small.
+Rows have increasing numbers that are never reused. Large batches are kept in chunks as they came in. A chunk is evicted
+when its newest event has left the window, and neighbours of about the same size are merged to keep their number small.
+Small batches are appended to the last chunk.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.runtime.frames import take
+from ouzel.runtime.growing import GrowingTable
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
+
+EARLIEST = -(2**63)
+# Batches of up to so many rows are small.
+_SMALL_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +35,73 @@ class _Chunk:
         return len(self.ticks)
 
 
+class _OpenChunk:
+    """A chunk to which small batches are appended."""
+
+    def __init__(self, base: int, growing: GrowingTable) -> None:
+        self.base = base
+        self.growing = growing
+        self.newest = EARLIEST
+        # The expired rows are looked for at so many rows.
+        self.swept_at = _SMALL_ROWS
+
+    @property
+    def rows(self) -> int:
+        return self.growing.rows
+
+    @property
+    def table(self) -> pa.Table:
+        return self.growing.table()
+
+    @property
+    def ticks(self) -> np.ndarray:
+        return self.growing.ticks
+
+    def append(self, table: pa.Table, ticks: np.ndarray) -> None:
+        self.growing.append(table, ticks)
+        self.newest = max(self.newest, int(ticks.max()))
+
+    def evict(self, expiry_bound: int) -> None:
+        """Evict the first rows once most rows are expired."""
+        if self.rows < self.swept_at:
+            return
+        first = int(np.argmax(self.ticks > expiry_bound))
+        if 2 * first > self.rows:
+            self.growing = self.growing.without(first)
+            self.base += first
+        self.swept_at = max(_SMALL_ROWS, self.rows + self.rows // 2)
+
+
 class RowStore:
     """Rows of a stream, by running number."""
 
     def __init__(self) -> None:
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[_Chunk | _OpenChunk] = []
         self._next = 0
 
     def append(self, table: pa.Table, ticks: np.ndarray) -> int:
         """Keep some rows; returns the number of the first."""
         base = self._next
         self._next += len(ticks)
-        if len(ticks):
+        if len(ticks) and not (len(ticks) <= _SMALL_ROWS and self._append_small(base, table, ticks)):
             self._chunks.append(_Chunk(base, table, ticks, int(ticks.max())))
             # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied a
             # logarithmic number of times.
             while len(self._chunks) > 1 and self._chunks[-2].rows <= 2 * self._chunks[-1].rows and self._adjacent():
                 self._merge_last_two()
         return base
+
+    def _append_small(self, base: int, table: pa.Table, ticks: np.ndarray) -> bool:
+        """Append a small batch to the open chunk; false if a column cannot grow."""
+        last = self._chunks[-1] if self._chunks else None
+        if not (isinstance(last, _OpenChunk) and last.base + last.rows == base and last.growing.takes(table)):
+            growing = GrowingTable.of(table.schema)
+            if growing is None:
+                return False
+            last = _OpenChunk(base, growing)
+            self._chunks.append(last)
+        last.append(table, ticks)
+        return True
 
     def _adjacent(self) -> bool:
         left, right = self._chunks[-2:]
@@ -66,6 +121,8 @@ class RowStore:
     def evict(self, expiry_bound: int) -> None:
         """Evict chunks whose events are all at or before a tick."""
         self._chunks = [chunk for chunk in self._chunks if chunk.newest > expiry_bound]
+        if self._chunks and isinstance(last := self._chunks[-1], _OpenChunk):
+            last.evict(expiry_bound)
 
     def keep(self, rows: np.ndarray) -> np.ndarray:
         """Evict all rows except some; returns their new numbers."""

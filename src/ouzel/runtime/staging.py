@@ -7,13 +7,13 @@ instance for each such component. Rows that fill none are dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, Bound, Conjunct, Operation
+from ouzel.bind.model import Attribute, Bound, Conjunct, Kind, Operation
 from ouzel.kernels.columns import coded_of, text_of
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import expand, gather
@@ -30,6 +30,15 @@ from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import Column, one_array, split, unscaled
+
+
+class _Key(NamedTuple):
+    """A key, and what the schema decides of it: the columns that its parts are, if each is one."""
+
+    parts: tuple[KeyPart, ...]
+    coder: Coder
+    columns: list[str] | None
+    everywhere: list[int]  # negatives that forbid in every partition
 
 
 class Stager:
@@ -51,12 +60,21 @@ class Stager:
             for name in component.types or ():
                 self._roles_by_code[numbers[name]] |= bit
         hashed = plan.key if plan.key_strategy is not KeyStrategy.DYNAMIC else plan.key[:1]
-        self._first_key = hashed[:1] if plan.key_strategy is KeyStrategy.MULTI_PAIS else hashed
-        self._second_key = hashed[1:] if plan.key_strategy is KeyStrategy.MULTI_PAIS else ()
+        is_double = plan.key_strategy is KeyStrategy.MULTI_PAIS
         # The key 0 is EVERY_KEY, so codes of values start at 1.
         self.keys = Coder(first_code=EVERY_KEY + 1)
         self.second_keys = Coder(first_code=EVERY_KEY + 1)
         self.texts = Coder()
+        # What the schema decides once for all batches: tests of single events, with the columns without whose nulls
+        # they hold anyway; keys that are columns; lanes that are columns, by the id of their specification.
+        self._tests = [
+            (np.uint64(1 << position), conjunct.comparisons, self._columns_not_null(conjunct))
+            for position, conjuncts in plan.roles.items()
+            for conjunct in conjuncts
+        ]
+        self._first_key = self._key_of(hashed[:1] if is_double else hashed, self.keys)
+        self._second_key = self._key_of(hashed[1:] if is_double else (), self.second_keys)
+        self._lane_columns: dict[int, str | None] = {}
 
     @property
     def coders(self) -> Sequence[Coder]:
@@ -86,21 +104,23 @@ class Stager:
         places, signed = expand(roles)
         as_they_are = len(places) == len(rows)
         component = signed.view(np.uint8)
-        key = self._key(frame, self._first_key, self.keys, places, component)
-        second = self._key(frame, self._second_key, self.second_keys, places, component)
+        key = self._codes_of(self._first_key, frame, table, rows, places, component)
+        second = key[:0]
+        if self._second_key.parts:
+            second = self._codes_of(self._second_key, frame, table, rows, places, component)
         if (key.size and key.min() < 0) or (second.size and second.min() < 0):
             # A null in a written equality: the event can neither match nor forbid.
-            kept = key >= 0 if not self._second_key else (key >= 0) & (second >= 0)
+            kept = key >= 0 if not self._second_key.parts else (key >= 0) & (second >= 0)
             # The same number of instances and rows does not mean one instance per row here.
             as_they_are = False
             places, component, key = places[kept], component[kept], key[kept]
-            second = second[kept] if self._second_key else second
+            second = second[kept] if self._second_key.parts else second
         instance_rows = rows if as_they_are else rows[places]
         end = gather(ticks, instance_rows)
         start = end
         if self._layout.start is not None:
             start = gather(numbers(one_array(table.column(self._layout.start))), instance_rows)
-        ints, floats, flags = self._lane_values(frame, places, component)
+        ints, floats, flags = self._lane_values(frame, table, instance_rows, places, component)
         instances = Instances(
             start=start,
             end=end,
@@ -135,56 +155,81 @@ class Stager:
 
     def _test_roles(self, frame: EventFrame, roles: np.ndarray, table: pa.Table) -> np.ndarray:
         decided: dict[tuple[Bound, ...], np.ndarray] = {}
-        for position, conjuncts in self._plan.roles.items():
-            bit = np.uint64(1 << position)
-            for conjunct in conjuncts:
-                if self._holds_anyway(conjunct, table):
-                    continue
-                if conjunct.comparisons not in decided:
-                    decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
-                roles = np.where(decided[conjunct.comparisons], roles, roles & ~bit)
+        for bit, comparisons, not_null in self._tests:
+            if not_null is not None and not any(table.column(name).null_count for name in not_null):
+                continue
+            if comparisons not in decided:
+                decided[comparisons] = any_holds(comparisons, frame)
+            roles = np.where(decided[comparisons], roles, roles & ~bit)
         return roles
 
-    def _holds_anyway(self, conjunct: Conjunct, table: pa.Table) -> bool:
-        """`x.id IS NOT NULL` over a column without nulls: the most common test."""
+    def _columns_not_null(self, conjunct: Conjunct) -> list[str] | None:
+        """The columns that must have nulls for `x.id IS NOT NULL`, the most common test, not to hold."""
         (first, *more) = conjunct.comparisons
         if more or not isinstance(first, Operation) or first.operator != "not":
-            return False
+            return None
         inner = first.operands[0]
         if not isinstance(inner, Operation) or inner.operator != "is_null":
-            return False
+            return None
         attribute = inner.operands[0]
         if not isinstance(attribute, Attribute) or len(attribute.path) != 1:
-            return False
+            return None
         types = self._query.components[attribute.component].types or ("",)
         columns = {self._layout.column(t, attribute.path[0]) for t in types}
-        return all(name in table.column_names and table.column(name).null_count == 0 for name in columns)
+        return sorted(columns) if columns <= set(self._layout.schema.names) else None
 
-    def _key(
+    def _key_of(self, parts: tuple[KeyPart, ...], coder: Coder) -> _Key:
+        negatives = [component.position for component in self._plan.negatives]
+        everywhere = [one for one in negatives if any(one not in part.expressions for part in parts)]
+        return _Key(parts, coder, self._columns_of(parts), everywhere)
+
+    def _codes_of(
         self,
+        key: _Key,
         frame: EventFrame,
-        parts: tuple[KeyPart, ...],
-        coder: Coder,
+        table: pa.Table,
+        rows: np.ndarray,
         places: np.ndarray,
         component: np.ndarray,
     ) -> np.ndarray:
-        """The partition of every instance; -1 if a value is null, EVERY_KEY for negatives that no key part covers."""
-        if not parts:
-            return np.zeros(len(places) if coder is self.keys else 0, np.int32)
-        everywhere = [c.position for c in self._plan.negatives if any(c.position not in p.expressions for p in parts)]
-        if all(self._is_one_column(part) for part in parts):
-            codes = coder.encode([self._key_column(frame, part) for part in parts])
-            key = codes if len(places) == len(codes) else codes[places]
+        """The partition of each instance; -1 for a null value, EVERY_KEY for negatives that no part covers."""
+        if not key.parts:
+            return np.zeros(len(places), np.int32)
+        if key.columns is not None or all(self._is_one_column(part) for part in key.parts):
+            if key.columns is not None:
+                codes = key.coder.encode([one_array(table.column(name)) for name in key.columns], rows)
+            else:
+                codes = key.coder.encode([self._key_column(frame, part) for part in key.parts])
+            found = codes if len(places) == len(codes) else codes[places]
         else:
-            key = np.full(len(places), -1, np.int32)
+            found = np.full(len(places), -1, np.int32)
             for position in range(len(self._query.components)):
                 chosen = np.flatnonzero(component == position)
-                if len(chosen) and position not in everywhere:
-                    rows = places[chosen].astype(np.int32)
-                    key[chosen] = coder.encode([evaluate(part.expressions[position], frame) for part in parts], rows)
-        for position in everywhere:
-            key[component == position] = EVERY_KEY
-        return key
+                if len(chosen) and position not in key.everywhere:
+                    columns = [evaluate(part.expressions[position], frame) for part in key.parts]
+                    found[chosen] = key.coder.encode(columns, places[chosen].astype(np.int32))
+        for position in key.everywhere:
+            found[component == position] = EVERY_KEY
+        return found
+
+    def _columns_of(self, parts: tuple[KeyPart, ...]) -> list[str] | None:
+        """The columns of a key, if each part is the same column for all components."""
+        found = []
+        for part in parts:
+            columns = {self._column_of(expression) for expression in part.expressions.values()}
+            name = columns.pop()
+            if columns or name is None or pa.types.is_dictionary(self._layout.schema.field(name).type):
+                return None
+            found.append(name)
+        return found
+
+    def _column_of(self, expression: Bound) -> str | None:
+        """The column that an expression is, for all types of its component."""
+        if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) != 1:
+            return None
+        types = self._query.components[expression.component].types or ("",)
+        columns = {self._layout.column(event_type, expression.path[0]) for event_type in types}
+        return columns.pop() if len(columns) == 1 else None
 
     def _is_one_column(self, part: KeyPart) -> bool:
         """Whether all components are partitioned by the same column of the input."""
@@ -203,8 +248,9 @@ class Stager:
         return frame.raw(expression)
 
     def _lane_values(
-        self, frame: EventFrame, places: np.ndarray, component: np.ndarray
+        self, frame: EventFrame, table: pa.Table, rows: np.ndarray, places: np.ndarray, component: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The lanes of instances, whose rows in the table and places in the frame are given."""
         count = len(places)
         int_count, float_count = self._lanes.int_count, self._lanes.float_count
         ints = np.zeros((int_count, count), np.int64)
@@ -213,13 +259,39 @@ class Stager:
         for lanes, values, first in ((self._lanes.ints, ints, 0), (self._lanes.floats, floats, int_count)):
             for position, specs in lanes.items():
                 chosen = np.flatnonzero(component == position)
-                local = places[chosen]
                 for number, spec in enumerate(specs):
+                    column = self._number_column(table, spec)
+                    if column is not None:
+                        values[number, chosen] = column[rows[chosen]]
+                        continue
+                    local = places[chosen]
                     lane, flag = self._lane(frame, spec)
                     values[number, chosen] = lane[local]
                     if flag is not None:
                         flags[first + number, chosen] = flag[local]
         return ints, floats, flags
+
+    def _number_column(self, table: pa.Table, spec: LaneSpec) -> np.ndarray | None:
+        """The column that a lane is as it came in, if it is one of numbers without nulls."""
+        name = self._lane_columns.get(id(spec), "")
+        if name == "":
+            name = self._lane_columns[id(spec)] = self._lane_column(spec)
+        if name is None:
+            return None
+        column = one_array(table.column(name))
+        return None if column.null_count else numbers(column, np.float64 if spec.domain is Domain.FLOAT else np.int64)
+
+    def _lane_column(self, spec: LaneSpec) -> str | None:
+        name = self._column_of(spec.expression)
+        if name is None:
+            return None
+        kind, declared = self._layout.schema.field(name).type, spec.expression.type
+        if spec.domain is Domain.INT:
+            is_time = pa.types.is_timestamp(kind) and declared.kind is Kind.TIMESTAMP
+            same = (declared.unit or "us") == kind.unit if is_time else pa.types.is_int64(kind)
+            return name if same and (is_time or declared.kind is Kind.INT) else None
+        floating = spec.domain is Domain.FLOAT and declared.kind is Kind.FLOAT and pa.types.is_float64(kind)
+        return name if floating else None
 
     def _lane(self, frame: EventFrame, spec: LaneSpec) -> tuple[np.ndarray, np.ndarray | None]:
         if spec.domain is Domain.TRUTH:
