@@ -100,10 +100,12 @@ class StreamBuffer(Generic[Events]):
             numbers = places.astype(np.int64)
         else:
             columns = [take(one_array(table.column(name)), places) for name in self.columns]
-            base = self.store.append(pa.table(columns, names=self.columns), gather(ticks, places))
-            numbers = np.arange(len(places))
+            base = self.store.append(pa.Table.from_arrays(columns, self.columns), gather(ticks, places))
+            numbers = None
         has_row = block.rows >= 0
-        if has_row.all():
+        if numbers is None:
+            rows = np.where(has_row, block.rows.astype(np.int64) + base, -1)
+        elif has_row.all():
             rows = numbers[block.rows] + base
         else:
             rows = np.full(block.count, -1, np.int64)
@@ -143,11 +145,14 @@ class StreamBuffer(Generic[Events]):
         times = getattr(block.events, self._time)
         self.pending = []
         if until < LATEST and len(times) and times.max() > until:
-            ready = np.flatnonzero(times <= until)
-            self.pending = [_set_aside(block, np.flatnonzero(times > until)) if len(ready) else block]
+            is_ready = times <= until
+            ready = is_ready.nonzero()[0]
+            self.pending = [_set_aside(block, (~is_ready).nonzero()[0]) if len(ready) else block]
             if not len(ready):
                 return None
-            block = chosen(block, ready)
+            # Live events are copied to; without any, the block itself becomes live.
+            in_front = self.count and ready[-1] == len(ready) - 1
+            block = cut(block, 0, len(ready)) if in_front else chosen(block, ready)
         order = self._order(block)
         return block if order is None else chosen(block, order)
 

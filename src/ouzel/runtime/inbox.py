@@ -43,7 +43,7 @@ class _Column(Protocol):
         """Give up all values but the first so many."""
 
     def take(self, count: int) -> pa.Array:
-        """All values as an Arrow array; the column is empty afterwards."""
+        """The first values as an Arrow array; the others are left."""
 
 
 class _Nulls:
@@ -62,9 +62,12 @@ class _Nulls:
         if self._present is not None:
             del self._present[count:]
 
-    def take(self) -> pa.Buffer | None:
-        present, self._present = self._present, None
-        return None if present is None else pa.py_buffer(np.packbits(np.frombuffer(present, bool), bitorder="little"))
+    def take(self, count: int) -> pa.Buffer | None:
+        present = self._present
+        if present is None:
+            return None
+        self._present = present[count:] if 0 in present[count:] else None
+        return pa.py_buffer(np.packbits(np.frombuffer(present, bool, count), bitorder="little"))
 
 
 class _Numbers:
@@ -87,8 +90,8 @@ class _Numbers:
         del self.values[count:]
 
     def take(self, count: int) -> pa.Array:
-        values, self.values = self.values, array(self._code)
-        return pa.Array.from_buffers(self._type, count, [self._nulls.take(), pa.py_buffer(values)])
+        values, self.values = self.values, self.values[count:]
+        return pa.Array.from_buffers(self._type, count, [self._nulls.take(count), pa.py_buffer(values)])
 
 
 class _Times(_Numbers):
@@ -114,9 +117,9 @@ class _Booleans(_Numbers):
         super().__init__(bool, "B", pa.bool_())
 
     def take(self, count: int) -> pa.Array:
-        values, self.values = self.values, array("B")
-        bits = np.packbits(np.frombuffer(values, np.uint8), bitorder="little")
-        return pa.Array.from_buffers(self._type, count, [self._nulls.take(), pa.py_buffer(bits)])
+        values, self.values = self.values, self.values[count:]
+        bits = np.packbits(np.frombuffer(values, np.uint8, count), bitorder="little")
+        return pa.Array.from_buffers(self._type, count, [self._nulls.take(count), pa.py_buffer(bits)])
 
 
 class _Texts:
@@ -145,11 +148,11 @@ class _Texts:
         del self._lengths[count:]
 
     def take(self, count: int) -> pa.Array:
-        data, self._data = self._data, bytearray()
-        lengths, self._lengths = self._lengths, array("i")
+        lengths, self._lengths = self._lengths, self._lengths[count:]
         offsets = np.zeros(count + 1, np.int32)
-        np.cumsum(np.frombuffer(lengths, np.int32), out=offsets[1:])
-        buffers = [self._nulls.take(), pa.py_buffer(offsets), pa.py_buffer(data)]
+        np.cumsum(np.frombuffer(lengths, np.int32, count), out=offsets[1:])
+        data, self._data = self._data, self._data[offsets[-1] :]
+        buffers = [self._nulls.take(count), pa.py_buffer(offsets), pa.py_buffer(data)]
         return pa.Array.from_buffers(self._type, count, buffers)
 
 
@@ -296,7 +299,7 @@ class Inbox:
         if ticks.min() <= watermark:
             return False
         if self._row_count:
-            self._tables.append(self._taken())
+            self._tables.append(self._taken(self._row_count))
         self._tables.append(events)
         self._table_rows += len(ticks)
         looked_at = self._type >= 0 and len(ticks) <= _LOOKED_AT_MAX
@@ -328,16 +331,26 @@ class Inbox:
             and self._gathers
         )
 
-    def take(self) -> tuple[pa.Table, np.ndarray]:
-        """All rows, in one chunk, and their ticks; none are left."""
+    def take(self, until: int) -> tuple[pa.Table, np.ndarray]:
+        """Rows in one chunk, and their ticks: those up to a tick, if the others came after them, or all."""
         if self._row_count:
-            self._tables.append(self._taken())
+            count = self._row_count if self._tables else self._ready(until)
+            self._tables.append(self._taken(count))
         tables, self._tables, self._table_rows = self._tables, [], 0
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
         return table, numbers(table.column(self._time).chunk(0))
 
-    def _taken(self) -> pa.Table:
-        count, self._row_count = self._row_count, 0
+    def _ready(self, until: int) -> int:
+        """How many rows to take: an event that is not ready would be held, and moved once more."""
+        assert self._times is not None
+        ticks = self._times.values
+        first = len(ticks)
+        while first and ticks[first - 1] > until:
+            first -= 1
+        return first if first and max(ticks[:first]) <= until else len(ticks)
+
+    def _taken(self, count: int) -> pa.Table:
+        self._row_count -= count
         self._table_rows += count
         return pa.Table.from_arrays([column.take(count) for column in self._columns], schema=self._schema)
 

@@ -175,14 +175,15 @@ class Session:
         self._newest = max(self._newest, inbox.newest)
         return inbox.newest
 
-    def _stage_inbox(self) -> None:
+    def _stage_inbox(self, until: int = LATEST) -> None:
         if self._inbox.rows:
-            table, ticks = self._inbox.take()
+            table, ticks = self._inbox.take(until)
             self._take(table, ticks, False)
 
     def _settle(self) -> None:
         """Stage and read the rows of the inbox. They have no answer, or it would have been returned before."""
         if self._inbox.rows:
+            self._stage_inbox()
             answers = self._read(self._watermark)
             assert not any(answer.num_rows for answer in answers.values()), "an answer was due before"
 
@@ -287,7 +288,7 @@ class Session:
 
     def _read(self, watermark: int) -> dict[str, pa.Table]:
         """What all events up to a tick complete."""
-        self._stage_inbox()
+        self._stage_inbox(watermark)
         answers: dict[str, pa.Table] = {}
         # Matches passed on are at or before the watermark, so they are never late.
         for operator in tuple(self._operators):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, Bound, Conjunct, Kind, Operation
+from ouzel.bind.model import Attribute, Bound, Kind, Operation
 from ouzel.kernels.columns import coded_of, text_of
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import expand, gather
@@ -68,13 +68,13 @@ class Stager:
         # What the schema decides once for all batches: tests of single events, with the columns without whose nulls
         # they hold anyway; keys that are columns; lanes that are columns, by the id of their specification.
         self._tests = [
-            (np.uint64(1 << position), conjunct.comparisons, self._columns_not_null(conjunct))
+            (np.uint64(1 << position), conjunct.comparisons, self._not_null(conjunct.comparisons))
             for position, conjuncts in plan.roles.items()
             for conjunct in conjuncts
         ]
         self._first_key = self._key_of(hashed[:1] if is_double else hashed, self.keys)
         self._second_key = self._key_of(hashed[1:] if is_double else (), self.second_keys)
-        self._lane_columns: dict[int, str | None] = {}
+        self._lane_columns: dict[int, tuple[str | None, list[str] | None]] = {}
 
     @property
     def coders(self) -> Sequence[Coder]:
@@ -156,16 +156,16 @@ class Stager:
     def _test_roles(self, frame: EventFrame, roles: np.ndarray, table: pa.Table) -> np.ndarray:
         decided: dict[tuple[Bound, ...], np.ndarray] = {}
         for bit, comparisons, not_null in self._tests:
-            if not_null is not None and not any(table.column(name).null_count for name in not_null):
+            if not_null is not None and have_no_nulls(table, not_null):
                 continue
             if comparisons not in decided:
                 decided[comparisons] = any_holds(comparisons, frame)
             roles = np.where(decided[comparisons], roles, roles & ~bit)
         return roles
 
-    def _columns_not_null(self, conjunct: Conjunct) -> list[str] | None:
+    def _not_null(self, comparisons: Sequence[Bound]) -> list[str] | None:
         """The columns that must have nulls for `x.id IS NOT NULL`, the most common test, not to hold."""
-        (first, *more) = conjunct.comparisons
+        (first, *more) = comparisons
         if more or not isinstance(first, Operation) or first.operator != "not":
             return None
         inner = first.operands[0]
@@ -258,11 +258,11 @@ class Stager:
         flags = np.zeros((int_count + float_count, count), np.uint8)
         for lanes, values, first in ((self._lanes.ints, ints, 0), (self._lanes.floats, floats, int_count)):
             for position, specs in lanes.items():
-                chosen = np.flatnonzero(component == position)
+                chosen = (component == position).nonzero()[0]
                 for number, spec in enumerate(specs):
-                    column = self._number_column(table, spec)
-                    if column is not None:
-                        values[number, chosen] = column[rows[chosen]]
+                    plain = self._plain_lane(table, spec, rows[chosen])
+                    if plain is not None:
+                        values[number, chosen] = plain
                         continue
                     local = places[chosen]
                     lane, flag = self._lane(frame, spec)
@@ -271,15 +271,18 @@ class Stager:
                         flags[first + number, chosen] = flag[local]
         return ints, floats, flags
 
-    def _number_column(self, table: pa.Table, spec: LaneSpec) -> np.ndarray | None:
-        """The column that a lane is as it came in, if it is one of numbers without nulls."""
-        name = self._lane_columns.get(id(spec), "")
-        if name == "":
-            name = self._lane_columns[id(spec)] = self._lane_column(spec)
-        if name is None:
-            return None
-        column = one_array(table.column(name))
-        return None if column.null_count else numbers(column, np.float64 if spec.domain is Domain.FLOAT else np.int64)
+    def _plain_lane(self, table: pa.Table, spec: LaneSpec, rows: np.ndarray) -> np.ndarray | int | None:
+        """The values of a lane that is a column of numbers without nulls, or says that one has no nulls."""
+        known = self._lane_columns.get(id(spec))
+        if known is None:
+            known = self._lane_columns[id(spec)] = self._lane_column(spec), self._not_null((spec.expression,))
+        name, not_null = known
+        if name is not None:
+            column = one_array(table.column(name))
+            if not column.null_count:
+                values: np.ndarray = numbers(column, np.float64 if spec.domain is Domain.FLOAT else np.int64)[rows]
+                return values
+        return 1 if not_null is not None and have_no_nulls(table, not_null) else None
 
     def _lane_column(self, spec: LaneSpec) -> str | None:
         name = self._column_of(spec.expression)
@@ -315,6 +318,11 @@ class Stager:
                 flags = np.zeros(frame.rows, np.uint8) if flags is None else flags
                 flags[absent] = LaneFlag.ABSENT
         return values, flags
+
+
+def have_no_nulls(table: pa.Table, columns: Sequence[str]) -> bool:
+    """Whether no column of some has a null."""
+    return not any(table.column(name).null_count for name in columns)
 
 
 def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:

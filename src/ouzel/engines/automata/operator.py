@@ -5,6 +5,7 @@ A stream's automaton holds what is pending, the events that live instances refer
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,7 +201,7 @@ class StreamAutomaton:
         empty = np.empty(0, np.int64)
         return Batch(empty_table(self.table_type), empty, empty, empty, np.empty((0, 2), np.int64))
 
-    @property
+    @cached_property
     def table_type(self) -> pa.Schema:
         return pa.schema([pa.field(n, self._output_type(n)) for n in self.stream.columns])
 
@@ -236,7 +237,7 @@ class StreamAutomaton:
         columns = []
         for name, kind in self.stream.columns.items():
             value = branch.columns[name]
-            columns.append(frame.shown(value, self._output_type(name), kind))
+            columns.append(frame.shown(value, self.table_type.field(name).type, kind))
         return pa.table(columns, schema=self.table_type)
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:

@@ -20,7 +20,7 @@ from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame, take
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.staging import Stager
+from ouzel.runtime.staging import Stager, have_no_nulls
 from ouzel.runtime.stream_order import deciding_columns
 from ouzel.runtime.values import Column, engine_type, one_array, to_engine
 
@@ -39,6 +39,14 @@ class RunStager(Stager):
         bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
         self._free_roles = np.uint64(sum(1 << bit for bit in bits))
         self.coded = [Coder() for _ in plan.coded]
+        # Tests of single events by the id of their conjunct: its number, and the columns without whose nulls it holds.
+        self._test_of: dict[int, tuple[int, list[str] | None]] = {}
+        numbers: dict[tuple[Bound, ...], int] = {}
+        for conjuncts in (*plan.roles.values(), *plan.later_roles.values()):
+            for conjunct in conjuncts:
+                number = numbers.setdefault(conjunct.comparisons, len(numbers))
+                self._test_of[id(conjunct)] = (number, self._not_null(conjunct.comparisons))
+        self._partition_columns = self._plain_partition()
 
     @property
     def coders(self) -> list[Coder]:
@@ -50,7 +58,7 @@ class RunStager(Stager):
         have no row. An event in no partition has the key -1."""
         candidates, by_component = self._relevant(table)
         frame = self._frame(table, ticks, candidates)
-        roles = self._roles(frame, by_component)
+        roles = self._roles(table, frame, by_component)
         places = candidates
         if not roles.all():
             playing = roles != 0
@@ -96,37 +104,37 @@ class RunStager(Stager):
 
     # ── Roles ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _roles(self, frame: EventFrame, by_component: np.ndarray) -> np.ndarray:
+    def _roles(self, table: pa.Table, frame: EventFrame, by_component: np.ndarray) -> np.ndarray:
         """The bits of `RunEvents.roles` for rows of known types."""
-        decided: dict[tuple[Bound, ...], np.ndarray] = {}
+        decided: dict[int, np.ndarray] = {}
         roles = np.zeros(len(by_component), np.uint64)
         bit = 0
         plan = self._run_plan
-        for component in plan.positives:
-            own = by_component >> np.uint64(component.position) & np.uint64(1) != 0
-            roles |= self._satisfying(own, plan.roles[component.position], frame, decided) << np.uint64(bit)
-            if component.kleene:
-                taken = self._satisfying(own, plan.later_roles[component.position], frame, decided)
+        for component in (*plan.positives, *plan.negatives):
+            own = by_component >> np.uint64(component.position) & np.uint64(1)
+            roles |= self._satisfying(own, plan.roles[component.position], table, frame, decided) << np.uint64(bit)
+            if component.kleene and not component.negated:
+                taken = self._satisfying(own, plan.later_roles[component.position], table, frame, decided)
                 roles |= taken << np.uint64(bit + 1)
-            bit += 2
-        for component in plan.negatives:
-            own = by_component >> np.uint64(component.position) & np.uint64(1) != 0
-            roles |= self._satisfying(own, plan.roles[component.position], frame, decided) << np.uint64(bit)
-            bit += 1
+            bit += 1 if component.negated else 2
         return roles
 
     def _satisfying(
         self,
         own: np.ndarray,
         conjuncts: tuple[Conjunct, ...],
+        table: pa.Table,
         frame: EventFrame,
-        decided: dict[tuple[Bound, ...], np.ndarray],
+        decided: dict[int, np.ndarray],
     ) -> np.ndarray:
         for conjunct in conjuncts:
-            if conjunct.comparisons not in decided:
-                decided[conjunct.comparisons] = any_holds(conjunct.comparisons, frame)
-            own = own & decided[conjunct.comparisons]
-        return own.astype(np.uint64)
+            number, not_null = self._test_of[id(conjunct)]
+            if not_null is not None and have_no_nulls(table, not_null):
+                continue
+            if number not in decided:
+                decided[number] = any_holds(conjunct.comparisons, frame)
+            own = own & decided[number]
+        return own
 
     # ── Partition and [attr] tests ─────────────────────────────────────────────────────────────────
 
@@ -135,6 +143,8 @@ class RunStager(Stager):
         no partitions."""
         if not self._keyed:
             return np.full(len(rows), EVERY_KEY, np.int32)
+        if self._partition_columns is not None:
+            return self.keys.encode([one_array(table.column(name)) for name in self._partition_columns], rows)
         columns, lacking = [], np.zeros(len(rows), bool)
         for test in self._keyed:
             column, absent = self._tested(table, rows, test)
@@ -144,6 +154,22 @@ class RunStager(Stager):
         # An event in no partition does not count in any; one that may fill a negative component forbids in all.
         key[lacking] = EVERY_KEY
         return key
+
+    def _plain_partition(self) -> list[str] | None:
+        """The columns that partition the stream, if each holds an attribute of all types in the form of the engine."""
+        layout, declared = self._layout, self._query.catalog.declared or {}
+        found = []
+        for test in self._keyed:
+            name = test.path[0]
+            is_one = len(test.path) == 1 and name in layout.schema.names
+            is_one = is_one and all(attribute != name for _, attribute in layout.physical)
+            if not is_one or any(name not in attributes for attributes in declared.values()):
+                return None
+            kind = layout.schema.field(name).type
+            if not (pa.types.is_int64(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                return None
+            found.append(name)
+        return found
 
     def _codes(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
         codes = np.full((len(self.coded), len(rows)), -1, np.int32)
@@ -196,6 +222,10 @@ class RunStager(Stager):
         flags = np.zeros((lowered.int_rows + lowered.float_rows, len(rows)), np.uint8)
         frame = self._frame(table, ticks, rows)
         for spec, row, floating in lane_specs(lowered):
+            plain = self._plain_lane(table, spec, rows)
+            if plain is not None:
+                (floats if floating else ints)[row] = plain
+                continue
             values, flag = self._lane(frame, spec)
             (floats if floating else ints)[row] = values
             if flag is not None:
