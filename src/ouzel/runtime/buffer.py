@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import first_disorder, gather, stable_order
-from ouzel.runtime import codes
-from ouzel.runtime.codes import Coder
+from ouzel.runtime.codes import Coder, is_mostly_dead
 from ouzel.runtime.frames import take
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
@@ -112,6 +111,10 @@ class StreamBuffer(Generic[Events]):
             rows[has_row] = numbers[block.rows[has_row]] + base
         self.pending.append(replace(block, rows=rows))
 
+    def add_counted(self, events: Events) -> None:
+        """Take in events that are only counted: no row is kept."""
+        self.pending.append(Block(NO_ROWS, events))
+
     @property
     def capacity(self) -> int:
         """The number of slots."""
@@ -176,7 +179,7 @@ class StreamBuffer(Generic[Events]):
 
     def evict_front(self, dead: int, rebase: Callable[[int, int], None]) -> bool:
         """Evict the oldest live events if that frees enough, after `rebase(dead, count)` of the kernel."""
-        if not ((dead == self.live and dead) or dead > max(codes.COMPACT_MIN, self.live - dead)):
+        if not ((dead == self.live and dead) or is_mostly_dead(dead, self.live)):
             return False
         rebase(dead, self.count)
         self._move(dead, self.count - dead)

@@ -16,6 +16,16 @@ from ouzel.runtime.snapshot import Reader, Writer
 COMPACT_MIN = 4096
 
 
+def is_mostly_dead(dead: int, held: int) -> bool:
+    """Whether so much is dead, of what is held, that it pays to move the rest."""
+    return dead > max(COMPACT_MIN, held - dead)
+
+
+def is_sparse(codes: int, held: int) -> bool:
+    """Whether most of so many codes are unused by what is held."""
+    return codes > 2 * max(COMPACT_MIN, held)
+
+
 class Coder:
     """Codes of the values of one column or of several together; null has the code -1.
 
@@ -51,7 +61,7 @@ class Coder:
 
     def is_sparse(self, held: int) -> bool:
         """Whether most codes are unused by this many events."""
-        return self.count > 2 * max(COMPACT_MIN, held)
+        return is_sparse(self.count, held)
 
     def compact_lanes(self, lanes: Sequence[np.ndarray], also: Sequence[np.ndarray] = ()) -> np.ndarray:
         """Drop all codes except those in lanes or in `also`. The lanes get the new codes. Returns the new code of every

@@ -255,6 +255,11 @@ def _lanes_of(events: Any, lanes: list[tuple[int, int | None]]) -> list[tuple[np
     ]
 
 
+def lane_domains(lanes: Lanes) -> dict[tuple[int, int | None], Domain]:
+    """The domain of each row of `int_lanes`, for each component that has one."""
+    return {(row, place): spec.domain for place, specs in lanes.ints.items() for row, spec in enumerate(specs)}
+
+
 class InstanceOperator(StreamOperator[Instances]):
     """An operator whose events are instances: one for each component that an event may fill."""
 
@@ -271,10 +276,7 @@ class InstanceOperator(StreamOperator[Instances]):
             columns=[name for name in layout.schema.names if name in kept],
             several_per_event=True,
         )
-        texts: dict[tuple[int, int | None], Domain] = {
-            (row, place): spec.domain for place, specs in lanes.ints.items() for row, spec in enumerate(specs)
-        }
-        super().__init__(plan, layout, limits, Stager(plan, lanes, layout), buffer, texts)
+        super().__init__(plan, layout, limits, Stager(plan, lanes, layout), buffer, lane_domains(lanes))
         # The live rows, numbered once for all matches of one call.
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
 

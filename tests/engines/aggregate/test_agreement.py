@@ -6,15 +6,18 @@ import random
 
 import pytest
 
+import ouzel
 from ouzel.engines.aggregate import tables as counters_tables
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import Way
 from ouzel.plan.choose import all_rules
 from ouzel.prepared import as_queries
+from ouzel.runtime import codes
 from ouzel.runtime.program import make_program
 from tests.agreement import agree, case_count, matched, rules_off, streamed, whole
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, SCHEMA, RandomCase
+from tests.runtime.held import held_bytes
 
 pytestmark = pytest.mark.quick
 
@@ -47,6 +50,36 @@ def test_each_way_of_counting(off: list[str]) -> None:
     for number in range(60):
         case = random_case(random.Random(f"way {number}"), "aggregate")
         assert matched(case, rules_off=off) == case.expected(), f"case {number}:\n{case.text}"
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_early_eviction_changes_nothing(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Events, keys and groups make room after every push, not only after thousands.
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
+    for number in range(part, CASES // 5, 10):
+        rng = random.Random(f"eviction {number}")
+        case = random_case(rng, "aggregate")
+        if case.can_stream:
+            agree(case, (streamed,), rng, number)
+
+
+def test_texts_of_expired_events_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codes, "COMPACT_MIN", 1)
+    engine = ouzel.Engine("PATTERN SEQ(A a, B b) WHERE a.name != b.name WITHIN 10 AGG COUNT AS n")
+    events = [{"type": "AB"[n % 2], "ts": n, "name": f"name {n // 4:03}"} for n in range(400)]
+    counts: list[int] = []
+    held = []
+    for event in events:
+        counts += engine.push([event])["query"]["n"].to_pylist()
+        held.append(sum(held_bytes(engine._session).values()))
+    counts += engine.finish()["query"]["n"].to_pylist()
+    windows = [events[max(0, n - 9) : n + 1] for n in range(1, 400, 2)]
+    wanted = [
+        sum(a["name"] != b["name"] for place, b in enumerate(window) if place % 2 for a in window[:place:2])
+        for window in windows
+    ]
+    assert counts[-len(windows) + 5 :] == wanted[5:]
+    assert max(held[200:]) == max(held[100:200])
 
 
 def test_every_way_is_chosen_for_some_case() -> None:

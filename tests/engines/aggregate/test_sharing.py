@@ -13,7 +13,7 @@ import pytest
 import ouzel
 from ouzel.bind import bind, catalog_for
 from ouzel.engines.aggregate import sharing
-from ouzel.engines.aggregate.shared import BankCounters
+from ouzel.engines.aggregate.shared import SharedOperator
 from ouzel.engines.aggregate.sharing import choose_segments, plan_sharing, updates
 from ouzel.engines.aggregate.tree_tables import SegmentPart, build_shared_tables
 from ouzel.errors import LimitError
@@ -171,13 +171,13 @@ def test_sums_over_integers_share() -> None:
     }
     plans = {name: make_plan(bind(parse(text), text, catalog, name=name)) for name, text in texts.items()}
     (shared,) = plan_sharing(plans)
-    (bank,) = shared.banks
+    tree = shared.tree
     texts = {name: text.replace(" WITHIN 10", "") for name, text in texts.items()}
     endless = plan_sharing({name: make_plan(bind(parse(text), text, catalog)) for name, text in texts.items()})
     assert [each.names for each in endless] == [("count", "sum")]
     # The last component of the sums is four symbols with weights: of each column its values, and whether there are any.
-    assert bank.names == ("count", "sum") and len(bank.patterns) == 6 and len(shared.weights) == 4
-    assert bank.shared_updates < bank.alone_updates
+    assert tree.names == ("count", "sum") and len(tree.patterns) == 6 and len(shared.weights) == 4
+    assert tree.shared_updates < tree.alone_updates
 
 
 def test_a_segment_is_cut_out_where_it_pays() -> None:
@@ -244,8 +244,8 @@ def test_counts_of_other_kinds_go_on_one_by_one(ending: str) -> None:
 def test_sums_since_the_start_go_on_one_by_one(weight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where parts of a sum might have outgrown 64 bits that fits them, and where a sum does that has a mean."""
     apart = []
-    go_apart = BankCounters._go_apart_from_counts
-    monkeypatch.setattr(BankCounters, "_go_apart_from_counts", lambda *all: apart.append(1) or go_apart(*all))
+    go_apart = SharedOperator._take_counts
+    monkeypatch.setattr(SharedOperator, "_take_counts", lambda *all: apart.append(1) or go_apart(*all))
     rng = random.Random(f"sums {weight}")
     events = [
         {"type": rng.choice("ABCD"), "ts": n // 3, "id": n % 2, "x": rng.randint(-9, 9) * weight, "y": n % 3}
@@ -368,4 +368,4 @@ def test_rates_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {f"{kind}{i}": 0.06 for i in range(8) for kind in "SZ"}
     assert plan_sharing(plans, Statistics(rates=own | dict.fromkeys("ABCD", 0.01))) == ()
     (common,) = plan_sharing(plans, Statistics(rates=dict.fromkeys(own, 0.01) | dict.fromkeys("ABCD", 0.2)))
-    assert len(common.banks[0].segments) == 1
+    assert len(common.tree.segments) == 1

@@ -46,7 +46,7 @@ from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, buil
 from ouzel.kernels.predicates import holds
 
 
-class GraphTables(NamedTuple):
+class EdgeTables(NamedTuple):
     """A query and the predicates on its edges. Edge p leads from the component at position p to the next."""
 
     counted: CounterTables
@@ -65,7 +65,7 @@ class Lanes(NamedTuple):
     flagged: NDArray[np.uint8]
 
 
-def build_graph_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequence[Alternative]]]) -> GraphTables:
+def build_edge_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequence[Alternative]]]) -> EdgeTables:
     """`edges` are conjuncts, each with the position of the earlier of its two components."""
     kinds = counted.by_component[:, ByComponent.KIND]
     positives = np.flatnonzero(kinds == Kind.POSITIVE)
@@ -73,10 +73,10 @@ def build_graph_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequen
     ordered = sorted(edges, key=lambda edge: edge[0])
     bounds = np.searchsorted([edge for edge, _ in ordered], np.arange(len(positives) + 1)).astype(np.int32)
     predicates = build_predicates([alternatives for _, alternatives in ordered])
-    return GraphTables(counted, predicates, bounds, position, positives.astype(np.int32))
+    return EdgeTables(counted, predicates, bounds, position, positives.astype(np.int32))
 
 
-class GraphState(NamedTuple):
+class EdgeState(NamedTuple):
     """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
 
     head: Matrix[np.int32]  # [key, position]: the newest event
@@ -98,11 +98,11 @@ class GraphState(NamedTuple):
     values: Values
 
 
-def new_graph_state(tables: GraphTables) -> GraphState:
-    """The state before the first event. Make room with `reserve_graph`."""
+def new_edge_state(tables: EdgeTables) -> EdgeState:
+    """The state before the first event. Make room with `reserve_edges`."""
     words, reals = 2 + 2 * len(tables.counted.by_measure), 1 + len(tables.counted.by_measure)
     length = len(tables.component)
-    return GraphState(
+    return EdgeState(
         np.zeros((0, length), np.int32),
         np.zeros(0, np.int32),
         np.zeros(0, np.int64),
@@ -123,9 +123,9 @@ def new_graph_state(tables: GraphTables) -> GraphState:
     )
 
 
-def reserve_graph(
-    tables: GraphTables, state: GraphState, slots: int, key_group: NDArray[np.int32], groups: int
-) -> GraphState:
+def reserve_edges(
+    tables: EdgeTables, state: EdgeState, slots: int, key_group: NDArray[np.int32], groups: int
+) -> EdgeState:
     """A state with room for this many slots and groups, and for the keys, whose groups are in `key_group`."""
     keys = len(key_group)
     reached = state.reached
@@ -148,7 +148,7 @@ def reserve_graph(
     )
 
 
-def rebase_graph(state: GraphState, dead: int, used: int) -> None:
+def rebase_edges(state: EdgeState, dead: int, used: int) -> None:
     """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
     state.counters[Counter.OLDEST] -= dead
     for array in (state.below, state.guard, state.group_below, state.held_words, state.held_reals):
@@ -157,13 +157,13 @@ def rebase_graph(state: GraphState, dead: int, used: int) -> None:
         np.copyto(links, np.where(links >= dead, links - dead, -1))
 
 
-def rekey_graph(
-    tables: GraphTables,
-    state: GraphState,
+def rekey_edges(
+    tables: EdgeTables,
+    state: EdgeState,
     live: NDArray[np.int32],
     key_group: NDArray[np.int32],
     renamed_groups: NDArray[np.int32],
-) -> GraphState:
+) -> EdgeState:
     """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `renamed_groups` has the new groups."""
     old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
     known = old[old < len(state.head)]
@@ -180,26 +180,26 @@ def rekey_graph(
     )
 
 
-def regroup_graph(tables: GraphTables, state: GraphState, renamed_groups: NDArray[np.int32]) -> GraphState:
+def regroup_edges(tables: EdgeTables, state: EdgeState, renamed_groups: NDArray[np.int32]) -> EdgeState:
     """Groups have new numbers; keys keep theirs."""
     keys = np.arange(1, len(state.head), dtype=np.int32)
-    return rekey_graph(tables, state, keys, state.key_group, renamed_groups)
+    return rekey_edges(tables, state, keys, state.key_group, renamed_groups)
 
 
-class GraphProgress(NamedTuple):
-    state: GraphState
+class EdgeProgress(NamedTuple):
+    state: EdgeState
     output: CounterOutput
 
 
-def scan_graph(
-    tables: GraphTables,
-    state: GraphState,
+def scan_edges(
+    tables: EdgeTables,
+    state: EdgeState,
     instances: CounterInstances,
     first: int,
     last: int,
     until: int,
     output: CounterOutput,
-) -> GraphProgress:
+) -> EdgeProgress:
     """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there."""
     flagged = np.ones(len(instances.lane_flags), np.uint8)
     lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
@@ -212,7 +212,7 @@ def scan_graph(
         if status != Status.DONE:
             output = larger_counter_output(output)
         elif end == last:
-            return GraphProgress(state, output)
+            return EdgeProgress(state, output)
 
 
 _ZERO = np.uint64(0)
@@ -277,8 +277,8 @@ def _touch(tables, state, group):
 
 @kernel
 def _scan(
-    tables: GraphTables,
-    state: GraphState,
+    tables: EdgeTables,
+    state: EdgeState,
     instances: CounterInstances,
     lanes: Lanes,
     first: int,

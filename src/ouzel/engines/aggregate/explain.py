@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ouzel.engines.aggregate.plan import AggregatePlan
-from ouzel.engines.aggregate.sharing import Bank, SharedPlan, plan_sharing, refusal
+from ouzel.engines.aggregate.sharing import CounterTree, SharedPlan, plan_sharing, refusal
 from ouzel.engines.aggregate.tables import Way
 from ouzel.engines.aggregate.tree_tables import Part, SegmentPart
 from ouzel.plan.diagram import label_of, window_of
@@ -85,8 +85,7 @@ def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | N
     shared = plan_sharing(plans, statistics, off=off)
     lines = []
     for one in shared:
-        for bank in one.banks:
-            lines += _bank_lines(one, bank)
+        lines += _tree_lines(one, one.tree)
     together = {name for one in shared for name in one.names}
     for name, plan in plans.items():
         if name not in together:
@@ -94,35 +93,35 @@ def sharing_lines(plans: Mapping[str, AggregatePlan], statistics: Statistics | N
     return lines
 
 
-def _bank_lines(shared: SharedPlan, bank: Bank) -> list[str]:
+def _tree_lines(shared: SharedPlan, tree: CounterTree) -> list[str]:
     def named(symbols: Sequence[int]) -> str:
         return ", ".join(shared.stage.query.components[symbol].variable for symbol in symbols)
 
-    span = f"within {bank.window.written or bank.window.ticks}" if bank.window else "since the start"
+    span = f"within {tree.window.written or tree.window.ticks}" if tree.window else "since the start"
     keys = f", by {', '.join(part.label for part in shared.stage.key)}" if shared.stage.key else ""
-    expiry = ", rows on expiry too" if bank.on_change else ""
-    lines = [f"{_listed(bank.names)} share counters{keys}, {span}{expiry}"]
-    for prefix, members in _common_prefixes(bank):
+    expiry = ", rows on expiry too" if tree.on_change else ""
+    lines = [f"{_listed(tree.names)} share counters{keys}, {span}{expiry}"]
+    for prefix, members in _common_prefixes(tree):
         lines.append(f"  ({named(prefix)}) is counted once for {_listed(members)}")
-    for number, segment in enumerate(bank.segments):
+    for number, segment in enumerate(tree.segments):
         users = {
-            bank.names[query]: None
-            for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True)
+            tree.names[query]: None
+            for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True)
             if SegmentPart(number) in pattern
         }
         lines.append(f"  ({named(segment)}) is counted once and connected by snapshots for {_listed(list(users))}")
-    lines.append(f"  {bank.shared_updates / bank.alone_updates:.0%} of the counter updates without sharing")
+    lines.append(f"  {tree.shared_updates / tree.alone_updates:.0%} of the counter updates without sharing")
     return lines
 
 
-def _common_prefixes(bank: Bank) -> list[tuple[list[int], list[str]]]:
+def _common_prefixes(tree: CounterTree) -> list[tuple[list[int], list[str]]]:
     """The longest prefixes that several queries share."""
     found: dict[tuple[Part, ...], list[str]] = {}
-    for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
+    for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True):
         for length in range(1, len(pattern) + 1):
             members = found.setdefault(pattern[:length], [])
-            if bank.names[query] not in members:
-                members.append(bank.names[query])
+            if tree.names[query] not in members:
+                members.append(tree.names[query])
     shown = []
     for prefix, members in found.items():
         longer = any(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +16,14 @@ import pyarrow as pa
 from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Type
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.kernels.events import EVERY_KEY, Instances
-from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.plan.expressions import attribute_of
 from ouzel.runtime.arrays import numbers
-from ouzel.runtime.buffer import LATEST
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import from_engine, to_engine
-
-if TYPE_CHECKING:
-    from ouzel.engines.aggregate.tables import CounterInstances
-    from ouzel.engines.aggregate.tree import SharedInstances
 
 
 class GroupIndex:
@@ -224,30 +218,3 @@ class GroupIndex:
             self._numbered([column.combine_chunks() for column in columns])
         else:
             self._shown = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]
-
-
-Block = TypeVar("Block", "CounterInstances", "SharedInstances")
-
-
-def chosen(block: Block, places: np.ndarray) -> Block:
-    """Some of the instances, each array contiguous."""
-    return type(block)._make(np.ascontiguousarray(array[..., places]) if array.shape[-1] else array for array in block)
-
-
-def joined(blocks: list[Block]) -> Block:
-    """All instances of one block or more."""
-    if len(blocks) == 1:
-        return blocks[0]
-    return type(blocks[0])._make(np.concatenate(arrays, axis=-1) for arrays in zip(*blocks, strict=True))
-
-
-def ready_and_rest(pending: list[Block], until: int) -> tuple[Block, list[Block]]:
-    """The pending instances at or before a tick, in order of time, and the others."""
-    block = joined(pending)
-    rest = []
-    if until < LATEST and len(block.tick) and block.tick.max() > until:
-        rest = [chosen(block, np.flatnonzero(block.tick > until))]
-        block = chosen(block, np.flatnonzero(block.tick <= until))
-    if first_disorder(block.tick) >= 0:
-        block = chosen(block, stable_order(block.tick))
-    return block, rest

@@ -1,27 +1,28 @@
 """Runs aggregates over matches without building the matches: orders events, counts them, and evicts them.
 
-Between calls the operator holds the pending events, the counters and, if events leave the window one by one, the live
-instances in order.
+Between calls the operator holds the pending events, the counters, and the live events if they leave the window one by
+one. It keeps no rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ouzel.engines.aggregate.edges import (
-    GraphState,
-    build_graph_tables,
-    new_graph_state,
-    rebase_graph,
-    regroup_graph,
-    rekey_graph,
-    reserve_graph,
-    scan_graph,
+    EdgeState,
+    build_edge_tables,
+    new_edge_state,
+    rebase_edges,
+    regroup_edges,
+    rekey_edges,
+    reserve_edges,
+    scan_edges,
 )
-from ouzel.engines.aggregate.groups import GroupIndex, chosen, ready_and_rest
+from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.matrix import rekey_matrix, scan_matrix, take_over
 from ouzel.engines.aggregate.matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
 from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
@@ -49,36 +50,32 @@ from ouzel.engines.aggregate.tables import (
 )
 from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, Instances
-from ouzel.kernels.order import ties
+from ouzel.kernels.order import first_disorder, stable_order, ties
 from ouzel.kernels.predicate_tables import Alternative, LaneFlag
-from ouzel.plan.lowering import Domain, LaneSpec, lower
-from ouzel.runtime.buffer import EARLIEST, LATEST, open_by_key
-from ouzel.runtime.codes import COMPACT_MIN
+from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
+from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key
+from ouzel.runtime.codes import is_sparse
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import Answer, QueryOperator
+from ouzel.runtime.operator import Answer, StreamOperator, lane_domains
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
 
 
-class AggregateOperator(QueryOperator):
+class AggregateOperator(StreamOperator[CounterInstances]):
     """The state of one query. `stage` takes in events; `advance` moves time and returns the rows."""
 
     def __init__(self, plan: AggregatePlan, layout: Layout, limits: Limits, *, partial: bool = False) -> None:
         assert plan.way is not None
-        self._plan = plan
+        self._counted = plan
         # Whether only a part of the stream is seen here: then every change is emitted, because totals over all parts
         # need it.
         self._partial = partial
         self._on_change = partial or plan.query.emit_on_change
-        self._query = plan.query
-        self.name = plan.query.name
-        self._layout = layout
-        self._limits = limits
         # Predicates between events come first, so that their lowering still fits.
-        self._lowered = lower(plan)
-        self._lanes = self._lowered.lanes
+        lowered = lower(plan)
+        self._lanes = lowered.lanes
         self._sources = [
             self._lanes.lane(
                 measure.component,
@@ -86,7 +83,12 @@ class AggregateOperator(QueryOperator):
             )
             for measure in plan.measures
         ]
-        self._stager = Stager(plan, self._lanes, layout)
+        self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
+        self._floats = len(plan.measures) - self._integers
+        # Only these counters read lanes after staging.
+        texts = lane_domains(self._lanes) if plan.way is Way.GRAPH else {}
+        buffer = StreamBuffer(self._room, time="tick", order=_counting_order)
+        super().__init__(plan, layout, limits, Stager(plan, self._lanes, layout), buffer, texts)
         shown = aggregate_schema(self._query, layout)
         self._groups = GroupIndex(plan, layout, shown)
         self.schema = changes_schema(plan, shown) if partial else shown
@@ -99,18 +101,14 @@ class AggregateOperator(QueryOperator):
             on_change=self._on_change,
             split=plan.split,
         )
-        self._integers = sum(measure.kind is not MeasureKind.FLOAT for measure in plan.measures)
-        self._floats = len(plan.measures) - self._integers
         # The largest absolute value of each measure so far.
         self._largest = np.ones(len(plan.measures), np.float64)
+        # Whether events leave the window one by one, and so stay until they do.
         self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS, Way.GRAPH)
-        self._pending: list[CounterInstances] = []
-        self._live = self._room(0)
-        self._live_count = 0
         self._rows_state = new_row_state(self._tables)
         self._matrix_state = new_matrix_state(self._tables)
-        self._graph = build_graph_tables(self._tables, self._edges())
-        self._graph_state = new_graph_state(self._graph)
+        self._edge_tables = build_edge_tables(self._tables, self._edges(lowered.construction))
+        self._edge_state = new_edge_state(self._edge_tables)
         self._output = new_counter_output(self._tables)
         self._own_keys = True
         self._until = EARLIEST
@@ -118,38 +116,38 @@ class AggregateOperator(QueryOperator):
     def _measures(self) -> list[Measure]:
         made = []
         lanes = {MeasureKind.FLOAT: 0, MeasureKind.INTEGER: 0}
-        for measure in self._plan.measures:
+        for measure in self._counted.measures:
             store = MeasureKind.FLOAT if measure.kind is MeasureKind.FLOAT else MeasureKind.INTEGER
             made.append(Measure(measure.kind, measure.component, lanes[store], measure.over))
             lanes[store] += 1
         return made
 
-    def _edges(self) -> list[tuple[int, tuple[Alternative, ...]]]:
+    def _edges(self, construction: Sequence[LoweredConjunct]) -> list[tuple[int, tuple[Alternative, ...]]]:
         """Predicates between neighbours, by the place of the earlier one."""
         place = {component.position: number for number, component in enumerate(self._query.positives)}
-        return [(min(place[c] for c in one.components), one.alternatives) for one in self._lowered.construction]
+        return [(min(place[c] for c in one.components), one.alternatives) for one in construction]
 
     def _room(self, capacity: int) -> CounterInstances:
-        graph = self._plan.way is Way.GRAPH
+        graph = self._counted.way is Way.GRAPH
         return new_counter_instances(
             capacity,
             self._integers,
             self._floats,
-            grouped=self._plan.split is not None,
+            grouped=self._counted.split is not None,
             int_lanes=self._lanes.int_count if graph else 0,
             float_lanes=self._lanes.float_count if graph else 0,
         )
 
     @property
-    def _state(self) -> MatrixState | RowState | GraphState:
-        if self._plan.way is Way.GRAPH:
-            return self._graph_state
-        return self._rows_state if self._plan.way is Way.PER_START else self._matrix_state
+    def _state(self) -> MatrixState | RowState | EdgeState:
+        if self._counted.way is Way.GRAPH:
+            return self._edge_state
+        return self._rows_state if self._counted.way is Way.PER_START else self._matrix_state
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
-        """Take in rows, in any order."""
+        """Take in rows, in any order. None of them is kept."""
         rows, block = self._stager.stage(table, ticks)
         if not block.count:
             return
@@ -161,13 +159,13 @@ class AggregateOperator(QueryOperator):
         instances = block.events
         self._groups.note_keys(frame_of, block.rows, instances, max(1, self._stager.keys.count))
         groups = np.empty(0, np.int32)
-        if self._plan.split is not None:
+        if self._counted.split is not None:
             groups = self._groups.of_events(frame_of(np.arange(len(rows))), block.rows, instances)
         ints, floats = self._measured(instances)
         lanes = (instances.int_lanes, instances.float_lanes, instances.lane_flags)
-        if self._plan.way is not Way.GRAPH:
+        if self._counted.way is not Way.GRAPH:
             lanes = (instances.int_lanes[:0], instances.float_lanes[:0], instances.lane_flags[:0])
-        self._pending.append(
+        self._buffer.add_counted(
             CounterInstances(instances.end, instances.key, instances.component, groups, ints, floats, *lanes)
         )
         self._check_held()
@@ -177,7 +175,7 @@ class AggregateOperator(QueryOperator):
         self._groups = groups
         self._own_keys = False
 
-    def go_on_from(self, counts: np.ndarray, heaviest: float) -> None:
+    def continue_from(self, counts: np.ndarray, heaviest: float) -> None:
         """Start from the counts of another operator since the start, [key, field, column]: a count and integer sums,
         over values up to `heaviest`. That operator also stages the instances."""
         self._largest[:] = heaviest
@@ -191,7 +189,7 @@ class AggregateOperator(QueryOperator):
         if len(instances.tick):
             for number, values in enumerate(instances.ints):
                 self._note_largest(number, values)
-            self._pending.append(instances)
+            self._buffer.add_counted(instances)
             self._check_held()
 
     def _check_held(self) -> None:
@@ -204,7 +202,7 @@ class AggregateOperator(QueryOperator):
         count = len(instances.end)
         ints, floats = np.zeros((self._integers, count), np.int64), np.zeros((self._floats, count), np.float64)
         next_int = next_float = 0
-        for number, (measure, lane) in enumerate(zip(self._plan.measures, self._sources, strict=True)):
+        for number, (measure, lane) in enumerate(zip(self._counted.measures, self._sources, strict=True)):
             values = (instances.float_lanes if lane.floating else instances.int_lanes)[lane.lane]
             flags = instances.lane_flags[lane.lane + (instances.int_lanes.shape[0] if lane.floating else 0)]
             present = (flags == LaneFlag.VALUE) & (instances.component == measure.component)
@@ -226,18 +224,13 @@ class AggregateOperator(QueryOperator):
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
-    def answer(self, until: int) -> Answer:
-        """Count what is ready, and give what has changed."""
+    def _read(self, ready: Block[CounterInstances] | None, until: int) -> Answer:
         self._until = max(self._until, until)
-        ready = self._take_ready(until)
         # One event may change many groups. At least as many rows as events are always allowed.
         most = self._limits.max_answer_events // 4
-        self._output.written[1] = most + 2 * (self._live_count + len(ready.tick))
+        self._output.written[1] = most + 2 * (self._buffer.live + (0 if ready is None else ready.count))
         try:
-            if self._plan.way is Way.PER_START:
-                self._count_in_rows(ready, until)
-            else:
-                self._count_in_matrices(ready, until)
+            self._count(ready, until)
         except TooManyRowsError:
             raise LimitError(
                 f"the counts of query '{self._query.name}' that one call returns have more than {most:,} rows, the "
@@ -245,83 +238,47 @@ class AggregateOperator(QueryOperator):
                 "push fewer events "
                 "at a time, group by an attribute with fewer values, give a smaller WITHIN window, or raise the limit"
             ) from None
-        answer = self._collect()
-        self._forget()
-        return answer
+        return self._collect()
 
-    def _take_ready(self, until: int) -> CounterInstances:
-        """The pending instances at or before a tick, in the order of the counters."""
-        if not self._pending:
-            return self._room(0)
-        block, self._pending = ready_and_rest(self._pending, until)
-        tied = ties(block.tick)
-        if len(tied.positions):
-            # Within a timestamp the last component comes first, so that no event extends another one of its own
-            # timestamp.
-            component = block.component[tied.positions].astype(np.int16)
-            inner = np.lexsort((block.key[tied.positions], -component, tied.groups))
-            order = np.arange(len(block.tick))
-            order[tied.positions] = tied.positions[inner]
-            block = chosen(block, order)
-        return block
-
-    @property
-    def _largest_weight(self) -> float:
-        return float(self._largest.max(initial=1.0))
-
-    def _count_in_rows(self, ready: CounterInstances, until: int) -> None:
-        groups = self._groups
-        state = reserve_rows(self._tables, self._rows_state, len(groups.key_group), groups.count)
-        state.key_group[: len(groups.key_group)] = groups.key_group
-        self._rows_state, self._output = scan_rows(
-            self._tables, state, ready, 0, len(ready.tick), until, self._output, self._largest_weight
-        )
-
-    def _count_in_matrices(self, ready: CounterInstances, until: int) -> None:
-        first = self._live_count
-        if self._keeps_events:
-            self._append(ready)
+    def _count(self, ready: Block[CounterInstances] | None, until: int) -> None:
+        buffer, groups = self._buffer, self._groups
+        first = buffer.count
+        if ready is not None:
+            buffer.append(ready)
+        events, count = buffer.events, buffer.count
+        largest = float(self._largest.max(initial=1.0))
+        if self._counted.way is Way.GRAPH:
+            edge_state = reserve_edges(
+                self._edge_tables, self._edge_state, buffer.capacity, groups.key_group, groups.count
+            )
+            self._edge_state, self._output = scan_edges(
+                self._edge_tables, edge_state, events, first, count, until, self._output
+            )
+        elif self._counted.way is Way.PER_START:
+            row_state = reserve_rows(self._tables, self._rows_state, len(groups.key_group), groups.count)
+            row_state.key_group[: len(groups.key_group)] = groups.key_group
+            self._rows_state, self._output = scan_rows(
+                self._tables, row_state, events, first, count, until, self._output, largest
+            )
         else:
-            self._live, self._live_count, first = ready, len(ready.tick), 0
-        groups = self._groups
-        if self._plan.way is Way.GRAPH:
-            graph_state = reserve_graph(
-                self._graph, self._graph_state, len(self._live.tick), groups.key_group, groups.count
+            state = reserve_matrix(
+                self._tables, self._matrix_state, buffer.capacity, len(groups.key_group), groups.key_group
             )
-            self._graph_state, self._output = scan_graph(
-                self._graph, graph_state, self._live, first, self._live_count, until, self._output
+            self._matrix_state, self._output = scan_matrix(
+                self._tables,
+                state,
+                events,
+                first,
+                count,
+                until,
+                self._output,
+                largest,
+                several=self._counted.several_keys_a_group,
             )
-            return
-        state = reserve_matrix(
-            self._tables, self._matrix_state, len(self._live.tick), len(groups.key_group), groups.key_group
-        )
-        self._matrix_state, self._output = scan_matrix(
-            self._tables,
-            state,
-            self._live,
-            first,
-            self._live_count,
-            until,
-            self._output,
-            self._largest_weight,
-            several=self._plan.several_keys_a_group,
-        )
         if not self._keeps_events:
-            self._live, self._live_count = self._room(0), 0
+            buffer.clear()
 
-    def _append(self, block: CounterInstances) -> None:
-        if not self._live_count:
-            self._live, self._live_count = block, len(block.tick)
-            return
-        total = self._live_count + len(block.tick)
-        if total > len(self._live.tick):
-            grown = self._room(max(total, 2 * self._live_count))
-            _copy(self._live, 0, self._live_count, grown, 0)
-            self._live = grown
-        _copy(block, 0, len(block.tick), self._live, self._live_count)
-        self._live_count = total
-
-    # ── Telling ────────────────────────────────────────────────────────────────────────────────────
+    # ── Rows ───────────────────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> Answer:
         output = self._output
@@ -331,19 +288,19 @@ class AggregateOperator(QueryOperator):
             ticks = output.tick[:count].copy()
             groups = self._groups.show(output.group[:count])
             return Answer(changes_table(self.schema, output, count, groups, self._adds_at_most()), ticks, ticks)
-        emitted = np.arange(count)
+        shown = np.arange(count)
         values = self._columns(output.words[:count], output.reals[:count])
         if self._on_change and count:
             expiry = np.flatnonzero(output.completed[:count] == 0)
             before = self._columns(output.before_words[expiry], output.before_reals[expiry])
-            emitted = rows_to_emit(self._query, output.completed[:count], values, before)
-            places = pa.array(emitted)
+            shown = rows_to_emit(self._query, output.completed[:count], values, before)
+            places = pa.array(shown)
             values = {name: column.take(places) for name, column in values.items()}
-        groups = self._groups.show(output.group[emitted])
-        return answer(self._query, self.schema, output.tick[emitted], groups, values)
+        groups = self._groups.show(output.group[shown])
+        return answer(self._query, self.schema, output.tick[shown], groups, values)
 
     def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
-        return columns_of(self._query, self._plan.measures, words, reals, self._adds_at_most())
+        return columns_of(self._query, self._counted.measures, words, reals, self._adds_at_most())
 
     def _adds_at_most(self) -> list[float]:
         """For each measure a bound on what one match may add to it."""
@@ -351,122 +308,115 @@ class AggregateOperator(QueryOperator):
         several = 2.0**32 if any(c.kleene for c in self._query.components) else 1.0
         return [float(most) * several for most in self._largest]
 
-    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+    # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
-    def _forget(self) -> None:
+    def _evict(self, until: int) -> None:
         if self._plan.window_ticks is None:
             return
         if self._keeps_events:
-            dead = int(self._state.counters[Counter.OLDEST])
-            if (dead == self._live_count and dead) or dead > max(COMPACT_MIN, self._live_count - dead):
-                if self._plan.way is Way.GRAPH:
-                    rebase_graph(self._graph_state, dead, self._live_count)
-                else:
-                    rebase_matrix(self._matrix_state, dead, self._live_count)
-                kept = self._room(self._live_count - dead)
-                _copy(self._live, dead, self._live_count - dead, kept, 0)
-                self._live, self._live_count = kept, self._live_count - dead
-        self._forget_keys()
-        self._forget_groups()
+            self._buffer.evict_front(int(self._state.counters[Counter.OLDEST]), self._rebase)
+        self._compact_codes()
 
-    def _forget_groups(self) -> None:
-        """Drop unused groups, if events decide the groups."""
-        split = self._plan.split
-        if split is None or self._groups.count <= 2 * max(COMPACT_MIN, self.held_events):
+    def _rebase(self, dead: int, used: int) -> None:
+        if self._counted.way is Way.GRAPH:
+            rebase_edges(self._edge_state, dead, used)
+        else:
+            rebase_matrix(self._matrix_state, dead, used)
+
+    def _compact_codes(self) -> None:
+        """Drop keys, groups and texts that nothing live has."""
+        if self._own_keys and self._stager.keys.is_sparse(self.held_events):
+            renamed = self._buffer.compact(self._stager.keys, "key", also=[self._queued_keys()])
+            assert renamed is not None, "the buffer holds no more events than the operator"
+            self._rekey(renamed)
+        self._compact_groups()
+        self._compact_texts()
+
+    def _compact_groups(self) -> None:
+        """Drop groups that events decide and no live event has."""
+        split = self._counted.split
+        if split is None or not is_sparse(self._groups.count, self.held_events):
             return
-        blocks = [*self._pending, _cut(self._live, self._live_count)]
-        # None at all after a pause in which everything has expired.
-        held: list[np.ndarray] = [self._live.group[:0]]
-        held += [block.group[block.component == split] for block in blocks if len(block.group)]
-        if self._plan.way is Way.PER_START:
+        blocks = self._buffer.blocks()
+        held = [block.group[block.component == split] for block in blocks]
+        if self._counted.way is Way.PER_START:
             held.append(self._rows_state.live_groups(self._tables))
-        live = np.unique(np.concatenate(held))
-        renamed = self._groups.keep_groups(live)
+        renamed = self._groups.keep_groups(np.unique(np.concatenate(held)))
         for block in blocks:
-            if len(block.group):
-                block.group[:] = renamed[block.group]
-        if self._plan.way is Way.GRAPH:
-            self._graph_state = regroup_graph(self._graph, self._graph_state, renamed)
+            block.group[:] = renamed[block.group]
+        if self._counted.way is Way.GRAPH:
+            self._edge_state = regroup_edges(self._edge_tables, self._edge_state, renamed)
         else:
             self._rows_state = regroup_rows(self._tables, self._rows_state, renamed)
 
-    def _forget_keys(self) -> None:
-        """Drop keys, and groups that keys decide, if no live event has them: memory follows the window."""
-        if not self._own_keys or self._stager.keys.count <= 2 * max(COMPACT_MIN, self.held_events):
-            return
-        keys = self.live_keys()
-        keys = keys[keys > EVERY_KEY]
-        renamed = self._stager.keys.compact(keys)
-        renamed_groups = self._groups.keep_keys(keys)
-        self.rename_keys(keys, renamed, renamed_groups)
+    def _queued_keys(self) -> np.ndarray:
+        """The keys of what is live without an event in the buffer."""
+        if self._keeps_events:
+            return np.empty(0, np.int32)
+        # A negated start forbids for a window, even if there is nothing to forbid yet.
+        return self._rows_state.live_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0)))
 
     def live_keys(self) -> np.ndarray:
         """The keys of everything that is held."""
-        live: list[np.ndarray] = [block.key for block in self._pending]
-        if self._keeps_events:
-            live.append(self._live.key[: self._live_count])
-        else:
-            # A negated start forbids for a window, even if there is nothing to forbid yet.
-            live.append(self._rows_state.live_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0))))
-        return np.unique(np.concatenate(live))
+        return np.unique(np.concatenate([self._queued_keys(), *(block.key for block in self._buffer.blocks())]))
 
-    def rename_keys(self, keys: np.ndarray, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
-        """Key `keys[k]` is now k + 1; `renamed` has the new code of every old one. The groups are renamed already."""
-        for block in (*self._pending, _cut(self._live, self._live_count)):
+    def _rekey(self, renamed: np.ndarray) -> None:
+        live = np.flatnonzero(renamed > EVERY_KEY)
+        self._rekey_counters(renamed, self._groups.keep_keys(live))
+
+    def rename_keys(self, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
+        """Keys have new codes, -1 of those that are gone, and the groups know it already."""
+        for block in self._buffer.blocks():
             block.key[:] = renamed[block.key]
-        groups = self._groups
-        if self._plan.way is Way.GRAPH:
-            self._graph_state = rekey_graph(self._graph, self._graph_state, keys, groups.key_group, renamed_groups)
+        self._rekey_counters(renamed, renamed_groups)
+
+    def _rekey_counters(self, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
+        key_group = self._groups.key_group
+        live = np.flatnonzero(renamed > EVERY_KEY).astype(np.int32)
+        if self._counted.way is Way.GRAPH:
+            self._edge_state = rekey_edges(self._edge_tables, self._edge_state, live, key_group, renamed_groups)
         elif self._keeps_events:
-            self._matrix_state = rekey_matrix(self._tables, self._matrix_state, keys, groups.key_group)
+            self._matrix_state = rekey_matrix(self._tables, self._matrix_state, live, key_group)
         else:
-            self._rows_state = rekey_rows(self._tables, self._rows_state, renamed, groups.key_group, renamed_groups)
+            self._rows_state = rekey_rows(self._tables, self._rows_state, renamed, key_group, renamed_groups)
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
     @property
     def next_deadline(self) -> int | None:
         """The earliest tick at which time alone can complete something."""
-        ticks = [int(block.tick.min()) for block in self._pending if len(block.tick)]
+        ticks = [] if self._buffer.deadline is None else [self._buffer.deadline]
         window = self._plan.window_ticks
-        if self._on_change and window is not None:
-            oldest = self._oldest_tick()
-            if oldest is not None:
-                ticks.append(min(LATEST, oldest + window))
+        if self._on_change and window is not None and (oldest := self._oldest_tick()) is not None:
+            ticks.append(min(LATEST, oldest + window))
         return min(ticks, default=None)
 
     def _oldest_tick(self) -> int | None:
         counters = self._state.counters
         oldest = int(counters[Counter.OLDEST])
         if self._keeps_events:
-            return int(self._live.tick[oldest]) if oldest < self._live_count else None
+            return int(self._buffer.events.tick[oldest]) if oldest < self._buffer.count else None
         waiting = oldest < int(counters[Counter.QUEUED])
         return int(self._rows_state.queue_tick[oldest]) if waiting else None
 
-    def open_by_key(self, watermark: int) -> list[tuple[tuple[int | str, ...], int, int]]:
+    def open_by_key(self, watermark: int) -> list[OpenKey]:
         """The keys of what is counted: their values, the number of events (for some ways only first events of
         patterns), and the tick of the oldest."""
-        window = self._plan.window_ticks
-        keys, ticks = ([getattr(block, name) for block in self._pending] for name in ("key", "tick"))
-        if self._keeps_events:
-            keys.append(self._live.key[: self._live_count])
-            ticks.append(self._live.tick[: self._live_count])
-        elif self._plan.way is Way.PER_START:
+        keys, ticks = ([getattr(block, name) for block in self._buffer.blocks()] for name in ("key", "tick"))
+        if self._counted.way is Way.PER_START:
             state = self._rows_state
             queued = slice(state.counters[Counter.OLDEST], state.counters[Counter.QUEUED])
             keys.append(state.cells[state.queue_cell[queued], Cell.KEY])
             ticks.append(state.queue_tick[queued])
-        dead_until = EARLIEST if window is None else max(EARLIEST, watermark + 1 - window)
-        return open_by_key(keys, ticks, dead_until, self._stager.keys)
+        return open_by_key(keys, ticks, expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
 
     @property
     def held_events(self) -> int:
         """The number of events that are pending, or live in any form."""
-        pending = sum(len(block.tick) for block in self._pending)
-        counters = self._state.counters
-        if self._plan.way is Way.PER_START:
-            return pending + int(counters[Counter.QUEUED] - counters[Counter.OLDEST])
-        return pending + self._live_count
+        if self._counted.way is Way.PER_START:
+            counters = self._rows_state.counters
+            return self._buffer.entries + int(counters[Counter.QUEUED] - counters[Counter.OLDEST])
+        return self._buffer.entries
 
     @property
     def room(self) -> int:
@@ -483,39 +433,39 @@ class AggregateOperator(QueryOperator):
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> dict[str, Any]:
-        """Store everything; `load` takes what this returns."""
+        """Store everything; returns what `load` needs."""
         return {
+            **super().dump(writer),
             "state": dump_arrays(self._state, writer),
-            "live": dump_arrays(_cut(self._live, self._live_count), writer),
-            "pending": [dump_arrays(block, writer) for block in self._pending],
-            "groups": self._groups.dump(writer),
+            # Shared ones are stored where they come from.
+            "groups": self._groups.dump(writer) if self._own_keys else None,
             "largest": [float(value) for value in self._largest],
-            "coders": self._stager.dump(writer),
         }
 
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
-        """Take back what `dump` stored."""
-        if self._plan.way is Way.GRAPH:
-            self._graph_state = load_arrays(self._graph_state, head["state"], reader)
-        elif self._plan.way is Way.PER_START:
+        """Restore what `dump` stored."""
+        super().load(reader, head)
+        if self._counted.way is Way.GRAPH:
+            self._edge_state = load_arrays(self._edge_state, head["state"], reader)
+        elif self._counted.way is Way.PER_START:
             self._rows_state = load_arrays(self._rows_state, head["state"], reader)
         else:
             self._matrix_state = load_arrays(self._matrix_state, head["state"], reader)
-        self._live = load_arrays(self._live, head["live"], reader)
-        self._live_count = len(self._live.tick)
-        self._pending = [load_arrays(self._room(0), block, reader) for block in head["pending"]]
-        self._groups.load(reader, head["groups"])
+        if self._own_keys:
+            self._groups.load(reader, head["groups"])
         self._largest = np.array(head["largest"], np.float64)
-        self._stager.load(reader, head["coders"])
 
 
-def _cut(block: CounterInstances, count: int) -> CounterInstances:
-    """The first instances, as views."""
-    return CounterInstances._make(array[..., :count] for array in block)
-
-
-def _copy(source: CounterInstances, first: int, count: int, target: CounterInstances, at: int) -> None:
-    arrays: Any = zip(source, target, strict=True)
-    for read, written in arrays:
-        if written.shape[-1]:
-            written[..., at : at + count] = read[..., first : first + count]
+def _counting_order(block: Block[CounterInstances]) -> np.ndarray | None:
+    """The order by tick; within a tick the last component first, so that no event extends another one of its own
+    tick, then by key."""
+    events = block.events
+    is_sorted = first_disorder(events.tick) < 0
+    order = np.arange(block.count, dtype=np.int32) if is_sorted else stable_order(events.tick)
+    tied = ties(events.tick if is_sorted else events.tick[order])
+    if not len(tied.positions):
+        return None if is_sorted else order
+    places = order[tied.positions]
+    component = events.component[places].astype(np.int16)
+    order[tied.positions] = places[np.lexsort((events.key[places], -component, tied.groups))]
+    return order

@@ -6,7 +6,7 @@ with the same known types, and have the same window and the same keys. Groups, H
 
 Components are the same *symbol* if they have the same types, the same predicates on single events, and the same key. A
 sum is a separate pattern, in which the summed component is a symbol with a weight; it shares the part before that with
-the count, and with other sums over the same component. The patterns form a tree of counters (a *bank*): common prefixes
+the count, and with other sums over the same component. The patterns form a tree of counters: common prefixes
 are counted once and, if there is a window, so are segments that several patterns contain.
 
 The rule: queries share if they have at least two consecutive symbols in common, as a prefix or a segment, and if that
@@ -148,7 +148,7 @@ RATES_UNKNOWN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Bank:
+class CounterTree:
     """Queries with one window, and the tree of their patterns."""
 
     names: tuple[str, ...]
@@ -169,7 +169,7 @@ class SharedPlan:
 
     plans: Mapping[str, AggregatePlan]
     stage: AggregatePlan
-    banks: tuple[Bank, ...]
+    tree: CounterTree
     # The weights of the instances of some symbols.
     weights: Mapping[int, MeasureSpec]
     # Each symbol's estimated share of all events.
@@ -333,7 +333,7 @@ class _Draft:
     plans: Mapping[str, AggregatePlan]
     numbers: Mapping[Symbol, int]
     labels: Mapping[int, str]
-    bank: Bank
+    tree: CounterTree
     rates: tuple[float, ...]
 
 
@@ -351,8 +351,8 @@ def _draft(
             patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
     rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
     weighted = {number for symbol, number in numbers.items() if symbol.weight is not None}
-    bank = _bank(list(own), next(iter(own.values())), list(patterns.values()), rates, weighted)
-    return _Draft(own, numbers, labels, bank, rates)
+    tree = _tree(list(own), next(iter(own.values())), list(patterns.values()), rates, weighted)
+    return _Draft(own, numbers, labels, tree, rates)
 
 
 def _shared(draft: _Draft) -> SharedPlan:
@@ -362,7 +362,7 @@ def _shared(draft: _Draft) -> SharedPlan:
         for symbol, number in draft.numbers.items()
         if symbol.weight is not None
     }
-    return SharedPlan(draft.plans, stage, (draft.bank,), weights, draft.rates)
+    return SharedPlan(draft.plans, stage, draft.tree, weights, draft.rates)
 
 
 def _window_key(plan: AggregatePlan) -> object:
@@ -411,13 +411,13 @@ def _rate(symbol: Symbol, statistics: Statistics, symbols: int) -> float:
 # ── What to share ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _bank(
+def _tree(
     names: Sequence[str],
     like: AggregatePlan,
     patterns: Sequence[Sequence[tuple[int, ...]]],
     rates: Sequence[float],
     weighted: Collection[int],
-) -> Bank:
+) -> CounterTree:
     flat = [pattern for own in patterns for pattern in own]
     columns = [(query, column) for query, own in enumerate(patterns) for column in range(len(own))]
     # A sum is kept from its component on, even alone.
@@ -426,14 +426,14 @@ def _bank(
     parts, segments = choose_segments(flat, rates, weighted, **({} if window else {"most": 0}))
     on_change = window is not None and like.query.emit_on_change
     shared = updates(parts, segments, rates)
-    return Bank(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
+    return CounterTree(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
 
 
 def _lots(draft: _Draft) -> list[list[str]]:
     """Sets of queries that have enough in common, each of which saves enough updates by sharing."""
-    bank, rates = draft.bank, draft.rates
-    by_query: list[list[tuple[Part, ...]]] = [[] for _ in bank.names]
-    for (query, _), pattern in zip(bank.columns, bank.patterns, strict=True):
+    tree, rates = draft.tree, draft.rates
+    by_query: list[list[tuple[Part, ...]]] = [[] for _ in tree.names]
+    for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True):
         by_query[query].append(pattern)
     lots: list[tuple[list[int], set[object]]] = []
     for query, patterns in enumerate(by_query):
@@ -444,9 +444,9 @@ def _lots(draft: _Draft) -> list[list[str]]:
         members = [query for lot in touching for query in lot[0]]
         lots.append(([*members, query], own.union(*(lot[1] for lot in touching))))
     return [
-        [bank.names[query] for query in sorted(members)]
+        [tree.names[query] for query in sorted(members)]
         for members, _ in lots
-        if len(members) > 1 and _saves_enough([by_query[query] for query in members], bank.segments, rates)
+        if len(members) > 1 and _saves_enough([by_query[query] for query in members], tree.segments, rates)
     ]
 
 
