@@ -41,6 +41,7 @@ BENCHMARKS = (
     Benchmark("many_queries", "hundreds of thousands of standing queries: Cayuga's section 5"),
     Benchmark("probabilistic", "missing events: recall, precision, calibration and cost", ("scipy",)),
     Benchmark("blow_ups", "queries whose cost could grow faster than their input"),
+    Benchmark("small_pushes", "pushes of one event, of a hundred and of a thousand: rates and latency"),
     Benchmark("spark_batch", "Spark batches, against Spark SQL", ("pyspark",)),
     Benchmark("spark_stream", "Spark streams, against a stateless pass over the same rows", ("pyspark",)),
 )

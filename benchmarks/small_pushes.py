@@ -40,6 +40,12 @@ QUERIES: dict[str, Any] = {
     "incomplete": "PATTERN SEQ(A a, B b, C c) WHERE [k] WITHIN 1000 THRESHOLD 0.3 RETURN R(a.k AS k, c.x AS cx)",
 }  # fmt: skip
 
+SHOPLIFTING = """\
+PATTERN SEQ(Shelf x, !(Register y), Exit z)
+WHERE   [tag_id]
+WITHIN  12 hours
+RETURN  Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)"""
+
 
 def query_of(engine: str) -> Any:
     if engine != "automata":
@@ -125,8 +131,6 @@ def latency(engine: str, count: int) -> dict[str, float]:
 
 def shop(size: int | None) -> dict[str, Any]:
     """Readings of the demo's shop, with tags as text: a push at a time, or one call."""
-    from ouzel.demo import SHOPLIFTING
-
     day = ouzel.datasets.shop_day(300_000, seed=7)
     query = ouzel.query(SHOPLIFTING, day.types, name="query")
     ouzel.match(day.events.slice(0, 1_000), query)

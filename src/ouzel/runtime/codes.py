@@ -43,6 +43,17 @@ class Coder:
         """The largest code so far plus one."""
         return self._first_code if self._keys is None else key_count(self._keys)
 
+    @property
+    def capacity(self) -> int:
+        """The length of an array by code: the count, rounded up so that such arrays seldom grow.
+
+        >>> coder = Coder(first_code=1000)
+        >>> coder.capacity
+        1024
+        """
+        bits = max(0, self.count.bit_length() - 3)
+        return -(-self.count >> bits) << bits
+
     def encode(self, columns: Sequence[pa.Array], rows: np.ndarray | None = None) -> np.ndarray:
         """The codes of some rows, or of all."""
         views = [_view(column) for column in columns]

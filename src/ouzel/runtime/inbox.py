@@ -275,8 +275,9 @@ class Inbox:
             for column, values, some_null in zip(self._columns, columns, nulls, strict=True):
                 column.extend(values, before, some_null)
             assert self._times is not None
-            ticks = self._times.values[before:]
-            accepted = min(ticks) > watermark
+            # A view of an array that grows would forbid it to grow.
+            ticks = np.array(self._times.values[before:] if before else self._times.values, np.int64)
+            accepted = int(ticks.min()) > watermark
         except (OverflowError, UnicodeEncodeError):
             accepted = False
         if not accepted:
@@ -284,7 +285,7 @@ class Inbox:
                 column.cut(before)
             return False
         self._row_count = before + count
-        self._note(ticks.tolist(), None if self._type < 0 else columns[self._type])
+        self._note(ticks, None if self._type < 0 else columns[self._type])
         return True
 
     def _add_table(self, events: Any, watermark: int) -> bool:
@@ -303,19 +304,19 @@ class Inbox:
         self._tables.append(events)
         self._table_rows += len(ticks)
         looked_at = self._type >= 0 and len(ticks) <= _LOOKED_AT_MAX
-        self._note(ticks.tolist(), events.column(self._type).to_pylist() if looked_at else None)
+        self._note(ticks, events.column(self._type).to_pylist() if looked_at else None)
         return True
 
-    def _note(self, ticks: list[int], types: list[str | None] | None) -> None:
-        newest = max(ticks)
+    def _note(self, ticks: np.ndarray, types: list[str | None] | None) -> None:
+        newest = int(ticks.max())
         self.newest = max(self.newest, newest)
         if len(ticks) > _LOOKED_AT_MAX:
             self._unknown_until = max(self._unknown_until, newest)
         elif self._completing is None or types is None:
-            for tick in ticks:
+            for tick in ticks.tolist():
                 heappush(self._due, tick)
         else:
-            for tick, event_type in zip(ticks, types, strict=True):
+            for tick, event_type in zip(ticks.tolist(), types, strict=True):
                 if event_type in self._completing:
                     heappush(self._due, tick)
 

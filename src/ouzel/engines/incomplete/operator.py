@@ -72,7 +72,7 @@ class IncompleteOperator(InstanceOperator):
     def _scan(self, ready: Block[Instances]) -> None:
         first = self._buffer.count
         self._buffer.append(ready)
-        self._state = reserve(self._tables, self._state, self._buffer.capacity, self._stager.keys.count)
+        self._state = reserve(self._tables, self._state, self._buffer.capacity, self._stager.keys.capacity)
         status, _, self._output = scan(
             self._tables,
             self._state,

@@ -149,7 +149,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
         if ready is not None:
             first = buffer.count
             buffer.append(self._numbered(ready))
-            self._check(self._kernel.read(self._kernel_events(), first, buffer.count, self._stager.keys.count))
+            self._check(self._kernel.read(self._kernel_events(), first, buffer.count, self._stager.keys.capacity))
         self._kernel.release(self._kernel_events(), until)
         return self._collect_compressed() if self._is_compressed else self._collect()
 

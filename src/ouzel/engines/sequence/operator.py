@@ -88,8 +88,8 @@ class SequenceOperator(InstanceOperator):
             self._tables,
             self._state,
             self._buffer.capacity,
-            self._stager.keys.count,
-            second_keys=self._stager.second_keys.count,
+            self._stager.keys.capacity,
+            second_keys=self._stager.second_keys.capacity,
         )
         instances = self._kernel_events()
         status = Status.OUTPUT_FULL
