@@ -6,6 +6,7 @@ automata with indexes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -33,8 +34,8 @@ from ouzel.query_set.registry import (
     stored_id,
     without,
 )
+from ouzel.query_set.segments import some
 from ouzel.query_set.session import GrowingSession
-from ouzel.query_set.statistics import bytes_of, counted, explained, some
 from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.calls import exclusive
 from ouzel.runtime.feeder import Feeder
@@ -544,7 +545,10 @@ class QuerySet(Feeder[Any]):
         """The counters of the kernel, over all segments."""
         segments = [] if self._session is None else self._session.merged.segments
         alone = 0 if self._session is None else len(self._session.unmerged)
-        return {"queries": len(self), "segments": len(segments), "alone": alone} | counted(segments)
+        total = Counter({"queries": len(self), "segments": len(segments), "alone": alone})
+        for segment in segments:
+            total.update(segment.counters)
+        return dict(total)
 
     @property
     @exclusive
@@ -553,7 +557,7 @@ class QuerySet(Feeder[Any]):
         if self._session is None:
             return 0
         merged = self._session.merged
-        return bytes_of(merged.segments) + sum(group.bytes for group in merged.groups)
+        return sum(one.bytes for one in merged.segments) + sum(one.bytes for one in merged.groups)
 
     @exclusive
     def explain(self) -> str:
@@ -569,7 +573,7 @@ class QuerySet(Feeder[Any]):
         session.start()
         for number, segment in enumerate(session.merged.segments):
             title = "large segment" if number == 0 else "delta, merged into the large segment when it has grown"
-            lines += ["", title, *explained(segment)]
+            lines += ["", title, *segment.explained()]
         if len(session.unmerged):
             lines += ["", *session.unmerged.explained()]
         return "\n".join(lines)

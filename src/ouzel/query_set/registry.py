@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -164,6 +164,15 @@ def stored_id(value: Any) -> Any:
         f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
         "use such ones"
     )
+
+
+def id_array(ids: Iterable[Any]) -> pa.Array:
+    """Ids as a column: of their own type, or as text if they have no common type."""
+    values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([str(value) for value in values])
 
 
 def check_id(id: Any) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ouzel.bind.model import BoundQuery
 from ouzel.engines.automata.build import build
 from ouzel.engines.automata.indexes import first_of, places_of
 from ouzel.engines.automata.machine import (
@@ -16,12 +17,17 @@ from ouzel.engines.automata.machine import (
     put_instances,
 )
 from ouzel.engines.automata.plan import EventLanes, Planner
-from ouzel.engines.automata.tables import Events, Link, Results, new_events
+from ouzel.engines.automata.tables import Counter, Events, Finding, FrSlot, Link, Results, Wait, new_events
 from ouzel.query_set.groups import Group
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.session import LATEST
 
 Members = list[tuple[Group, np.ndarray]]
+
+# Internal counters of the kernel that say nothing about queries and events.
+_PRIVATE_COUNTERS = frozenset(
+    {Counter.FREE, Counter.SERIAL, Counter.SWEEP_AT, Counter.EVERY_HEAD, Counter.FIRED, Counter.MEMBERS}
+)
 
 
 class Handover(NamedTuple):
@@ -155,6 +161,43 @@ class Segment:
         mapping[0] = -1
         return mapping
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """The counters of the kernel, and the number of instances, nodes and edges."""
+        counters = self.machine.state.counters
+        found = {one.name.lower(): int(counters[one]) for one in Counter if one not in _PRIVATE_COUNTERS}
+        automata = self.automata
+        return found | {"instances": self.machine.live, "nodes": automata.node_count, "edges": automata.edge_count}
+
+    @property
+    def bytes(self) -> int:
+        """The memory of automata and indexes."""
+        tables: list[Any] = [*self.automata, *self.automata.code, self._tags, self._tag_first, self.since]
+        tables += [*self._node_of, self.machine.state.places, self.machine.state.edge_stamps]
+        return sum(int(table.nbytes) for table in tables if isinstance(table, np.ndarray))
+
+    def explained(self) -> list[str]:
+        """The indexes and their sizes, as lines."""
+        automata = self.automata
+        patterns = sum(len(group.planned) for group, _ in self.members)
+        separate = sum(len(rows) * sum(len(b.nodes) - 1 for b in g.planned) for g, rows in self.members)
+        sequences = sum(len(rows) for group, rows in self.members if isinstance(group.origin, BoundQuery))
+        dynamic = int((automata.waits[:-1, Wait.FINDING] == Finding.DYNAMIC).sum())
+        active = int(self.machine.state.counters[Counter.ACTIVE_WAITS])
+        keys = int((automata.fr_table[:, FrSlot.SIGNATURE] != 0).sum())
+        return [
+            f"  {some(self.size, 'query')} of {some(patterns, 'shape')}, {sequences:,} of them patterns",
+            f"  merged prefixes: {some(automata.node_count - 1, 'node')}, {some(automata.edge_count, 'edge')}, "
+            f"for {some(separate, 'node')} of single automata",
+            f"  FR index over forward and rebind edges: {some(len(automata.fr_entries), 'conjunct')}, "
+            f"{some(keys, 'key')}",
+            f"  {some(automata.wait_count - 1, 'distinct wait condition')}",
+            f"  AN index over active nodes: {some(len(automata.an_entries), 'entry')} by "
+            f"{some(len(automata.an_lanes), 'attribute')}, {some(active, 'active wait condition')}",
+            f"  AI index over instances: {some(dynamic, 'wait condition')} by "
+            f"{some(len(automata.ai_lanes), 'attribute')}, {some(self.machine.live, 'instance')}",
+        ]
+
 
 def _widened(array: np.ndarray, width: int) -> np.ndarray:
     wider = np.zeros((len(array), width), array.dtype)
@@ -174,3 +217,13 @@ def with_lanes(events: Events, like: Events | EventLanes) -> Events:
         array = getattr(events, name)
         getattr(wider, name)[: array.shape[0]] = array
     return wider
+
+
+def some(number: int, what: str) -> str:
+    """
+    >>> some(1, "query"), some(2_000, "query"), some(0, "key")
+    ('1 query', '2,000 queries', '0 keys')
+    """
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("ry") else f"{number:,} {what}s"

@@ -18,10 +18,9 @@ from ouzel.bind.codec import decode, encode
 from ouzel.bind.model import BoundQuery, Catalog, OutputColumn
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.explain import explain_together
-from ouzel.query_set.answers import id_array
 from ouzel.query_set.merged import MERGED
-from ouzel.query_set.registry import stored_id
-from ouzel.query_set.statistics import some
+from ouzel.query_set.registry import id_array, stored_id
+from ouzel.query_set.segments import some
 from ouzel.query_set.subsumption import Limit, Within, asks_for_more, without_limits
 from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.output import output_schema
