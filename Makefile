@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel release-check clean
+.PHONY: help setup kernels demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel wheels release-check clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -18,17 +18,21 @@ setup: $(READY)  ## create .venv and install everything into it
 
 # pip reaches its index and its cache by its own settings; nothing about them stands here.
 $(READY): pyproject.toml constraints.txt
-	@test -x $(PY) || for python in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
-		if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then \
+	@test -x $(PY) || for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python; do \
+		if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then \
 			echo "creating $(VENV) with $$python"; $$python -m venv $(VENV) && break; \
 		fi; \
 	done
-	@test -x $(PY) || { echo "Python 3.11, 3.12 or 3.13 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(PY) || { echo "Python 3.11 to 3.14 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,docs,dev]"
 	@# As an installed package has its bytecode; an editable one would be compiled at each start where Python may not write.
 	$(PY) -m compileall -q src
 	@touch $@
 
+kernels: $(READY)  ## compile what has changed of the kernels, for this machine
+	$(PY) -m kernel_build
+
+# The few kernels of the demo are compiled faster at their first call than the whole library.
 demo: $(READY)  ## a day in a shop: a million events, two queries, Spark
 	$(PY) -m ouzel.demo build/demo
 
@@ -45,12 +49,11 @@ test-quick: $(READY)  ## golden cases and a tenth of the random ones, in half a 
 	$(UNCOMPILED) -q -m "quick and not spark and not long" tests $(ARGS)
 
 test-fast: export OUZEL_RANDOM_SHARE = 0.3
-test-fast: $(READY)  ## all but Spark, in two minutes once the kernels are compiled
+test-fast: kernels  ## all but Spark, in two minutes once the kernels are compiled
 	$(UNCOMPILED) $(PARALLEL) -m "not compiled and not spark and not long" $(ARGS)
 	$(PYTEST) $(PARALLEL) -m "compiled and not spark and not long" $(ARGS)
 
-# Spark's workers run the same kernels, so these are compiled first.
-test: $(READY)  ## everything that must hold, Spark included
+test: kernels  ## everything that must hold, Spark included
 	OUZEL_RANDOM_SHARE=0.1 $(PYTEST) $(PARALLEL) -m "(compiled or quick) and not spark and not long" $(ARGS)
 	$(MAKE) --jobs 2 test-spark test-rest
 
@@ -104,12 +107,30 @@ bench: $(READY)  ## measure everything, and write docs/benchmarks.md
 
 # Another Python may try the wheel: make wheel WHEEL_PYTHON=python3.13
 WHEEL_PYTHON ?= $(PY)
-wheel: $(READY)  ## build the wheel, install it into an empty environment, run a query there
-	rm -rf dist build/wheel-check
-	$(PY) -m build --wheel --outdir dist .
+# $(call check-wheel,FILE): install it into an empty environment, run queries there.
+define check-wheel
+	rm -rf build/wheel-check
 	$(WHEEL_PYTHON) -m venv build/wheel-check
-	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	build/wheel-check/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
 	cd build/wheel-check && bin/python -I ../../tests/repository/wheel_check.py
+endef
+# $(call build-wheel,PLATFORM,LIBRARY)
+build-wheel = OUZEL_WHEEL_PLATFORM=$(1) OUZEL_WHEEL_LIBRARY=$(2) $(PY) -m build --wheel --outdir dist .
+
+wheel: kernels  ## build the wheel for this machine, install it into an empty environment, run queries there
+	rm -rf dist
+	$(call build-wheel,linux_$$(uname -m),src/ouzel/kernels/_library.abi3.so)
+	$(call check-wheel,dist/*.whl)
+
+# The package ziglang links for other machines; without it only this machine's kind is built.
+wheels: $(READY)  ## build the wheels of a release: x86-64 and aarch64 with kernels, and one without
+	rm -rf dist build/wheels
+	for machine in x86_64 aarch64; do \
+		$(PY) -m kernel_build --levels all --triple $$machine-unknown-linux-gnu --output build/wheels/$$machine/_library.abi3.so || continue; \
+		$(call build-wheel,manylinux_2_17_$$machine,build/wheels/$$machine/_library.abi3.so) || exit 1; \
+	done
+	$(PY) -m build --wheel --outdir dist .
+	$(call check-wheel,dist/*manylinux*_$$(uname -m).whl)
 
 # twine gets an environment of its own: nothing else needs it.
 release-check: wheel  ## build what a release would publish, and prove what can be proved of it
@@ -120,4 +141,4 @@ release-check: wheel  ## build what a release would publish, and prove what can 
 	$(PY) -m pytest -q tests/repository/test_release.py tests/repository/test_door.py
 
 clean:  ## remove what was built, but not .venv
-	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf dist build src/ouzel/kernels/_library.* .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
