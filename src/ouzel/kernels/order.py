@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ouzel.kernels.arrays import ReadOnly
 from ouzel.kernels.columns import frozen
-from ouzel.kernels.jit import kernel
+from ouzel.kernels.jit import helper, kernel
 
 Positions = NDArray[np.int32]
 _Bits = NDArray[np.int32] | NDArray[np.int64]
@@ -255,11 +255,27 @@ def _write_ties(times: ReadOnly[NDArray[np.int64]], positions: NDArray[np.int32]
 def _count_roles(roles: ReadOnly[NDArray[np.uint64]]) -> Any:
     """The number of roles, the number of components among them, and whether every event has exactly one."""
     together = np.uint64(0)
-    counted = np.uint64(0)
-    other_counts = 0
+    several = np.uint64(0)
+    none = 0
     for position in range(roles.size):
         bits = roles[position]
         together |= bits
+        several |= bits & (bits - np.uint64(1))
+        none += bits == 0
+    counted = roles.size - none
+    if several != 0:
+        counted = _count_bits(roles)
+    component_count = 0
+    while component_count < COMPONENTS_MAX and together >> np.uint64(component_count) != 0:
+        component_count += 1
+    return counted, component_count, several == 0 and none == 0
+
+
+@helper(allocates=True)
+def _count_bits(words: Any) -> Any:
+    counted = np.uint64(0)
+    for position in range(words.size):
+        bits = words[position]
         # Add neighbouring bits, then pairs, then groups of four and so on.
         bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
         bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -267,13 +283,8 @@ def _count_roles(roles: ReadOnly[NDArray[np.uint64]]) -> Any:
         bits += bits >> np.uint64(8)
         bits += bits >> np.uint64(16)
         bits += bits >> np.uint64(32)
-        bits &= np.uint64(0x7F)
-        counted += bits
-        other_counts += bits != 1
-    component_count = 0
-    while component_count < COMPONENTS_MAX and together >> np.uint64(component_count) != 0:
-        component_count += 1
-    return np.int64(counted), component_count, other_counts == 0
+        counted += bits & np.uint64(0x7F)
+    return np.int64(counted)
 
 
 @kernel(allocates=True)
