@@ -14,12 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.kernels.events import EVERY_KEY
-from ouzel.kernels.order import first_disorder, gather, stable_order
+from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.runtime.codes import Coder, is_mostly_dead
-from ouzel.runtime.frames import take
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
-from ouzel.runtime.values import one_array
 
 LATEST = 2**63 - 1
 EARLIEST = -(2**63)
@@ -98,8 +96,7 @@ class StreamBuffer(Generic[Events]):
             base = self.store.append(table, ticks)
             numbers = places.astype(np.int64)
         else:
-            columns = [take(one_array(table.column(name)), places) for name in self.columns]
-            base = self.store.append(pa.Table.from_arrays(columns, self.columns), gather(ticks, places))
+            base = self.store.append_rows(table, self.columns, places, ticks)
             numbers = None
         has_row = block.rows >= 0
         if numbers is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from ouzel.kernels.columns import text_of
 from ouzel.runtime.arrays import valids
+from ouzel.runtime.frames import take
 
 _ROWS_FIRST = 256
 _DATA_BYTES_MAX = 1 << 30
@@ -22,14 +24,14 @@ class _Validity:
         self._bits = np.zeros(0, np.uint8)
         self._packed = 0
 
-    def append(self, array: pa.Array, first: int) -> None:
-        last = first + len(array)
+    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
+        last = first + len(rows)
         if self._valid is None:
             if not array.null_count:
                 return
             self._valid = np.ones(max(_ROWS_FIRST, 2 * last), bool)
         self._valid = _enlarged(self._valid, first, last)
-        self._valid[first:last] = valids(array)
+        self._valid[first:last] = valids(array)[rows]
 
     def buffer(self, count: int) -> pa.Buffer | None:
         if self._valid is None:
@@ -50,14 +52,15 @@ class _Numbers:
         self._values = np.empty(0, f"i{type_.bit_width // 8}")
         self._validity = _Validity()
 
-    def append(self, array: pa.Array, first: int) -> None:
-        last = first + len(array)
+    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
+        last = first + len(rows)
         self._values = _enlarged(self._values, first, last)
         data = array.buffers()[1]
-        if data is not None:
-            values = np.frombuffer(data, self._values.dtype)
-            self._values[first:last] = values[array.offset : array.offset + len(array)]
-        self._validity.append(array, first)
+        if data is not None and len(rows):
+            np.frombuffer(data, self._values.dtype)[array.offset :].take(
+                rows, out=self._values[first:last], mode="clip"
+            )
+        self._validity.append(array, rows, first)
 
     def array(self, count: int) -> pa.Array:
         return pa.Array.from_buffers(self._type, count, [self._validity.buffer(count), pa.py_buffer(self._values)])
@@ -73,15 +76,16 @@ class _Texts:
         self._data = np.empty(0, np.uint8)
         self._validity = _Validity()
 
-    def append(self, array: pa.Array, first: int) -> None:
-        last, used = first + len(array), int(self._offsets[first])
+    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
+        last, used = first + len(rows), int(self._offsets[first])
+        array = take(array, rows)
         text = text_of(array)
         begin, end = int(text.offsets[0]), int(text.offsets[-1])
         self._offsets = _enlarged(self._offsets, first + 1, last + 1)
         self._offsets[first + 1 : last + 1] = text.offsets[1:] - (begin - used)
         self._data = _enlarged(self._data, used, used + end - begin)
         self._data[used : used + end - begin] = text.data[begin:end]
-        self._validity.append(array, first)
+        self._validity.append(array, np.arange(len(rows)), first)
 
     def array(self, count: int) -> pa.Array:
         buffers = [self._validity.buffer(count), pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
@@ -113,6 +117,7 @@ class GrowingTable:
     def __init__(self, schema: pa.Schema, columns: list[Any]) -> None:
         self._schema = schema
         self._columns = columns
+        self._types = schema.types
         self._ticks = np.empty(0, np.int64)
         self._table: pa.Table | None = None
         self.rows = 0
@@ -123,27 +128,27 @@ class GrowingTable:
 
         >>> table = GrowingTable.of(pa.schema({"x": pa.string()}))
         >>> for value in ("a", None):
-        ...     table.append(pa.table({"x": pa.array([value], pa.string())}), np.array([7]))
+        ...     table.append([pa.array([value], pa.string())], np.arange(1), np.array([7]))
         >>> table.table().to_pylist()
         [{'x': 'a'}, {'x': None}]
         """
         columns = [_column(field.type) for field in schema]
         return None if None in columns else cls(schema, columns)
 
-    def takes(self, table: pa.Table) -> bool:
-        """Whether rows can be appended."""
-        texts = [column.bytes(self.rows) for column in self._columns if isinstance(column, _Texts)]
-        fits = not texts or max(texts) + table.nbytes < _DATA_BYTES_MAX
-        return bool(fits and table.schema.equals(self._schema))
+    def takes(self, arrays: Sequence[pa.Array]) -> bool:
+        """Whether rows of such columns can be appended."""
+        if [array.type for array in arrays] != self._types:
+            return False
+        texts = [pair for pair in zip(arrays, self._columns, strict=True) if isinstance(pair[1], _Texts)]
+        return all(column.bytes(self.rows) + array.nbytes < _DATA_BYTES_MAX for array, column in texts)
 
-    def append(self, table: pa.Table, ticks: np.ndarray) -> None:
-        """Append rows behind those that are there."""
-        for number, column in enumerate(self._columns):
-            chunked = table.column(number)
-            column.append(chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks(), self.rows)
-        last = self.rows + len(ticks)
+    def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
+        """Append some rows of columns, behind those that are there; `ticks` are those of all rows."""
+        for array, column in zip(arrays, self._columns, strict=True):
+            column.append(array, rows, self.rows)
+        last = self.rows + len(rows)
         self._ticks = _enlarged(self._ticks, self.rows, last)
-        self._ticks[self.rows : last] = ticks
+        self._ticks[self.rows : last] = ticks[rows]
         self.rows = last
         self._table = None
 
@@ -156,7 +161,8 @@ class GrowingTable:
         """A table of its own without the first rows."""
         rest = GrowingTable.of(self._schema)
         assert rest is not None
-        rest.append(self.table().slice(first), self.ticks[first:])
+        arrays = [column.chunk(0) for column in self.table().columns]
+        rest.append(arrays, np.arange(first, self.rows, dtype=np.int32), self.ticks)
         return rest
 
     def table(self) -> pa.Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Protocol
@@ -219,6 +220,8 @@ class Inbox:
         self._kinds = [column.kind for column in self._columns]
         has_ticks = pa.types.is_int64(self._ticks_type) or pa.types.is_timestamp(self._ticks_type)
         self._reads_tables = has_ticks and all(_never_fails(field.type) for field in schema)
+        zoned = any(pa.types.is_timestamp(field.type) and field.type.tz is not None for field in schema)
+        self._reads_values = self._times is not None and not zoned
         self._gathers = gathers
         self._row_count = 0
         self._tables: list[pa.Table] = []
@@ -250,7 +253,7 @@ class Inbox:
         return self._reads_tables and self._add_table(events, watermark)
 
     def _add_rows(self, rows: list[Any], watermark: int) -> bool:
-        count, before, some_null = len(rows), self._row_count, False
+        count = len(rows)
         if not count or set(map(type, rows)) != {dict}:
             return False
         names = self._names
@@ -269,6 +272,11 @@ class Inbox:
             nulls.append(some_null)
             if kinds != {kind} and not kinds <= {kind, type(None)}:
                 return False
+        return self._extend(columns, nulls, watermark)
+
+    def _extend(self, columns: list[list[Any]], nulls: list[bool], watermark: int) -> bool:
+        """Append values of the right types, unless one does not fit or an event has no time, no type or is late."""
+        before = self._row_count
         if nulls[self._time] or (self._type >= 0 and nulls[self._type]):
             return False
         try:
@@ -284,13 +292,18 @@ class Inbox:
             for column in self._columns:
                 column.cut(before)
             return False
-        self._row_count = before + count
+        self._row_count = before + len(ticks)
         self._note(ticks, None if self._type < 0 else columns[self._type])
         return True
 
     def _add_table(self, events: Any, watermark: int) -> bool:
         if not events.num_rows or not events.schema.equals(self._schema):
             return False
+        if self._reads_values and events.num_rows <= _LOOKED_AT_MAX and not self._tables:
+            # Joining tables of a few rows costs more than reading their values, unless Python has no such time.
+            with suppress(OverflowError, ValueError):
+                columns = [column.to_pylist() for column in events.columns]
+                return self._extend(columns, [None in values for values in columns], watermark)
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time = events.column(self._time)

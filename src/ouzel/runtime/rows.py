@@ -7,12 +7,14 @@ Small batches are appended to the last chunk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ouzel.kernels.order import gather
 from ouzel.runtime.frames import take
 from ouzel.runtime.growing import GrowingTable
 from ouzel.runtime.snapshot import Reader, Writer
@@ -57,9 +59,10 @@ class _OpenChunk:
     def ticks(self) -> np.ndarray:
         return self.growing.ticks
 
-    def append(self, table: pa.Table, ticks: np.ndarray) -> None:
-        self.growing.append(table, ticks)
-        self.newest = max(self.newest, int(ticks.max()))
+    def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
+        before = self.rows
+        self.growing.append(arrays, rows, ticks)
+        self.newest = max(self.newest, int(self.ticks[before:].max()))
 
     def evict(self, expiry_bound: int) -> None:
         """Evict the first rows once most rows are expired."""
@@ -81,9 +84,14 @@ class RowStore:
 
     def append(self, table: pa.Table, ticks: np.ndarray) -> int:
         """Keep some rows; returns the number of the first."""
+        if 0 < len(ticks) <= _SMALL_ROWS:
+            arrays = [one_array(column) for column in table.columns]
+            base = self._append_small(arrays, table.column_names, np.arange(len(ticks), dtype=np.int32), ticks)
+            if base is not None:
+                return base
         base = self._next
         self._next += len(ticks)
-        if len(ticks) and not (len(ticks) <= _SMALL_ROWS and self._append_small(base, table, ticks)):
+        if len(ticks):
             self._chunks.append(_Chunk(base, table, ticks, int(ticks.max())))
             # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied a
             # logarithmic number of times.
@@ -91,17 +99,32 @@ class RowStore:
                 self._merge_last_two()
         return base
 
-    def _append_small(self, base: int, table: pa.Table, ticks: np.ndarray) -> bool:
-        """Append a small batch to the open chunk; false if a column cannot grow."""
+    def append_rows(self, table: pa.Table, names: Sequence[str], rows: np.ndarray, ticks: np.ndarray) -> int:
+        """Keep some columns of some rows; returns the number of the first. `ticks` are those of all rows."""
+        arrays = [one_array(table.column(name)) for name in names]
+        if 0 < len(rows) <= _SMALL_ROWS:
+            base = self._append_small(arrays, names, rows, ticks)
+            if base is not None:
+                return base
+        columns = [take(array, rows) for array in arrays]
+        return self.append(pa.Table.from_arrays(columns, list(names)), gather(ticks, rows))
+
+    def _append_small(
+        self, arrays: Sequence[pa.Array], names: Sequence[str], rows: np.ndarray, ticks: np.ndarray
+    ) -> int | None:
+        """Append a small batch to the open chunk; None if a column cannot grow."""
+        base = self._next
         last = self._chunks[-1] if self._chunks else None
-        if not (isinstance(last, _OpenChunk) and last.base + last.rows == base and last.growing.takes(table)):
-            growing = GrowingTable.of(table.schema)
+        if not (isinstance(last, _OpenChunk) and last.base + last.rows == base and last.growing.takes(arrays)):
+            types = [array.type for array in arrays]
+            growing = GrowingTable.of(pa.schema(list(zip(names, types, strict=True))))
             if growing is None:
-                return False
+                return None
             last = _OpenChunk(base, growing)
             self._chunks.append(last)
-        last.append(table, ticks)
-        return True
+        last.append(arrays, rows, ticks)
+        self._next += len(rows)
+        return base
 
     def _adjacent(self) -> bool:
         left, right = self._chunks[-2:]
