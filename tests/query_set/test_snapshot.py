@@ -81,6 +81,23 @@ def test_snapshot_omits_removed_queries_and_their_events() -> None:
     assert len(ouzel.QuerySet.restore(small)) == 1
 
 
+def test_removed_aggregates_leave_the_set_with_the_last_one_that_is_counted_with_them() -> None:
+    held = ouzel.QuerySet()
+    held.push([{"type": "Stock", "ts": 1, "name": "IBM", "price": 3}])
+    empty = len(held.snapshot())
+    for number in range(8):
+        held.add(number, f"PATTERN SEQ(Stock, Order, Sale{number}) WITHIN 9 AGG COUNT")
+    held.push([{"type": "Stock", "ts": 2, "name": "IBM", "price": 3}])
+    assert "share counters" in held.explain()
+    for number in (3, 0, 1, 2, 7, 6, 5):
+        held.remove(number)
+        assert len(held.snapshot()) > 1.5 * empty
+    held = ouzel.QuerySet.restore(held.snapshot())
+    assert len(held) == 1
+    held.remove(4)
+    assert len(held) == 0 and len(held.snapshot()) < 1.1 * empty
+
+
 def test_a_set_in_which_nothing_waits_has_a_snapshot() -> None:
     held = ouzel.QuerySet()
     held.add("pairs", S.select("price > 3").next(S, "name = name.last AND DUR <= 10"))

@@ -57,6 +57,7 @@ class Session:
         self.problems: dict[str, Problem] = {}
         self.error: Exception | None = None  # of the query that stopped last
         self._newest = EARLIEST
+        self._nothing: dict[str, pa.Table] | None = None  # an empty table for each query that runs
         self._layouts: dict[str, Layout] = {}
         # The operators with the queries that they answer. An operator comes after those whose output it reads.
         self._operators: dict[Operator, list[str]] = {}
@@ -78,8 +79,6 @@ class Session:
         self.owed: dict[Any, pa.Table] = {}
         self.late = 0
         self._inbox = Inbox(program.layout, _completing(program.members), gathers=_may_gather(program.members))
-        # An answer without rows, for each query that runs.
-        self._nothing: dict[str, pa.Table] | None = None
 
     def _run(self, program: Program, together: Sequence[Sequence[str]] | None = None) -> list[Operator]:
         """Run the queries of a program; returns their operators."""
@@ -93,6 +92,7 @@ class Session:
             partial=program.partial,
             together=together,
         )
+        self._nothing = None
         self._operators |= {operator: list(operator.schemas) for operator in made}
         self._operator_of |= {name: operator for operator in made for name in operator.schemas}
         self._queries |= {query.name: query for query in program.members}
