@@ -166,10 +166,10 @@ def as_queries(given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         for name in given:
             if not isinstance(name, str):
-                raise InputError(f"the name of a query must be text, not {name!r}")
+                raise InputError(f"the name of a query must be text, got {name!r}")
         return {name: _named(one, name) for name, one in given.items()}
     if not isinstance(given, Iterable):
-        raise InputError(f"a query is text or made by ouzel.query, not a {type(given).__name__}")
+        raise InputError(f"a query must be text or made by ouzel.query, got a {type(given).__name__}")
     made: dict[str, Query] = {}
     for one in given:
         prepared = _prepared(one, "query")
@@ -185,7 +185,7 @@ def _prepared(one: Any, name: str) -> Any:
     if isinstance(one, str):
         return query(one)
     if not isinstance(one, Query | Stream | AlgebraQuery):
-        raise InputError(f"a query is text or made by ouzel.query, not a {type(one).__name__}")
+        raise InputError(f"a query must be text or made by ouzel.query, got a {type(one).__name__}")
     return AlgebraQuery(name, one) if isinstance(one, Stream) else one
 
 

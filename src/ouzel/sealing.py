@@ -18,7 +18,7 @@ _MAGIC_BYTES, _CHECKSUM_BYTES = 8, 16
 _FORMAT_AT, _LENGTH_AT, _CHECKSUM_AT = _MAGIC_BYTES, _MAGIC_BYTES + 4, _MAGIC_BYTES + 12
 _HEAD_BYTES = _CHECKSUM_AT + _CHECKSUM_BYTES
 
-_FROM_SNAPSHOT = "restore an earlier snapshot, or start anew"
+_FROM_SNAPSHOT = "restore an earlier snapshot, or start from the beginning"
 _FROM_CHECKPOINT = "restore the checkpoint from a copy, or start from a new checkpoint"
 
 

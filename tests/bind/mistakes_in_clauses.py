@@ -220,7 +220,7 @@ PARAMETERS: list[tuple[str, Any, str, str | None]] = [
     (
         "WITHIN «:p»",
         {"p": 2**63 - 1},
-        "a window cannot be longer than all times together",
+        "the window does not fit into 64 bits",
         "leave WITHIN out",
     ),
     (

@@ -48,7 +48,7 @@ plan, in the order events pass it
 
 kernel stacks
   no Kleene component and skip_till_any_match: every match is a path through stacks of single events
-  no types= are declared, so it is taken that Exit, Register and Shelf have tag, with null where an event has no value
+  no types= are declared, so Ouzel assumes that Exit, Register and Shelf have tag, with null where an event has no value
 
 rules
   predicates_into_roles: 1 single-event predicate decided before the scan

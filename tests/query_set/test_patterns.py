@@ -166,7 +166,7 @@ def test_explain_says_what_patterns_share() -> None:
     held.push([quote(1, "IBM", 5.0)])
     told = held.explain()
     assert "3 queries of 1 shape, 3 of them patterns" in told
-    assert "11 queries beside automata, run as 9, which read events once" in told
+    assert "11 unmerged queries, run as 9, which read events once" in told
     assert "3 of them differ in names, RETURN and thresholds only, and run as 1" in told
     assert "share counters" in told
     held.push([quote(2, "IBM", 6.0), quote(3, "IBM", 7.5)])
@@ -201,7 +201,7 @@ def test_narrow_query_is_answered_from_wider_one() -> None:
     # 9.5 at the end is too much. The younger ones saw the event at 2, which waited, and no earlier one.
     assert starts == {1: [1, 1, 1, 2], 2: [2], "more": [2], "less": [2]}
     told = held.explain()
-    assert "5 queries beside automata, run as 2, which read events once" in told
+    assert "5 unmerged queries, run as 2, which read events once" in told
     assert "4 of them differ in names, RETURN and thresholds only, and run as 1" in told
 
 

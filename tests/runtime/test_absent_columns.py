@@ -79,7 +79,7 @@ def test_an_engine_warns_when_it_has_seen_enough(monkeypatch: pytest.MonkeyPatch
 def test_explain_says_which_types_have_which_attributes() -> None:
     said = ouzel.explain(MISPLACED)
     assert (
-        "no types= are declared, so it is taken that COUNTER-READING and SHELF-READING have id and shelf_id, "
+        "no types= are declared, so Ouzel assumes that COUNTER-READING and SHELF-READING have id and shelf_id, "
         "with null where an event has no value" in said
     )
     said = ouzel.explain(MISPLACED, types=TYPES)

@@ -553,7 +553,7 @@ class _Binder:
     def _small(self, expression: Bound, text: str) -> Bound:
         # An attribute that is extended repeatedly is substituted where it is used, which could double it each time.
         if sum(1 for _ in parts(expression)) > _PARTS_MAX:
-            raise QueryError("what this expression refers to has grown too large", text=text)
+            raise QueryError("this expression is too large once its attributes are filled in", text=text)
         return expression
 
 

@@ -38,7 +38,7 @@ class Stream:
         """The events with attributes renamed, `{"price": "low"}` (ρ)."""
         _mapping(names, "rename", '{"price": "low"}')
         if not all(isinstance(name, str) for pair in names.items() for name in pair):
-            raise InputError(f"rename(…) must get names as text, got {names!r}")
+            raise InputError(f"rename(…) must be given names as text, got {names!r}")
         return _checked(Rename(self, tuple(names.items())))
 
     def extend(self, **values: str) -> Stream:
@@ -304,7 +304,7 @@ def _tuples(value: Any) -> Any:
 
 def _text(text: Any, where: str) -> str:
     if not isinstance(text, str):
-        raise InputError(f"{where}(…) must get expressions as text, got a {type(text).__name__}")
+        raise InputError(f"{where}(…) must be given expressions as text, got a {type(text).__name__}")
     parsed(text)
     return text
 
@@ -313,19 +313,19 @@ def _names(names: Any) -> tuple[str, ...]:
     found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
     for name in found:
         if not isinstance(name, str):
-            raise InputError(f"project(…) must get a list of names, got {name!r}")
+            raise InputError(f"project(…) must be given a list of names, got {name!r}")
     return found
 
 
 def _mapping(given: Any, where: str, example: str) -> None:
     if not isinstance(given, Mapping):
-        raise InputError(f"{where}(…) must get a dictionary like {example}, got a {type(given).__name__}")
+        raise InputError(f"{where}(…) must be given a dictionary like {example}, got a {type(given).__name__}")
 
 
 def _stream(other: Any, where: str) -> Stream:
     if not isinstance(other, Stream) or _has_round(other):
         what = "a step" if isinstance(other, Stream) else f"a {type(other).__name__}"
-        raise InputError(f"{where}(…) must get a stream of ouzel.algebra, got {what}")
+        raise InputError(f"{where}(…) must be given a stream of ouzel.algebra, got {what}")
     return other
 
 

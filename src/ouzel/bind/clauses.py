@@ -101,7 +101,7 @@ def _check_positive(value: int, span: Span, source: Source) -> None:
         hint = "the smallest window is 1, which holds matches of one event"
         raise source.mistake("a window must be positive", span, hint)
     if value >= INT64_MAX:
-        raise source.mistake("a window cannot be longer than all times together", span, "leave WITHIN out")
+        raise source.mistake("the window does not fit into 64 bits", span, "leave WITHIN out")
 
 
 def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None) -> None:

@@ -172,7 +172,7 @@ def bind_equivalences(tests: Sequence[syntax.Equivalence], expressions: Expressi
             raise expressions.source.mistake(
                 f"a query may have {EQUIVALENCES_MAX} equivalence tests at most, those of GROUP BY included",
                 test.span,
-                "combine columns into one before",
+                "combine columns into one first",
             )
     valued = {path for path, value in bound if value is not None}
     return tuple(test for (path, value), test in bound.items() if value is not None or path not in valued)

@@ -193,7 +193,7 @@ def _outcome(search: Search, found: Found, words: Words) -> tuple[list[str], str
     if not found.exhausted:
         steps = [
             *words.bound(found.furthest),
-            f"{found.looked_at:,} partial matches were looked at, and there are more",
+            f"{found.looked_at:,} partial matches were searched, and there are more",
         ]
         reached = len(found.furthest)
         return steps, "not known: the search was cut off; give a larger search_limit", "search limit", None, reached
@@ -249,5 +249,5 @@ def _left_out(search: Search) -> str:
         name = (
             query.output.form.value.replace("_", " ") if "SKIP" in query.output.form.name else query.output.form.value
         )
-        return f"; OUTPUT {name} gives it out unless another match before it takes its place"
+        return f"; OUTPUT {name} returns it unless an earlier match takes precedence"
     return ""

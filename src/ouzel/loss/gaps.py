@@ -141,7 +141,7 @@ class Gap(ABC):
 
     def _check(self, condition: bool, message: str) -> None:
         if not condition:
-            raise InputError(f"a gap that is {self.family} {message}")
+            raise InputError(f"the gap {self.family} {message}")
 
 
 def _size(length: GivenLength) -> float:
@@ -318,7 +318,7 @@ class Uniform(_Stepwise):
         object.__setattr__(self, "low", length_of(self.low, "low"))
         object.__setattr__(self, "high", length_of(self.high, "high"))
         self._check(isinstance(self.low, Duration) == isinstance(self.high, Duration) or self.low == 0,
-                    "needs both ends in the same way: ticks, or durations")  # fmt: skip
+                    "needs both ends in ticks, or both as durations")  # fmt: skip
         self._check(0 <= _size(self.low) < _size(self.high), "needs 0 <= low < high")
 
     def _edges(self) -> tuple[Array, Array]:
@@ -378,9 +378,7 @@ def gap_from_dict(stored: Mapping[str, Any]) -> Gap:
     names = {f.name for f in fields(family)}
     given = {name: _stored(value) for name, value in stored.items() if name != "family"}
     if set(given) != names:
-        raise InputError(
-            f"a gap that is {family.family} has {', '.join(sorted(names))}, not {', '.join(sorted(given))}"
-        )
+        raise InputError(f"the gap {family.family} has {', '.join(sorted(names))}, not {', '.join(sorted(given))}")
     return family(**given)
 
 

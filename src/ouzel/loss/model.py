@@ -151,7 +151,7 @@ def _mapping(given: Any, what: str) -> Mapping[str, Any]:
 def _rate(given: Any, what: str, *, below_one: bool = False) -> float:
     value = number_of(given, what)
     if not 0 <= value <= 1 or (below_one and value == 1):
-        raise InputError(f"{what} must lie between 0 and 1{', below 1' if below_one else ''}, got {given!r}")
+        raise InputError(f"{what} must be between 0 and 1{', below 1' if below_one else ''}, got {given!r}")
     return value
 
 

@@ -42,7 +42,9 @@ def assumptions(plan: Plan) -> str:
             found[f"{render(query, column.argument)} is {taken}"] = None
     if not found:
         return ""
-    return f"without types= it is assumed that {', that '.join(found)}; a run knows the types and may plan otherwise"
+    return (
+        f"without types= EXPLAIN assumes that {', that '.join(found)}; a run knows the types and may plan differently"
+    )
 
 
 def attributes_read(query: BoundQuery) -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -90,9 +92,8 @@ def attributes_taken(query: BoundQuery) -> str:
             f"{listed(names, 'and')} {'have' if len(names) > 1 else 'has'} {listed(map('.'.join, paths), 'and')}"
             for paths, names in having.items()
         ]
-        return (
-            f"no types= are declared, so it is taken that {', that '.join(said)}, with null where an event has no value"
-        )
+        assumed = ", that ".join(said)
+        return f"no types= are declared, so Ouzel assumes that {assumed}, with null where an event has no value"
     said = []
     for name, paths in read.items():
         known = query.catalog.attributes(name) or {}

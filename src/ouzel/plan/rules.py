@@ -208,9 +208,7 @@ def way_of_second_equivalence(plan: Plan, statistics: Statistics) -> Plan:
         )
     known = [statistics.distinct.get(part.label) for part in plan.key]
     if any(count is None for count in known):
-        return plan.with_note(
-            SECOND_EQUIVALENCE, "one composite key: nothing is known of the number of distinct values"
-        )
+        return plan.with_note(SECOND_EQUIVALENCE, "one composite key: the number of distinct values is unknown")
     counts = [count for count in known if count is not None]
     product = 1
     for count in counts:
@@ -264,7 +262,7 @@ _Rewrite = Callable[[Plan, Statistics], Plan]
 REWRITES: tuple[tuple[Rule | None, _Rewrite], ...] = (
     (Rule(PREDICATES_INTO_ROLES, "single-event predicates decide an event's roles"), predicates_into_roles),
     (Rule(EQUIVALENCE_INTO_KEY, "equivalence tests partition the events (SASE 4.2.1)"), equivalence_into_key),
-    (Rule(WRITTEN_EQUALITIES, "equalities written out are hashed too"), written_equalities_into_key),
+    (Rule(WRITTEN_EQUALITIES, "written equalities are hashed too"), written_equalities_into_key),
     (Rule(SECOND_EQUIVALENCE, "how a second equivalence is pushed (SASE 4.2.2)"), way_of_second_equivalence),
     # Not an optimisation, so it has no name and cannot be switched off.
     (None, spell_out_equivalences),

@@ -155,10 +155,10 @@ class QuerySet(Feeder[Any]):
     def _add_template(self, name: str, template: Stream, rows: Any, id: str, owner: str | None) -> None:
         self._must_be_open()
         if not isinstance(name, str):
-            raise InputError(f"the name of a template is a text, not {name!r}")
+            raise InputError(f"the name of a template must be text, got {name!r}")
         if not isinstance(template, Stream):
             raise InputError(
-                "a template is an expression of ouzel.algebra; queries as text are added with add(…, params=…), "
+                "a template must be an expression of ouzel.algebra; add queries as text with add(…, params=…), "
                 "or as a table of texts with add_table"
             )
         table, ids = parameter_table(rows, id)

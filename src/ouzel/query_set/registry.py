@@ -160,10 +160,7 @@ def stored_id(value: Any) -> Any:
         return int(value)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise InputError(
-        f"{value!r} is a {type(value).__name__}, and a snapshot holds ids and owners that are texts or numbers; "
-        "use such ones"
-    )
+    raise InputError(f"ids and owners in a snapshot must be texts or numbers, got {value!r}, a {type(value).__name__}")
 
 
 def id_array(ids: Iterable[Any]) -> pa.Array:

@@ -214,7 +214,7 @@ class UnmergedQueries:
         """The queries that run once for several, as lines."""
         running = list(self._running.values())
         common = [one for one in running if len(one.members) > 1]
-        lines = [f"{some(len(self), 'query')} beside automata, run as {len(running):,}, which read events once"]
+        lines = [f"{some(len(self), 'unmerged query')}, run as {len(running):,}, which read events once"]
         composed = sum(len(one.members) for one in running if one.query is None)
         if composed:
             lines.append(f"  {composed:,} of them are expressions over other expressions, or over events that last")

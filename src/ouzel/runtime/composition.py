@@ -87,7 +87,7 @@ def widen_input(table: pa.Table, ticks: np.ndarray, primary: Layout, layout: Lay
     shared = pc.unique(types.filter(pc.is_in(types, value_set=pa.array(sorted(derived), pa.string()))))
     if len(shared):
         raise InputError(
-            f"the input has events of type '{shared[0]}', and so has a stream that a query reads beside it; "
+            f"the input has events of type '{shared[0]}', and so has another stream that a query reads; "
             "give those another name with RETURN Name(…)"
         )
     return _filled(

@@ -143,7 +143,7 @@ class Feeder(ABC, Generic[K]):
         if not self._session.is_running:
             raise problems[-1].raised()
         for problem in problems[self._warned :]:
-            warnings.warn(f"{problem.reason}; the other queries run on", ProblemWarning, stacklevel=4)
+            warnings.warn(f"{problem.reason}; the other queries continue", ProblemWarning, stacklevel=4)
         self._warned = len(problems)
         return Answers(rows, self._stopped())
 

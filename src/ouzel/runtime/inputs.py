@@ -57,8 +57,8 @@ def _table_of(events: Any) -> pa.Table:
         events = events.collect()
     if hasattr(events, "sparkSession") and hasattr(events, "toArrow"):
         raise InputError(
-            "these events are in a Spark DataFrame: ouzel.spark.match(df, query) answers where they are; to look at a "
-            "few of them here, filter and bring them over with df.where(…).toArrow()"
+            "these events are in a Spark DataFrame: use ouzel.spark.match(df, query); to inspect a few of "
+            "them here, collect them with df.where(…).toArrow()"
         )
     if hasattr(events, "__arrow_c_stream__"):
         return _from_frame(events)
@@ -144,7 +144,7 @@ def _from_dicts(rows: list[Any]) -> pa.Table:
             raise InputError(f"the values of '{name}' do not have one type: {error}") from None
         # Arrow would convert times with a zone to UTC and leave the others as they are.
         if pa.types.is_timestamp(columns[name].type) and _some_have_a_zone(values):
-            raise InputError(f"some times in column '{name}' have a zone and some have none; make them all alike")
+            raise InputError(f"some times in column '{name}' have a zone and some have none; convert them to one kind")
     return pa.table(columns)
 
 
@@ -207,7 +207,7 @@ def _parse_times(column: pa.ChunkedArray, time: str) -> pa.ChunkedArray:
                 raise InputError(
                     f"the time in row {row} ('{value}' in column '{time}') is not an ISO 8601 date and time"
                 ) from None
-    raise InputError(f"some times in column '{time}' have a zone and some have none; make them all alike")
+    raise InputError(f"some times in column '{time}' have a zone and some have none; convert them to one kind")
 
 
 def check_no_null_time(column: pa.Array | pa.ChunkedArray, time: str) -> None:

@@ -98,7 +98,7 @@ def layout_of_inputs(schemas: Mapping[str, pa.Schema], *, time: str, order: Sequ
                 if column.name in (time, *order):
                     raise InputError(
                         f"the column '{column.name}' is of type {known.type} in one input and {column.type} in that of "
-                        f"'{event_type}'; make them alike"
+                        f"'{event_type}'; convert them to one type"
                     )
                 wide = f"{column.name} of {event_type}"
                 fields[wide] = pa.field(wide, column.type)
@@ -212,7 +212,7 @@ def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
     if moments[0] and moments[1] and (known.type.tz is None) != (given.tz is None):
         has, lacks = ("earlier batches", "this one") if known.type.tz else ("this batch", "earlier ones")
         raise InputError(
-            f"the times in column '{known.name}' have a zone in {has} and none in {lacks}; make them all alike"
+            f"the times in column '{known.name}' have a zone in {has} and none in {lacks}; convert them to one kind"
         )
     if (moments[0] and pa.types.is_integer(given)) or (moments[1] and pa.types.is_integer(known.type)):
         raise InputError(
@@ -260,4 +260,4 @@ def tick_of(to: int | datetime, layout: Layout) -> int:
             raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; give it as the events have it")
         unit = "ns" if time.unit == "ns" else "us"
         return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
-    raise InputError(f"advance() must get a time of type {time}, got {to!r}")
+    raise InputError(f"advance() must be given a time of type {time}, got {to!r}")

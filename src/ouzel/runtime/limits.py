@@ -70,12 +70,12 @@ def limits_of(given: Limits | Mapping[str, int] | None) -> Limits:
     if given is None:
         return Limits()
     if not isinstance(given, Limits | Mapping):
-        raise InputError(f"limits are given as a dictionary, {{'max_buffered_events': 1000}}, not as {given!r}")
+        raise InputError(f"limits= must be a dictionary such as {{'max_buffered_events': 1000}}, got {given!r}")
     named = asdict(given) if isinstance(given, Limits) else dict(given)
     for name, value in named.items():
         if name not in Limits.__slots__:
             raise InputError(f"there is no limit {name!r}; there are {', '.join(Limits.__slots__)}")
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise InputError(f"the limit {name} is a whole number from 1 on, not {value!r}")
+            raise InputError(f"{name} must be an integer >= 1, got {value!r}")
         named[name] = int(value)
     return Limits(**named)

@@ -15,8 +15,8 @@ from ouzel.sealing import SNAPSHOT, decoding, seal, unseal
 # Arrays start at multiples of this, so that they can be read in place.
 _ALIGNMENT = 64
 _OTHER_FORM = (
-    "this snapshot holds its state in another form than this version of Ouzel does: restore it with the version that "
-    "made it, or start anew"
+    "this snapshot is not readable by this version of Ouzel; restore it with the version that "
+    "made it, or start from the beginning"
 )
 
 

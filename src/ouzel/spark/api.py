@@ -89,9 +89,9 @@ def match(
             _check_own("on_error='report'", PROBLEM_COLUMN, taken)
         return match_stream(replace(bound, frame=frame), groups, several, watermark, buckets=buckets, late=late)
     if late:
-        raise InputError("late= is for streams; a bounded input is put in order whole, and nothing in it is late")
+        raise InputError("late= is for streams; in a batch no event is late")
     if max_delay is not None:
-        raise InputError("max_delay= is for streams; a bounded input is put in order whole, and nothing in it is late")
+        raise InputError("max_delay= is for streams; in a batch no event is late")
     distributions = plan_distributions(bound, slices, reports=reports)
     if reports:
         for distribution in distributions:
@@ -169,7 +169,7 @@ def why_empty(
     queries = as_queries(query)
     bound = bind_events(events, queries, time=time, type=type, order=order, time_unit=time_unit, **options)
     if bound.frame.isStreaming:
-        raise InputError("a stream has no end at which its answer would be empty; ask of a batch of the same events")
+        raise InputError("why_empty needs a batch, because a stream has no end; use a batch of the same events")
     column = bound.program.layout.type
     kind = F.lit("") if column is None else F.col(quoted(column)).cast("string")
     counts = {row[0]: row[1] for row in bound.frame.groupBy(kind.alias("type")).count().collect()}

@@ -153,7 +153,7 @@ def _changed_column(old: Program, new: Program) -> str | None:
         if field.name not in before.names:
             return (
                 f"the column '{field.name}' is new, and a query of this checkpoint shows all columns; "
-                "drop it, or name what is to be shown in RETURN and start afresh"
+                "drop it, or list the columns in RETURN and start from a new checkpoint"
             )
     if (old.layout.time, old.layout.type, old.layout.order) != (new.layout.time, new.layout.type, new.layout.order):
         return "time=, type= or order= name other columns than when this checkpoint was written; name the old ones"

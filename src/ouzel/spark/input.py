@@ -77,7 +77,7 @@ def bind_events(
     streaming = {frame.isStreaming for frame in frames.values()}
     if len(streaming) != 1:
         raise InputError(
-            "some of the DataFrames are streams and some are not; make them all alike"
+            "some of the DataFrames are streams and some are not; give only streams or only batches"
             if streaming
             else "there is no DataFrame to search; give one for each event type"
         )
@@ -91,7 +91,7 @@ def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
     if not isinstance(frame, DataFrame):
         raise InputError(
             f"the events are of type {type(frame).__name__} and must be a Spark DataFrame; make one with spark.read or "
-            "spark.createDataFrame, or ask ouzel.match, which takes files and tables"
+            "spark.createDataFrame, or use ouzel.match for files and tables"
         )
     if time not in frame.columns:
         return frame  # the layout reports the mistake
@@ -154,7 +154,7 @@ def watermarked(
     if max_delay is None:
         if not all(marked):
             raise InputError(
-                "a stream needs to know how late its events may be: say so with max_delay=, for example '5 min', or "
+                "a stream needs a maximum delay of its events: give max_delay=, for example '5 min', or "
                 f"call df.withWatermark('{time}', '5 minutes') before"
             )
         delays_ms = [int(source.schema[time].metadata[WATERMARK_METADATA]) for source in sources]

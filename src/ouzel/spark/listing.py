@@ -46,7 +46,7 @@ def expand(
     """
     check_numbers(first, sample, seed)
     if GRAPH not in frame.columns:
-        raise InputError("this DataFrame has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
+        raise InputError("this DataFrame has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
     queries = as_queries(query)
     options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
     inputs: pa.Schema | dict[str, pa.Schema] | None

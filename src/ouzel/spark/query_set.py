@@ -89,12 +89,10 @@ def match_set(
     bound = replace(bound, frame=frame)
     require_state_store(frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
-        raise InputError(f"buckets={buckets!r} is not a number of buckets; there may be between 1 and {DIVISIBLE:,}")
+        raise InputError(f"buckets={buckets!r} is not a number of buckets; it must be from 1 to {DIVISIBLE:,}")
     table = None if changes is None else _changes(frame.sparkSession, changes)
     if table is not None and options["type"] is None and not len(queries):
-        raise InputError(
-            "type=None and a set that is empty at first: nothing says of what type the events are; add type="
-        )
+        raise InputError("with type=None and an empty set the event type is unknown; give type=")
     job = _plan(bound, queries, table, columns, key, parts=buckets or _partitions(frame))
     return _stream(bound, job, table, watermark, queries.digest())
 
@@ -197,9 +195,7 @@ def _id_type(queries: QuerySet, changes: DataFrame | None) -> pa.DataType:
     integral = isinstance(changes.schema["id"].dataType, T.LongType)
     if ids and integral != integers:
         here, there = ("integers", "texts") if integers else ("texts", "integers")
-        raise InputError(
-            f"the ids of the set are {here} and those of the table of changes are {there}; make them alike"
-        )
+        raise InputError(f"the ids of the set are {here} but those of the table of changes are {there}; use one type")
     return pa.int64() if integral else pa.string()
 
 
@@ -220,7 +216,7 @@ def _keys(
             raise InputError(f"key='{name}' is of type {schema.field(name).type}, which cannot be a key")
         if found is not None and name not in found:
             raise InputError(
-                f"not all events of an answer need agree on '{name}', so it cannot be the key; "
+                f"the events of an answer may differ on '{name}', so it cannot be the key; "
                 f"{'every query agrees on ' + ', '.join(sorted(found)) if found else 'there is no such column'}"
             )
     return wanted

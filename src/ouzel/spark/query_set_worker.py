@@ -279,7 +279,7 @@ class SetSession:
         known = any(True for _ in self.held.parts(id))
         if text is None:
             if not known:
-                return f"there is no query {id!r} that could be removed"
+                return f"there is no query {id!r} to remove"
             self._remove(id)
             return None
         mark = sha256(json.dumps([text, owner]).encode()).hexdigest()[:16]
@@ -333,14 +333,14 @@ def check_columns(query: Any, own: pa.Schema, answers: pa.Schema, *, narrowed: b
     """Refuse a query whose answers do not fit into the columns of all answers."""
     for column in own:
         if column.name in (QUERY, PROBLEM):
-            raise OuzelError(f"query {query!r} gives a column '{column.name}', which is taken; rename it")
+            raise OuzelError(f"query {query!r} gives a column '{column.name}', which every answer has; rename it")
         place = answers.get_field_index(column.name)
         if place < 0:
             if narrowed:
                 continue
             raise OuzelError(
                 f"query {query!r} gives a column '{column.name}', which the answers of this stream do not have; "
-                "name all columns that there can be in columns="
+                "list all possible columns in columns="
             )
         wanted = answers.field(place).type
         if not (_widens(column.type, wanted) if narrowed else column.type == wanted):

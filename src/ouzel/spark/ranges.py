@@ -209,4 +209,4 @@ def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
         )
     if query.aggregates:
         return f"a total is over all values of {test}", "; GROUP BY gives a total for each"
-    return f"an event of a type without what {test} names may join any others", ""
+    return f"an event whose type lacks the attribute of {test} may join any other events", ""

@@ -60,8 +60,8 @@ def arrow_type(data_type: spark.DataType, column: str) -> pa.DataType:
         if data_type != spark.StringType():
             # Equality under a collation is not equality of bytes, neither here nor in the hash of partitions.
             raise InputError(
-                f"the column '{column}' has a collation ({data_type.simpleString()}), which Ouzel would not follow; "
-                f"give it the plain one with collate({column}, 'UTF8_BINARY'), or lower-case it"
+                f"the column '{column}' has a collation ({data_type.simpleString()}), which Ouzel does not support; "
+                f"use the default one with collate({column}, 'UTF8_BINARY'), or lower-case it"
             )
         return pa.string()
     if isinstance(data_type, spark.DecimalType):
@@ -74,7 +74,7 @@ def arrow_type(data_type: spark.DataType, column: str) -> pa.DataType:
         value = pa.field("value", arrow_type(data_type.valueType, column), data_type.valueContainsNull)
         return pa.map_(arrow_type(data_type.keyType, column), value)
     raise InputError(
-        f"the column '{column}' has the type {data_type.simpleString()}, which Ouzel cannot carry; "
+        f"the column '{column}' has the type {data_type.simpleString()}, which Ouzel does not support; "
         "cast it to another type, or drop it from the DataFrame"
     )
 

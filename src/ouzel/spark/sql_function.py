@@ -155,7 +155,7 @@ def _text(argument: AnalyzeArgument | None, name: str) -> str | None:
     if argument is None:
         return None
     if not isinstance(argument.value, str):
-        raise InputError(f"the argument {name} must be a string that is known when the statement is analysed")
+        raise InputError(f"the argument {name} must be a constant string")
     return argument.value
 
 

@@ -166,11 +166,11 @@ def cannot_be_cut(plan: Plan) -> str | None:
     if is_composed(query):
         return "it reads the results of other queries"
     if query.threshold is not None:
-        return "what is missing before a match starts counts in its score"
+        return "events missing before the start of a match affect its score"
     if query.output.form not in (OutputForm.ALL, OutputForm.FIRST):
-        return f"OUTPUT {query.output.form.value.replace('_', ' ')} decides by what was found before"
+        return f"OUTPUT {query.output.form.value.replace('_', ' ')} depends on earlier matches"
     if not isinstance(query.window, TimeWindow) or query.window.ticks is None:
-        return "only a window in time, WITHIN, says how far a match may reach"
+        return "it needs WITHIN in time, which bounds a match"
     return None
 
 
@@ -185,14 +185,14 @@ def is_about_single_events(plan: Plan) -> bool:
 def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None) -> Slices:
     """The slices of queries that can all be cut, by default of ten windows."""
     windows = [plan.window_ticks for plan in plans if plan.window_ticks is not None]
-    assert len(windows) == len(plans), "what has no window cannot be cut"
+    assert len(windows) == len(plans), "a query without a window cannot be cut"
     reaches = [_reach(plan, window) for plan, window in zip(plans, windows, strict=True)]
     ahead_ticks, behind_ticks = (max(ticks) for ticks in zip(*reaches, strict=True))
     # No event may affect more than the neighbouring slice.
     shortest = max(1, ahead_ticks + behind_ticks)
     if length_ticks is not None and length_ticks < shortest:
         raise InputError(
-            f"slices of {length_ticks:,} ticks are shorter than the {shortest:,} that a match may reach; "
+            f"slices of {length_ticks:,} ticks are shorter than the {shortest:,} ticks that a match may span; "
             f"{WINDOWS_PER_SLICE} windows, {WINDOWS_PER_SLICE * max(windows):,} ticks, are a good length"
         )
     length = length_ticks or min(INT_MAX, max(shortest, WINDOWS_PER_SLICE * max(windows)))

@@ -123,7 +123,7 @@ def test_what_a_query_found_among_matches_is_listed(returned: str) -> None:
 
 def test_of_several_queries_one_must_be_compressed() -> None:
     rows = ouzel.match(EVENTS, TEXT)
-    with pytest.raises(ouzel.InputError, match="2 of these queries say OUTPUT COMPRESSED: x, y"):
+    with pytest.raises(ouzel.InputError, match="2 of these queries have OUTPUT COMPRESSED: x, y"):
         ouzel.expand(rows, {"x": TEXT, "y": TEXT})
     with pytest.raises(ouzel.InputError, match="none of these queries says OUTPUT COMPRESSED"):
         ouzel.expand(rows, "PATTERN SEQ(A a, B b) WITHIN 5")

@@ -50,7 +50,7 @@ def counting_lines(plan: AggregatePlan) -> tuple[str, ...]:
     if plan.key:
         lines.append(f"by {', '.join(part.label for part in plan.key)}")
     if plan.split is not None:
-        lines.append(f"and by the group that each {label_of(plan.query.components[plan.split])} is of")
+        lines.append(f"and by the group of each {label_of(plan.query.components[plan.split])}")
     lines += [f"test {render_conjunct(plan.query, conjunct)}" for conjunct in plan.construction]
     window = window_of(plan.query)
     if window is not None:

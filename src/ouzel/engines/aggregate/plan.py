@@ -181,7 +181,7 @@ def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
         reason = "a predicate compares new events with all earlier ones"
     if reason is not None:
         raise QueryError(
-            f"query '{query.name}' has no WITHIN, and a stream's events would have to be kept for ever: {reason}",
+            f"query '{query.name}' has no WITHIN, so all events of a stream would have to be kept: {reason}",
             hint="add WITHIN with a duration, such as WITHIN 12 hours",
         )
 
@@ -258,9 +258,9 @@ def _obstacle_in_columns(query: BoundQuery) -> str | None:
         if column.argument is None:
             continue
         if any(isinstance(part, Length | Aggregation) for part in walk(column.argument)):
-            return f"{column.name} looks at all events of a component together"
+            return f"{column.name} reads all events of a component"
         if len(components_of(column.argument)) != 1:
-            return f"{column.name} needs more or less than one event of a match"
+            return f"{column.name} does not read exactly one event of a match"
         if column.function in ("min", "max") and column.argument.type.kind in _TEXT:
             return f"{column.name} compares text"
         if _over(column.argument) is None:
@@ -268,9 +268,9 @@ def _obstacle_in_columns(query: BoundQuery) -> str | None:
     deciding = [key.expression for key in query.group_by if key.expression is not None]
     named = {component for expression in deciding for component in components_of(expression)}
     if deciding and (len(named) != 1 or any(not components_of(expression) for expression in deciding)):
-        return "GROUP BY looks at more or less than one event of a match"
+        return "GROUP BY does not read exactly one event of a match"
     if named and query.components[next(iter(named))].kleene:
-        return "GROUP BY looks at an event of a component with +"
+        return "GROUP BY reads an event of a component with +"
     return None
 
 
@@ -352,7 +352,7 @@ def _split(query: BoundQuery) -> int | None:
 def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Collection[str]) -> tuple[Way, str]:
     query = plan.query
     if plan.construction:
-        return Way.GRAPH, "predicates stand between neighbours only: counted along the edges between events"
+        return Way.GRAPH, "predicates compare only neighbours: counted along the edges between events"
     per_start = None
     if split is not None:
         per_start = f"groups are decided by {query.components[split].variable}, not by a key"
@@ -363,15 +363,15 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
     if per_start is not None:
         return Way.PER_START, f"{per_start}: a row of counters for each first event in the window"
     if query.window is None:
-        return Way.UNBOUNDED, "no window: one count for each prefix of the pattern, nothing ever leaves"
+        return Way.UNBOUNDED, "no window: one count for each prefix of the pattern, and nothing expires"
     plain = all(measure.kind is MeasureKind.INTEGER for measure in measures)
     invertible = plain and not query.negatives and not any(c.kleene for c in query.positives)
     if invertible and COUNT_BY_INVERSE not in off:
-        return Way.INVERSE, "counts and integer sums: the oldest event leaves by the inverse of what it did"
+        return Way.INVERSE, "counts and integer sums: the oldest event is removed by its inverse matrix"
     if COUNT_BY_STACKS not in off:
         if query.components[0].negated:
             return Way.STACKS, "two stacks of products, for the first events between two negative ones at a time"
-        return Way.STACKS, "two stacks of products: what has left the window cannot be subtracted here"
+        return Way.STACKS, "two stacks of products: expired events cannot be subtracted here"
     return Way.PER_START, "one row of counters for each first event in the window, as in the paper"
 
 
@@ -381,9 +381,9 @@ def _way(plan: Plan, measures: Sequence[MeasureSpec], split: int | None, off: Co
 class _Aggregate(Engine):
     rules = (
         Rule(COUNT_WITHOUT_MATCHES, "aggregates are counted without building matches (A-Seq)"),
-        Rule(COUNT_BY_INVERSE, "counted events leave the window by their inverse"),
+        Rule(COUNT_BY_INVERSE, "inverse matrices remove expired events"),
         Rule(COUNT_BY_STACKS, "counts that have no inverse are kept in two stacks"),
-        Rule(SHARE_COUNTERS, "queries count once what they have in common (A-Seq 4)"),
+        Rule(SHARE_COUNTERS, "queries count common parts once (A-Seq 4)"),
     )
 
     def applies(self, query: BoundQuery) -> bool:

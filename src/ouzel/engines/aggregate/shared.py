@@ -396,7 +396,7 @@ class SharedOperator(Operator):
         self._output = self._new_output(1024)
         self._state = load_arrays(self._state, head["state"], reader)
         if self._state.words.size != len(self._state.bound) * self._tables.tables.block:
-            raise StateError("this snapshot has counters of another form: restore it with the version that made it")
+            raise StateError("this snapshot has another form of counters; restore it with the version that made it")
         if head["apart"]:
             self._make_apart()
             for operator, stored in zip(self._apart.values(), head["apart"], strict=True):

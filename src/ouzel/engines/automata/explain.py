@@ -61,7 +61,7 @@ def explain(query: BoundAlgebra) -> Explanation:
         lines.append(OperatorLine(title, tuple(shown)))
     linear = len(query.streams) == 1
     because = (
-        "a linear-plus expression: one automaton, acyclic but for filter and rebind loops"
+        "a linear-plus expression: one automaton, acyclic except for filter and rebind loops"
         if linear
         else "not linear-plus: split into linear-plus parts that read each other's results (resubscription)"
     )

@@ -98,7 +98,7 @@ class Machine:
         if len(self._results.node) - before > self._limits.max_matches_per_timestamp:
             raise LimitError(
                 f"query '{name}' found more than max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
-                "results that complete at one moment; give it a more selective condition, or raise the limit"
+                "results that complete at one timestamp; give it a more selective condition, or raise the limit"
             )
         # A result is a row of numbers, for any number of events.
         self._limits.check_answer(name, _EVENTS_PER_RESULT * before)

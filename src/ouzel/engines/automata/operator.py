@@ -331,7 +331,7 @@ class AlgebraOperator(QueryOperator):
         for name in answer.names:
             if name in ("start", "end"):
                 raise QueryError(
-                    f"the result has a column '{name}' of its own, and the stream an attribute of that name",
+                    f"the attribute '{name}' has the name of a column that every result has",
                     hint=f"rename({{'{name}': …}}) or project it away",
                 )
         self.schema = pa.schema([pa.field("start", time), pa.field("end", time), *answer])

@@ -239,13 +239,15 @@ class Planner:
     def _value_program(self, value: Bound) -> int:
         if value.type.kind in (Kind.STRING, Kind.BINARY):
             if not isinstance(value, Attribute):
-                raise _refused(value, "a text that fold(…) carries from round to round must be an attribute as it is")
+                raise _refused(
+                    value, "a text that fold(…) carries to the next iteration must be an unchanged attribute"
+                )
             lane = self.lane(value.component, LaneSpec(value, Domain.CODE))
             return self.programs.number([Instruction(Opcode.LOAD_INT, lane=lane)])
         try:
             return self.programs.number(program_of(value, self).instructions)
         except Inexpressible:
-            raise _refused(value, "fold(…) cannot compute this from round to round") from None
+            raise _refused(value, "fold(…) cannot compute this in each iteration") from None
 
     # ── Lanes that programs load ───────────────────────────────────────────────────────────────────
 
@@ -465,7 +467,7 @@ def _anchored(condition: Bound) -> Bound:
 def _refused(expression: Bound, message: str) -> QueryError:
     return QueryError(
         message,
-        hint="extend(…) the operand with what one event alone can tell, and compare that",
+        hint="compute the part of one event with extend(…) on the operand, and compare that",
     )
 
 

@@ -86,7 +86,7 @@ class IncompleteOperator(InstanceOperator):
             raise LimitError(
                 f"query '{self._query.name}' found more than "
                 f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
-                "matches that complete at one moment; "
+                "matches that complete at one timestamp; "
                 "give a higher THRESHOLD, a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
         if status is Status.OUTPUT_FULL:

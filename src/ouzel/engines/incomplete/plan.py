@@ -284,7 +284,7 @@ def _alternative(plan: IncompletePlan, comparison: Bound, lanes: Lanes) -> Alter
 
 
 class _Incomplete(Engine):
-    rules = (Rule(UPPER_BOUNDS, "what cannot reach the threshold is not followed (AYAC 5.1)"),)
+    rules = (Rule(UPPER_BOUNDS, "paths that cannot reach the threshold are not followed (AYAC 5.1)"),)
 
     def applies(self, query: BoundQuery) -> bool:
         return query.threshold is not None

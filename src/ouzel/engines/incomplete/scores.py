@@ -175,8 +175,8 @@ def lossy_components(query: BoundQuery, model: LossModel, losses: Sequence[float
         if lossy.gap is None and may_be_missing and (component.negated or component.position != first):
             what = "cannot be learnt from matches" if component.negated else "or fit the model from a history"
             raise InputError(
-                f"query '{query.name}' needs to know how long after the component before it '{component.variable}' "
-                f"comes; give gaps={{'{component.variable}': …}} to the LossModel ({what})"
+                f"query '{query.name}' needs the distribution of the gap before '{component.variable}'; "
+                f"give gaps={{'{component.variable}': …}} to the LossModel ({what})"
             )
     assert query.threshold is not None
     if query.threshold.on_probability and not knows_probability(made):

@@ -79,7 +79,7 @@ def expand(
     check_numbers(first, sample, seed)
     compressed = as_table(table.toArrow() if hasattr(table, "toArrow") else table)
     if GRAPH not in compressed.column_names:
-        raise InputError("this table has no column 'graph'; expand() lists what OUTPUT COMPRESSED answered")
+        raise InputError("this table has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
     options = {"time": time, "type": type, "order": order, "time_unit": time_unit}
     bound, layout = reading(query, compressed.schema, schema, options)
     return listed(bound, layout, compressed, first=first, sample=sample, seed=seed, max_matches=max_matches)
@@ -98,7 +98,7 @@ def listed(
     """`expand` for a bound query."""
     if compressed.column(GRAPH).null_count:
         raise InputError(
-            "some of these rows have no graph (null); expand() needs the rows as OUTPUT COMPRESSED gave them"
+            "some of these rows have no graph (null); expand() needs the unchanged rows of OUTPUT COMPRESSED"
         )
     events, graph = graph_of(one_array(compressed.column(GRAPH)))
     columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
@@ -181,9 +181,9 @@ def reading(
     if len(names) != 1:
         asked = ", ".join(map(repr, given))
         if not names:
-            raise InputError(f"none of these queries says OUTPUT COMPRESSED, so the rows are not their answer: {asked}")
+            raise InputError(f"none of these queries has OUTPUT COMPRESSED, so the rows are not their answer: {asked}")
         raise InputError(
-            f"{len(names)} of these queries say OUTPUT COMPRESSED: {', '.join(names)}; "
+            f"{len(names)} of these queries have OUTPUT COMPRESSED: {', '.join(names)}; "
             "give the one whose rows these are, and those that it reads"
         )
     if schema is not None:
@@ -213,8 +213,8 @@ def _check_rows(rows: list[Row], event_bounds: np.ndarray, bound: BoundQuery) ->
     for number, row in enumerate(rows):
         if not is_row_of(row, int(event_bounds[number + 1] - event_bounds[number]), is_kleene):
             raise InputError(
-                f"row {number} of these is not an answer of query '{bound.name}': its graph does not go with the "
-                "components of the pattern; give expand() the query that the rows are the answer of"
+                f"row {number} of these is not an answer of query '{bound.name}': its graph does not fit the "
+                "components of the pattern; give expand() the query that made these rows"
             )
 
 

@@ -27,7 +27,7 @@ def explain(plan: RunPlan) -> Explanation:
         reading.append(f"[{labels}] is compared between events" + (", since a type lacks it" if lacked else ""))
     if plan.needs_positions:
         counted = "their partition" if plan.key else "the whole stream"
-        reading.append(f"events that can play no component count too, in {counted}")
+        reading.append(f"events that fill no component count too, in {counted}")
     window = window_of(plan.query)
     if window is not None:
         reading.append(f"runs that have left the window of {window} end")

@@ -182,8 +182,8 @@ class KleeneOperator(StreamOperator[RunEvents]):
             raise LimitError(
                 f"query '{self._query.name}' found more than "
                 f"max_matches_per_timestamp={self._limits.max_matches_per_timestamp:,} "
-                "matches that complete at one moment; "
-                "ask for one of each incident with OUTPUT NON_OVERLAPPING or for all with OUTPUT COMPRESSED, count "
+                "matches that complete at one timestamp; "
+                "use OUTPUT NON_OVERLAPPING for one match per incident or OUTPUT COMPRESSED for all, count "
                 "them with AGG COUNT, give a smaller WITHIN window or a more selective WHERE, or raise the limit"
             )
         if status is Status.LENGTH_LIMIT:

@@ -187,7 +187,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
         and (not query.negatives or _checks_negation_late(query, forbidding, coded))
     )
     if merge:
-        notes.append(Note(MERGE_RUNS, "runs that cannot differ any more become one"))
+        notes.append(Note(MERGE_RUNS, "runs with the same future are merged"))
     obstacle = _obstacle_to_graph(query, on_edges)
     if coded:
         cause = "types lack attributes that [attr] tests name"
@@ -198,7 +198,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
         notes.append(Note(SHARE_GRAPH, "all choices share one graph of events"))
         reason += "; no predicate looks at more than two neighbouring events, so all choices share one graph"
     elif query.strategy is Strategy.SKIP_TILL_ANY_MATCH:
-        reason += f"; every choice is a run of its own, since {obstacle}"
+        reason += f"; every choice is a separate run, because {obstacle}"
     return RunPlan(
         query=query,
         roles={position: tuple(conjuncts) for position, conjuncts in roles.items()},
@@ -337,7 +337,7 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
     if query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED):
         form = query.output.form.value.replace("_", " ")
         if isinstance(query.window, EventWindow):
-            return f"OUTPUT {form} chooses among them, and each has a window of its own"
+            return f"OUTPUT {form} chooses among them, and each has its own window"
         # A match of one event is the only one that starts with it.
         is_single = len(positions) == 1 and not query.components[positions[0]].kleene
         if query.output.component == positions[0] and not is_single:
@@ -349,7 +349,7 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
             return "negation is checked on each finished match"
         for conjunct in query.conjuncts:
             if conjunct.negative is not None and not _is_between_neighbours(query, conjunct):
-                return "negation looks at events that are not its neighbours"
+                return "negation compares events that are not its neighbours"
     for conjunct in conjuncts:
         place = positions.index(conjunct.tested_at)
         before = query.positives[place - 1] if place else None
@@ -470,7 +470,7 @@ def _number(expression: Bound) -> int:
 class _Kleene(Engine):
     rules = (
         Rule(SHARE_GRAPH, "all choices of skip_till_any_match share one graph"),
-        Rule(MERGE_RUNS, "runs with the same future are one (SASE+ 5.2.2)"),
+        Rule(MERGE_RUNS, "runs with the same future are merged (SASE+ 5.2.2)"),
     )
 
     def applies(self, query: BoundQuery) -> bool:
