@@ -145,10 +145,12 @@ def test_a_compressed_answer_has_its_own_columns() -> None:
 
 def test_what_is_assumed_without_types_is_told() -> None:
     text = "PATTERN SEQ(A a, B b) WHERE a.id = b.id AGG SUM(b.x), MIN(a.x), COUNT(a.x) AS n WITHIN 10"
-    assumed = "it is assumed that a.id = b.id makes no key, that b.x is a float, that a.x is no text; a run knows the"
+    assumed = "EXPLAIN assumes that a.id = b.id makes no key, that b.x is a float, that a.x is no text; a run knows the"
     assert assumed in ouzel.explain(text)
     columns = {"id": "int64", "x": "int64"}
-    assert "assumed" not in ouzel.explain(text, types={"A": columns, "B": columns})
+    assert "EXPLAIN assumes" not in ouzel.explain(text, types={"A": columns, "B": columns})
     # Types decide nothing here.
-    assert "assumed" not in ouzel.explain("PATTERN SEQ(A a, B b) WHERE [id] AND a.x > 1 AGG COUNT WITHIN 10")
-    assert "assumed" not in ouzel.explain("PATTERN SEQ(A a, B b, C c) WHERE a.id = b.id AND a.x < c.x WITHIN 10")
+    assert "EXPLAIN assumes" not in ouzel.explain("PATTERN SEQ(A a, B b) WHERE [id] AND a.x > 1 AGG COUNT WITHIN 10")
+    assert "EXPLAIN assumes" not in ouzel.explain(
+        "PATTERN SEQ(A a, B b, C c) WHERE a.id = b.id AND a.x < c.x WITHIN 10"
+    )
