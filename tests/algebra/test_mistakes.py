@@ -35,14 +35,14 @@ S = stream("Stock", name="string", price="double", vol="int")
             "no attribute 'vol' before",
         ),
         (lambda: S.fold(stream("B"), step=S), "the step of fold"),
-        (lambda: S.next(7), "must get a stream"),
+        (lambda: S.next(7), "must be given a stream"),
         (lambda: S.select(7), "as text"),
         (lambda: S.rename(["price"]), "a dictionary like"),
         (lambda: S.rename({"price": 7}), "names as text"),
         (lambda: S.project(7), "a list of names"),
         (lambda: S.fold(S, first=["price"]), "a dictionary like"),
-        (lambda: stream(7), "as text"),
-        (lambda: to_text("Stock"), "must get a stream"),
+        (lambda: stream(7), "must be text"),
+        (lambda: to_text("Stock"), "must be given a stream"),
         (lambda: ouzel.match([{"type": "A", "ts": 1, "since": 1}], stream("A", start="sinse")), "did you mean 'since'"),
     ],
 )
@@ -73,7 +73,7 @@ def test_texts_of_several_events_cannot_be_computed_in_conditions() -> None:
 
 def test_texts_cannot_be_computed_from_round_to_round() -> None:
     expression = stream("A").fold(stream("A"), None, step().extend(s="concat(s.last, 'x')"))
-    with pytest.raises(ouzel.QueryError, match="from round to round"):
+    with pytest.raises(ouzel.QueryError, match="to the next iteration"):
         ouzel.match([{"type": "A", "ts": 1, "s": "x"}], expression)
 
 

@@ -145,7 +145,7 @@ def test_a_search_that_is_cut_off_says_so() -> None:
 
 def test_matches_that_may_be_left_out_are_told_so() -> None:
     said = str(ouzel.why(EVENTS, "PATTERN SEQ(Fail a, Fail b) WITHIN 9 OUTPUT NON_OVERLAPPING", start=1))
-    assert "OUTPUT NON_OVERLAPPING gives it out unless" in said
+    assert "OUTPUT NON_OVERLAPPING returns it unless" in said
     assert "the aggregate counts" in str(ouzel.why(EVENTS, "PATTERN SEQ(Fail a, Fail b) AGG COUNT WITHIN 9", start=1))
 
 

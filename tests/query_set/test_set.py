@@ -111,7 +111,7 @@ def test_cost_follows_what_is_affected_not_the_number_of_queries() -> None:
         (lambda held: held.add_template("t", S, [{"id": [1]}]), "a text or a number"),
         (lambda held: held.add_template("one", S, [{"id": 1}]), "another name"),
         (lambda held: held.add_table([{"id": 1, "query": "{"}]), "query '1': this text is not an expression"),
-        (lambda held: held.advance("noon"), "must get a time of type int64, got 'noon'"),
+        (lambda held: held.advance("noon"), "must be given a time of type int64, got 'noon'"),
         (lambda held: (held.finish(), held.add("two", S)), "finished"),
     ],
 )

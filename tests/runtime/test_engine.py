@@ -356,11 +356,11 @@ def test_an_event_that_may_play_two_components_is_one_event() -> None:
     ("wrong", "words"),
     [
         ({"rules_off": ["no_such_rule"]}, "there is no rule named 'no_such_rule'; the rules are predicates_into_roles"),
-        ({"rules_off": "window_into_scan"}, r"as a list of names: \['window_into_scan'\]"),
+        ({"rules_off": "window_into_scan"}, r"must be a list of names: \['window_into_scan'\]"),
         ({"rules_off": None}, "there is no rule named None"),
-        ({"limits": 5}, "limits are given as a dictionary"),
-        ({"limits": {"max_partial_matches": -1}}, "is a whole number from 1 on, not -1"),
-        ({"limits": {"max_partial_matches": "many"}}, "is a whole number from 1 on, not 'many'"),
+        ({"limits": 5}, "limits= must be a dictionary"),
+        ({"limits": {"max_partial_matches": -1}}, "must be an integer >= 1, got -1"),
+        ({"limits": {"max_partial_matches": "many"}}, "must be an integer >= 1, got 'many'"),
     ],
 )
 def test_wrong_options_are_errors_of_ours(wrong: dict[str, Any], words: str) -> None:
@@ -372,7 +372,7 @@ def test_wrong_options_are_errors_of_ours(wrong: dict[str, Any], words: str) -> 
 
 @pytest.mark.parametrize("wrong", [5, None, [5], {"a": 5}])
 def test_what_is_no_query(wrong: Any) -> None:
-    with pytest.raises(ouzel.InputError, match="a query is text or made by"):
+    with pytest.raises(ouzel.InputError, match="a query must be text or made by"):
         ouzel.match(ROWS, wrong)
 
 

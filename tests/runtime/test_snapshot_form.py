@@ -1,4 +1,4 @@
-"""State that another version kept in another form is refused before a kernel reads it."""
+"""State that another version kept is not readable by this version is refused before a kernel reads it."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def test_arrays_of_the_same_form_are_taken() -> None:
 )
 def test_arrays_of_another_form_are_refused(arrays: tuple[np.ndarray, ...]) -> None:
     reader, numbers = stored(*arrays)
-    with pytest.raises(StateError, match="in another form"):
+    with pytest.raises(StateError, match="is not readable by this version"):
         reader.arrays_like(numbers, FRESH)

@@ -34,7 +34,7 @@ LATE = "".join(f"{ts},A,{ts % 9}\n" for ts in range(200_000))
         (
             "kinds.jsonl",
             '{"ts": 1, "type": "A", "x": null}\n{"ts": 2, "x": 1}\n{"ts": 3, "x": "one"}\n',
-            "line 3: 'x' is a string here and a number before; make its values alike",
+            "line 3: 'x' is a string here and a number before; convert its values to one type",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def test_damage_in_a_store_is_refused_or_not_read(kind: str) -> None:
             whole = stored.store.chunks[place]
             misplaced = other != whole and chance.random() < 0.1
             broken.chunks[place] = other if misplaced else damaged(chance, whole, other)
-        with pytest.raises(StateError, match=r"new checkpoint|start anew"):
+        with pytest.raises(StateError, match=r"new checkpoint|start from the beginning"):
             stored.step(broken)
     for place in stored.store.chunks.keys() - set(needed):
         broken = stored.store.copy()

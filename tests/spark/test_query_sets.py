@@ -210,7 +210,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
         "no query in the set": lambda: match_set(quotes, held()),
         "is already fixed": lambda: match_set(quotes, with_one_more(ouzel.QuerySet(schema=SCHEMA))),
         "changes= is for streams": lambda: match_set(quotes, held(p=PAIRS), changes=quotes),
-        "not all events of an answer": lambda: match_set(quotes, held(p=PAIRS), key="price"),
+        "the events of an answer may differ": lambda: match_set(quotes, held(p=PAIRS), key="price"),
         "is not a column of the events": lambda: match_set(quotes, held(p=PAIRS), key="nme"),
         "give it another name": lambda: match_set(quotes, held(p=PAIRS, q=S.rename({"name": "first"}))),
         "is not a list of columns": lambda: match_set(quotes, held(p=PAIRS), columns="price what"),
@@ -226,7 +226,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
         "not a folder of Parquet files": {"changes": tmp_path / "nowhere"},
         "a table that is read once": {"changes": quotes},
         "no column 'id'": {"changes": events},
-        "how late its events may be": {"changes": table.folder, "max_delay": None},
+        "a maximum delay of its events": {"changes": table.folder, "max_delay": None},
         "not a number of buckets": {"changes": table.folder, "buckets": 0},
     }.items():
         with pytest.raises(InputError, match=message):

@@ -141,10 +141,10 @@ def test_random_queries_are_cut_without_loss() -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("PATTERN SEQ(A a, B b)", "only a window in time"),
-        ("PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { } WITHIN 5 EVENTS", "only a window in time"),
-        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT NON_OVERLAPPING", "OUTPUT NON OVERLAPPING decides by what was found"),
-        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT SKIP TO LAST b", "OUTPUT SKIP TO LAST decides by what was found"),
+        ("PATTERN SEQ(A a, B b)", "it needs WITHIN in time"),
+        ("PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { } WITHIN 5 EVENTS", "it needs WITHIN in time"),
+        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT NON_OVERLAPPING", "OUTPUT NON OVERLAPPING depends on earlier matches"),
+        ("PATTERN SEQ(A a, B b) WITHIN 5 OUTPUT SKIP TO LAST b", "OUTPUT SKIP TO LAST depends on earlier matches"),
     ],
 )
 def test_what_cannot_be_cut_says_why(query: str, reason: str) -> None:
@@ -154,7 +154,7 @@ def test_what_cannot_be_cut_says_why(query: str, reason: str) -> None:
 
 def test_slices_shorter_than_a_match_are_refused() -> None:
     _, plan = plan_of(QUERIES["not before"], events())
-    with pytest.raises(InputError, match="slices of 9 ticks are shorter than the 10 that a match may reach"):
+    with pytest.raises(InputError, match="slices of 9 ticks are shorter than the 10 ticks that a match may span"):
         cut([plan], 4, 9)
     assert cut([plan], 7, 10) == Slices(10, 7, 5, 5)
     assert cut([plan], 7, 1 << 61).parts == 3, "a round of all parts fits 64 bits"

@@ -187,7 +187,7 @@ def test_a_limit_that_is_passed_stops_the_stream_with_its_name(spark: SparkSessi
 
 def test_what_a_stream_needs_is_said_before_it_starts(spark: SparkSession) -> None:
     rate = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts", "value AS id")
-    with pytest.raises(InputError, match=r"how late its events may be.*max_delay="):
+    with pytest.raises(InputError, match=r"a maximum delay of its events.*max_delay="):
         ouzel.spark.match(rate, LONELY)
     with pytest.raises(InputError, match="has a watermark already"):
         ouzel.spark.match(rate.withWatermark("ts", "1 second"), LONELY, max_delay="1 s")

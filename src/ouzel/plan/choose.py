@@ -55,4 +55,4 @@ def check_rules(off: Collection[str]) -> None:
     if unknown:
         raise InputError(f"there is no rule named {unknown[0]!r}; the rules are {', '.join(known)}")
     if isinstance(off, str):
-        raise InputError(f"off= must be a list of names: [{off!r}]")
+        raise InputError(f"rules to switch off must be a list of names: [{off!r}]")

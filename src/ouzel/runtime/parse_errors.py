@@ -97,7 +97,7 @@ def _in_json(file: Path, said: str) -> str | None:
                 assert changed is not None
                 return (
                     f"line {line}: {quoted(changed[1])} is a {found} here and a {before} before; "
-                    "make its values alike, or give them names of their own"
+                    "convert its values to one type, or give them names of their own"
                 )
             before = found or before
     return None

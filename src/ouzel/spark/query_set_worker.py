@@ -309,8 +309,8 @@ class SetSession:
             if self._job.keys and own is not None and not own >= set(self._job.keys):
                 keys = ", ".join(self._job.keys)
                 raise OuzelError(
-                    f"this stream is distributed by {keys}, so all events of an answer must agree on it, and those of "
-                    f"this query need not; add [{keys}], or, in the algebra, {keys} = {keys}.last"
+                    f"this stream is distributed by {keys}, so all events of an answer must agree on it, but those of "
+                    f"this query may differ; add [{keys}], or, in the algebra, {keys} = {keys}.last"
                 )
 
     def snapshot(self, *, with_program: bool = True) -> bytes:

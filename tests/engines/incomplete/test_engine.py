@@ -47,7 +47,7 @@ def rows(table: pa.Table) -> list[str]:
     [
         (THEFT, None, "must know what the stream loses"),
         (THEFT, "0.1", "must be an ouzel.LossModel"),
-        (THEFT, LossModel(0.1), "how long after the component before it 'y'"),
+        (THEFT, LossModel(0.1), "the distribution of the gap before 'y'"),
         (
             THEFT.replace("0.01", "0.01 ON probability"),
             LossModel(0.1, gaps={"y": Exponential(4)}),

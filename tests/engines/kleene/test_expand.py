@@ -125,7 +125,7 @@ def test_of_several_queries_one_must_be_compressed() -> None:
     rows = ouzel.match(EVENTS, TEXT)
     with pytest.raises(ouzel.InputError, match="2 of these queries have OUTPUT COMPRESSED: x, y"):
         ouzel.expand(rows, {"x": TEXT, "y": TEXT})
-    with pytest.raises(ouzel.InputError, match="none of these queries says OUTPUT COMPRESSED"):
+    with pytest.raises(ouzel.InputError, match="none of these queries has OUTPUT COMPRESSED"):
         ouzel.expand(rows, "PATTERN SEQ(A a, B b) WITHIN 5")
 
 
