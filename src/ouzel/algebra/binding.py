@@ -449,7 +449,10 @@ class _Binder:
             if not self._settle_registers(after, again, carried, registers, slot):
                 break
         else:
-            raise QueryError("the types of fold(…) must become the same in all iterations", text=written(fold.step))
+            raise QueryError(
+                "the attributes of fold(…) must keep their types from one iteration to the next",
+                text=written(fold.step),
+            )
         typing = self._typing("")
         names = list(registers)
         rounds = tuple(

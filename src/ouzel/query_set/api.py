@@ -249,7 +249,9 @@ class QuerySet(Feeder[Any]):
     def _register(self, id: Any, given: Any, owner: Any, params: Mapping[str, Any]) -> None:
         session = self._bound_session()
         if self._templates(id):
-            raise InputError(f"there is a template {id!r} in the set, whose answers come by that name; take another id")
+            raise InputError(
+                f"there is a template {id!r} in the set; choose another id, because answers are returned by name"
+            )
         prepared = prepared_query(given, params)
         if isinstance(prepared, AlgebraQuery):
             origin = AlgebraQuery(str(id), prepared.expression, prepared.params)

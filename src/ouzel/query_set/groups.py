@@ -352,6 +352,8 @@ def parameter_table(rows: Any, id_column: str) -> tuple[pa.Table, list[Any]]:
     if ids.null_count:
         raise InputError(f"the column '{id_column}' of the table of queries has a null; every query needs an id")
     if pa.types.is_nested(ids.type):
-        raise InputError(f"the column '{id_column}' holds {ids.type}; the id of a query is a text or a number")
+        raise InputError(
+            f"the column '{id_column}' is of type {ids.type}; the id of a query must be a text or a number"
+        )
     values: Any = ids.to_numpy() if pa.types.is_integer(ids.type) else ids.to_pylist()
     return table.drop_columns([id_column]), values

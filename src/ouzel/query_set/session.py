@@ -30,7 +30,7 @@ KIND = "query set"
 class GrowingSession(Session):
     """Queries of a set over one stream. `advance` gives answers by template or by query, none of them empty.
 
-    `program` has the layout and the limits; its queries are those that run beside merged automata.
+    `program` has the layout and the limits; its queries are the unmerged ones.
     """
 
     def __init__(self, program: Program, merged: Merged, *, together: Sequence[Sequence[str]] | None = None) -> None:

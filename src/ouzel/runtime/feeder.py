@@ -148,7 +148,7 @@ class Feeder(ABC, Generic[K]):
         return Answers(rows, self._stopped())
 
     def _warn_of_columns(self) -> None:
-        """Warn of columns that a query names and that never have values, if the user is to know."""
+        """Warn of columns that a query reads but that never have a value."""
 
     def _must_be_open(self) -> None:
         if self._finished:

@@ -448,7 +448,7 @@ def _completing(queries: Sequence[AnyQuery]) -> frozenset[str] | None:
 
 
 def _may_gather(queries: Sequence[AnyQuery]) -> bool:
-    """Whether rows and errors come only from events of completing types and from timers of operators."""
+    """Whether small pushes may be gathered: only an event of a completing type, or a deadline, gives rows or errors."""
     for query in queries:
         if is_composed(query):
             return False

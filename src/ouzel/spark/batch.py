@@ -21,8 +21,8 @@ from ouzel.spark.distribution import (
     SingleTask,
 )
 from ouzel.spark.input import Events, check_names
-from ouzel.spark.partitioning import QueryGroupPlan, plan_query_groups
-from ouzel.spark.ranges import Ranges, span_in_events, why_single_task
+from ouzel.spark.partitioning import QueryGroupPlan, plan_query_groups, why_single_task
+from ouzel.spark.ranges import Ranges, span_in_events
 from ouzel.spark.schema import PROBLEM, spark_schema, with_extra_columns
 from ouzel.spark.tasks import on_workers
 from ouzel.spark.time_slices import (

@@ -335,3 +335,20 @@ def _equal_column(left: Bound, right: Bound) -> set[str]:
     # Equal floats, such as the two zeros, may have different hashes.
     comparable = len(left.path) == 1 and left.type.kind is not Kind.FLOAT
     return {left.path[0]} if comparable and CURRENT in both and max(both) >= 0 else set()
+
+
+def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
+    """Why no key separates the events of queries, and what would."""
+    tested = [plan.query for plan in plans if plan.query.equivalences]
+    if not tested:
+        return "no equivalence test separates them", "; add an equivalence test, such as [id]"
+    query = tested[0]
+    test = f"[{'.'.join(query.equivalences[0].path)}]"
+    if query.strategy is Strategy.STRICT_CONTIGUITY:
+        return (
+            f"strict_contiguity is about all events, not only those that agree on {test}",
+            f"; partition_contiguity looks at those of each {test} alone",
+        )
+    if query.aggregates:
+        return f"a total is over all values of {test}", "; GROUP BY gives a total for each"
+    return f"an event whose type lacks the attribute of {test} may join any other events", ""

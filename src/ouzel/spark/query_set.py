@@ -293,7 +293,7 @@ def _changes(spark: SparkSession, given: DataFrame | str | Path) -> DataFrame:
         given = spark.readStream.schema(schema).parquet(str(given))
     if not isinstance(given, DataFrame) or not given.isStreaming:
         raise InputError(
-            "changes= is a streaming DataFrame or the path of a folder of Parquet files: a table that is read once "
+            "changes= must be a streaming DataFrame or the path of a folder of Parquet files: a batch "
             "cannot change; add its rows to the set with add_table"
         )
     names = set(given.columns)

@@ -6,7 +6,7 @@ matches across a range boundary are found among the events near it, by one task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -193,20 +193,3 @@ def span_in_events(plan: Plan) -> int | None:
     if contiguous and not any(component.kleene for component in query.components):
         spans.append(len(query.positives) - 1)
     return min(spans, default=None)
-
-
-def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
-    """Why no key separates the events of queries, and what would."""
-    tested = [plan.query for plan in plans if plan.query.equivalences]
-    if not tested:
-        return "no equivalence test separates them", "; add an equivalence test, such as [id]"
-    query = tested[0]
-    test = f"[{'.'.join(query.equivalences[0].path)}]"
-    if query.strategy is Strategy.STRICT_CONTIGUITY:
-        return (
-            f"strict_contiguity is about all events, not only those that agree on {test}",
-            f"; partition_contiguity looks at those of each {test} alone",
-        )
-    if query.aggregates:
-        return f"a total is over all values of {test}", "; GROUP BY gives a total for each"
-    return f"an event whose type lacks the attribute of {test} may join any other events", ""

@@ -200,7 +200,7 @@ def scan_edges(
     until: int,
     output: CounterOutput,
 ) -> EdgeProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there."""
+    """Count along edges: read slots first to last - 1, none of them after `until`, and advance time to there."""
     flagged = np.ones(len(instances.lane_flags), np.uint8)
     lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
     position = first

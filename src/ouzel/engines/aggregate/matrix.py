@@ -534,7 +534,7 @@ def scan_matrix(
     *,
     several: bool = True,
 ) -> MatrixProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
+    """Count by matrices: read slots first to last - 1, none of them after `until`, and advance time to there.
 
     `several` must be the same in every call: false only if no group can ever have two keys, which saves its total.
     Instances from the slot in `counters[OLDEST]` on must still be in the buffer, unless nothing ever leaves.

@@ -514,7 +514,7 @@ def scan_rows(
     output: CounterOutput,
     largest_weight: float = 1.0,
 ) -> RowProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
+    """Count a row per first event: read slots first to last - 1, none of them after `until`, and advance time to there.
 
     `largest_weight` is the largest absolute value of a summed integer, at least 1.
 

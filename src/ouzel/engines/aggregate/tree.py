@@ -135,7 +135,7 @@ def scan_shared(
     output: SharedOutput,
     heaviest: NDArray[np.float64] | None = None,
 ) -> SharedProgress:
-    """Read the instances in slots first to last - 1, none of them after `until`, and advance time to there.
+    """Count for several queries: read slots first to last - 1, none of them after `until`, and advance time to there.
 
     `keys` have room in the state; `heaviest` is for each query the largest weight so far, 1 if it only counts. If 64
     bits may no longer be enough, nothing is emitted for the current timestamp, and the state must not be used again,

@@ -131,8 +131,8 @@ def write_entries(
 
     Atoms that do not fit go to `rest` from row `more` on; returns the row after the last one.
 
-    It also makes the gates: if a node has few edges, a bit for an equality of each of them, if possible one that the
-    wait does not already require.
+    It also makes the gates of nodes with few edges. A gate has one bit per edge, for an equality of that edge; one
+    that the wait does not already require is preferred.
     """
     for k in range(len(rows)):
         row, edge = rows[k], edges[k]

@@ -209,7 +209,7 @@ class StreamAutomaton:
         return output_type_of(self.stream.branches[0], name, self.column_type)
 
     def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
-        """The Arrow type of a source's column; the automaton of all streams knows."""
+        """The Arrow type of a source's column; all streams share one automaton, which knows it."""
         return None
 
     def _collect(self, results: Results) -> Batch:
