@@ -29,7 +29,7 @@ from ouzel.kernels.arrays import INT64_MAX
 from ouzel.query_set.groups import Group, GroupMaker
 from ouzel.query_set.registry import id_array
 from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
-from ouzel.runtime.codes import COMPACT_MIN, Coder
+from ouzel.runtime.codes import Coder, is_mostly_dead
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, catalog_of
 from ouzel.runtime.limits import Limits
@@ -196,7 +196,7 @@ class Merged:
         self.expiry_bound = max(self.expiry_bound, until + 1 - life)
         self.payload.evict(self.expiry_bound)
         dead = int(np.searchsorted(self.events.end, self.expiry_bound, side="right"))
-        if dead > COMPACT_MIN and 2 * dead > len(self.rows):
+        if is_mostly_dead(dead, len(self.rows)):
             for segment in self.segments:
                 cayuga_lists.sweep(segment.automata, segment.machine.state, until + 1)
                 state = segment.machine.state

@@ -29,7 +29,7 @@ from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import Column, one_array, split, unscaled
+from ouzel.runtime.values import as_integers, one_array, split
 
 
 class _Key(NamedTuple):
@@ -307,7 +307,7 @@ class Stager:
         elif spec.domain is Domain.FLOAT:
             values, valid = split(column, np.float64)
         else:
-            values, valid = _as_integers(column)
+            values, valid = as_integers(column)
         if not valid.all():
             flags = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL).astype(np.uint8)
         if spec.absent_is_null:
@@ -323,15 +323,3 @@ class Stager:
 def have_no_nulls(table: pa.Table, columns: Sequence[str]) -> bool:
     """Whether no column of some has a null."""
     return not any(table.column(name).null_count for name in columns)
-
-
-def _as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """Integers, booleans, dates, ticks, and decimals as their unscaled digits."""
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        return unscaled(column)
-    if pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.int64())
-    if pa.types.is_null(kind):
-        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
-    return split(column, np.int64)

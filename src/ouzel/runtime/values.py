@@ -111,6 +111,18 @@ def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
     return np.where(valid, words, 0), valid
 
 
+def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Integers, booleans, dates, ticks, and decimals as their unscaled digits; and where there is a value."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return unscaled(column)
+    if pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.int64())
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    return split(column, np.int64)
+
+
 def to_float(column: Column) -> Column:
     """Numbers as the nearest doubles. Arrow's own cast of decimals is sometimes off by one bit.
 

@@ -32,7 +32,7 @@ from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.runtime.arrays import valids
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate
-from ouzel.runtime.values import Column, split, to_engine
+from ouzel.runtime.values import Column, as_integers, split, to_engine
 
 
 class ParameterFrame:
@@ -50,20 +50,6 @@ class ParameterFrame:
 
     def lacks(self, reference: Attribute) -> None:
         return None
-
-
-def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """Integers, booleans, dates, ticks, and decimals as their unscaled digits; and which are not null."""
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
-        words = np.frombuffer(column.buffers()[1], dtype=np.int64)[::2][column.offset : column.offset + len(column)]
-        return np.where(valid, words, 0), valid
-    if pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.int64())
-    if pa.types.is_null(kind):
-        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
-    return split(column, np.int64)
 
 
 # What a query provides: a constant in the form of a lane, or whether a condition on its parameters holds.

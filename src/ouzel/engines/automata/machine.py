@@ -31,7 +31,7 @@ from ouzel.engines.automata.tables import (
 from ouzel.errors import LimitError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.pauses import Pieces
-from ouzel.runtime.codes import COMPACT_MIN
+from ouzel.runtime.codes import is_mostly_dead
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.snapshot import Reader, Writer
 
@@ -152,7 +152,7 @@ class Machine:
         if life == INT64_MAX or not len(self.rows):
             return
         dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
-        if dead > COMPACT_MIN and 2 * dead > len(self.rows):
+        if is_mostly_dead(dead, len(self.rows)):
             cayuga_lists.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
             # An instance refers to no event that ended before it began. Slots that it has not filled hold anything.
             starts = self.state.times[self.state.links[:, Link.NODE] >= 0, Time.START]

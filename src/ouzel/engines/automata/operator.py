@@ -50,7 +50,7 @@ from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.order import stable_order
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.codes import COMPACT_MIN, Coder
+from ouzel.runtime.codes import Coder, is_sparse
 from ouzel.runtime.frames import take, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
@@ -65,11 +65,19 @@ _TEXTS = (Kind.STRING, Kind.BINARY)
 class _Pending(NamedTuple):
     events: Events
     rows: np.ndarray
-    source: np.ndarray
+
+    def chosen(self, places: np.ndarray) -> _Pending:
+        """Some of the events, in a given order."""
+        return _Pending(chosen_events(self.events, places), self.rows[places])
 
 
 class StreamAutomaton:
-    """The automaton of one stream of an expression, over any number of sources."""
+    """The automaton of one stream of an expression, over any number of sources.
+
+    It does not use StreamBuffer. The kernel reads all times of an event together, so its `times` have a row for each
+    event, where the buffer has events on the last axis. Each source has its own row store. And events leave by the
+    instances that still refer to them, not by a window.
+    """
 
     def __init__(self, name: str, stream: BoundStream, time: Any, limits: Limits, column_of: Any) -> None:
         self._name = name
@@ -135,7 +143,7 @@ class StreamAutomaton:
         if self._content >= 0:
             first = rows if source.base is not None else rows[alike(table, rows, events, reads_start(self.stream))]
             events.ints[self._content] = (base + first) * len(self.sources) + number
-        self._pending.append(_Pending(events, rows + base, np.full(len(rows), number, np.int8)))
+        self._pending.append(_Pending(events, rows + base))
 
     def advance(self, until: int) -> Batch:
         """No event at or before `until` can come any more: read the ready events."""
@@ -154,7 +162,7 @@ class StreamAutomaton:
     def _forget_texts(self) -> None:
         """Drop codes of texts that nothing held here has, so that memory follows the longest DUR."""
         lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
-        if self.texts.count <= self._constant_texts + 2 * max(COMPACT_MIN, len(lanes) * self.held_events):
+        if not is_sparse(self.texts.count - self._constant_texts, len(lanes) * self.held_events):
             return
         texts = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind in _TEXTS}
         others = {n for b in self.stream.branches for n, t in enumerate(b.register_types) if t.kind not in _TEXTS}
@@ -180,20 +188,17 @@ class StreamAutomaton:
     def _take_ready(self, until: int) -> _Pending | None:
         if not self._pending:
             return None
-        pending = _joined_pending(self._pending)
+        events, rows = zip(*self._pending, strict=True)
+        pending = _Pending(joined_events(events), np.concatenate(rows))
         ready = pending.events.end <= until
         self._pending = []
         if not ready.all():
-            later = np.flatnonzero(~ready)
-            self._pending = [_Pending(chosen_events(pending.events, later), pending.rows[later], pending.source[later])]
-            now = np.flatnonzero(ready)
-            pending = _Pending(chosen_events(pending.events, now), pending.rows[now], pending.source[now])
+            self._pending = [pending.chosen(np.flatnonzero(~ready))]
+            pending = pending.chosen(np.flatnonzero(ready))
         if not len(pending.rows):
             return None
-        if (np.diff(pending.events.end) < 0).any():
-            order = stable_order(pending.events.end)
-            pending = _Pending(chosen_events(pending.events, order), pending.rows[order], pending.source[order])
-        return pending
+        ends = pending.events.end
+        return pending if (np.diff(ends) >= 0).all() else pending.chosen(stable_order(ends))
 
     # ── Giving results out ─────────────────────────────────────────────────────────────────────────
 
@@ -281,10 +286,7 @@ class StreamAutomaton:
         return {
             "payloads": [payload.dump(writer) for payload in self._payloads],
             "machine": dump_machine(self._machine, writer),
-            "pending": [
-                [[writer.add_array(a) for a in p.events], writer.add_array(p.rows), writer.add_array(p.source)]
-                for p in self._pending
-            ],
+            "pending": [[[writer.add_array(a) for a in p.events], writer.add_array(p.rows)] for p in self._pending],
             "texts": self.texts.dump(writer),
         }
 
@@ -292,8 +294,7 @@ class StreamAutomaton:
         self._payloads = [RowStore.load(reader, one) for one in head["payloads"]]
         load_machine(self._machine, reader, head["machine"])
         self._pending = [
-            _Pending(Events(*reader.arrays(events)), reader.array(rows), reader.array(source))
-            for events, rows, source in head["pending"]
+            _Pending(Events(*reader.arrays(events)), reader.array(rows)) for events, rows in head["pending"]
         ]
         self.texts.load(reader, head["texts"])
 
@@ -302,14 +303,6 @@ def _renamed(codes: np.ndarray, renamed: np.ndarray) -> np.ndarray:
     """New codes for old ones; null and values that are no code stay."""
     known = (codes >= 0) & (codes < len(renamed))
     return np.where(known, renamed[np.where(known, codes, 0)], codes)
-
-
-def _joined_pending(parts: list[_Pending]) -> _Pending:
-    return _Pending(
-        joined_events([p.events for p in parts]),
-        np.concatenate([p.rows for p in parts]),
-        np.concatenate([p.source for p in parts]),
-    )
 
 
 class AlgebraOperator(QueryOperator):

@@ -1,5 +1,9 @@
 """Staging for automata: turns the rows of a source into events with times, and lanes of numbers that kernels
-compare."""
+compare.
+
+The stager of the other engines makes an instance for each component that an event may fill. Here there is one event for
+all operands: its lanes say which operands accept it, because merged queries have thousands of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ import pyarrow.compute as pc
 from ouzel.algebra.model import Source
 from ouzel.bind.model import Attribute, EventField, Intrinsic
 from ouzel.engines.automata.columns import ordered
-from ouzel.engines.automata.constants import as_integers
 from ouzel.engines.automata.plan import EventLane, EventLanes, Form
 from ouzel.engines.automata.tables import (
     Events,
@@ -24,7 +27,7 @@ from ouzel.errors import InputError
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate, holds
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.values import Column, one_array, split, to_engine
+from ouzel.runtime.values import Column, as_integers, one_array, split, to_engine
 
 
 class Batch(NamedTuple):

@@ -4,6 +4,9 @@ It does what `runs.py` does for every query, in a small function. A run stores t
 (its *bounds*: values of the first or last event of its place, or the least or greatest so far). The bounds alone decide
 its future. So an event needs one comparison per run, and runs of a place with the same bounds are merged.
 
+It is 1.2 to 1.5 times as fast as `runs.py`. It stays because `runs_loop.py`, which saves more, keeps its runs in this
+form and continues here once they need an index.
+
 Numbers of runs, nodes and slots are made unsigned before they are used as an index: numba checks signed ones for
 counting from the end at every access.
 """
