@@ -47,7 +47,8 @@ def argument(name: str, value: Any = _NO_VALUE) -> Argument:
     option = "--" + name.replace("_", "-")
     if value is _NO_VALUE:
         return Argument(f"{name}=", option)
-    return Argument(f"{name}={value!r}", f"{option} {'none' if value is None else shlex.quote(str(value))}")
+    written = f"--no-{option[2:]}" if value is None else f"{option} {shlex.quote(str(value))}"
+    return Argument(f"{name}={value!r}", written)
 
 
 def parameter_value(name: str) -> Argument:

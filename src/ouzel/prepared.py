@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -127,7 +128,8 @@ def explain(
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
     `format` is text, json or svg. `distinct` gives the number of values of key attributes, `off` names rules to leave
-    out. For several queries, as text, it also shows what they share; `rates` gives each type's share of all events.
+    out. For several queries, as text or json, it also shows what they share; `rates` gives each type's share of
+    all events.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
@@ -150,12 +152,15 @@ def _shown(text: str, format: str) -> Explanation | Picture:
 
 def _explain_several(given: Any, format: str, statistics: Statistics, off: Collection[str]) -> str:
     """Each query, and what they share."""
-    if format != "text":
-        raise InputError(f"several queries are explained as text only, not as '{format}'; explain them one by one")
+    if format not in ("text", "json"):
+        raise InputError(f"several queries are explained as text or json, not as '{format}'; explain them one by one")
     bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
     plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
     texts = [render_explanation(explanation(plan), format) for plan in plans.values()]
     lines = explain_together(plans, statistics, off)
+    if format == "json":
+        queries = dict(zip(plans, map(json.loads, texts), strict=True))
+        return json.dumps({"queries": queries, "sharing": lines}, indent=2)
     return "\n\n".join([*texts, "\n".join(["sharing", *(f"  {line}" for line in lines)])])
 
 

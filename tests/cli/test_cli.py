@@ -212,8 +212,8 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
         (["WHERE a.id = :x WITHIN 5"], "give it as --param x=…"),
         (["WITHIN 5 s"], "hint: give --time-unit, for example --time-unit s, or a number of ticks"),
         (
-            ["WITHIN 5", "--type", "none"],
-            "and --type none says that the input has no type column; name the column with --",
+            ["WITHIN 5", "--no-type"],
+            "and --no-type says that the input has no type column; name the column with --",
         ),
         (["WITHIN 5", "--type", "kind"], "Name it with --type"),
         (["WITHIN 5 THRESHOLD 0.1"], "give --model with a file that LossModel.to_json wrote"),

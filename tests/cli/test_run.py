@@ -369,3 +369,12 @@ def test_a_loss_model_comes_from_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{", encoding="utf-8")
     broken = run("run", lossy, "-i", events, "--model", tmp_path / "model.json")
     assert broken.exit_code == 1 and "not a loss model in JSON" in broken.stderr
+
+
+def test_limit_stops_after_so_many_matches(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(f'{{"ts": {n}, "type": "{"AB"[n % 2]}"}}\n' for n in range(100)), encoding="utf-8")
+    query = "PATTERN SEQ(A a, B b) WITHIN 2"
+    result = run("run", query, "-i", str(path), "--limit", "3", "-f", "jsonl")
+    assert result.exit_code == 0 and len(result.stdout.splitlines()) == 3
+    assert run("run", query, "-i", str(path), "--limit", "300", "-q", "-f", "jsonl").stdout.count("\n") == 50

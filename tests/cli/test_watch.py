@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ouzel
+from ouzel.cli import watch
 from ouzel.cli.app import application
 from ouzel.cli.watch import Line, Printer, columns_of, follow, open_source
 
@@ -162,3 +163,15 @@ def test_mistakes_are_one_message(arguments: list[str], text: str, said: str) ->
 def test_a_query_without_a_window_is_refused() -> None:
     result = run("watch", "PATTERN SEQ(A a, B b)", text="{}")
     assert result.exit_code == 1 and "WITHIN" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("1 s", 1.0), ("250 ms", 0.25), ("2", 2.0), ("0.5", 0.5), ("5 min", 300.0)]
+)
+def test_idle_times_have_units(given: str, seconds: float) -> None:
+    assert watch._seconds(given, "idle_timeout") == seconds
+
+
+def test_idle_times_without_a_known_unit_are_refused() -> None:
+    with pytest.raises(ouzel.InputError, match="idle_timeout='5 hors' is not a duration"):
+        watch._seconds("5 hors", "idle_timeout")

@@ -75,7 +75,7 @@ def test_files(tmp_path: Path) -> None:
     [
         (42, "events cannot be read from a int"),
         ([1, 2], "event 0 is a int, not a dictionary; columns make a table by pyarrow.table("),
-        ({"ts": [1, 2], "type": ["A", "B"]}, "event 0 is a int, not a dictionary; columns make a table"),
+        ({"ts": [1, 2], "type": ["A", "B"]}, "this looks like columns; make them a table with pyarrow.table"),
         (
             [{"type": "A", "ts": dt.datetime(2024, 5, 1)}, {"type": "A", "ts": dt.datetime(2024, 5, 1, tzinfo=dt.UTC)}],
             "some times in column 'ts' have a zone and some have none",

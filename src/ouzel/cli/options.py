@@ -77,9 +77,8 @@ class ColumnOptions:
     """What the columns of the events mean."""
 
     time: Annotated[str, typer.Option("--time", help="The column with the time.")] = "ts"
-    type: Annotated[
-        str, typer.Option("--type", help="The column with the event type; none if all events have one type.")
-    ] = "type"
+    type: Annotated[str, typer.Option("--type", help="The column with the event type.")] = "type"
+    no_type: Annotated[bool, typer.Option("--no-type", help="All events have one type.")] = False
     order: Annotated[
         list[str] | None, typer.Option("--order", help="A column that orders simultaneous events. Repeatable.")
     ] = None
@@ -88,8 +87,8 @@ class ColumnOptions:
     ] = None
 
     def as_arguments(self) -> dict[str, Any]:
-        """As arguments of `ouzel.match`; `none` means that there is no such column."""
-        type = None if self.type.lower() == "none" else self.type
+        """As arguments of `ouzel.match`."""
+        type = None if self.no_type else self.type
         return {"time": self.time, "type": type, "order": tuple(self.order or ()), "time_unit": self.time_unit}
 
 

@@ -58,8 +58,11 @@ class Results:
     Files are written under a temporary name and renamed at the end; an error or Ctrl-C removes them.
     """
 
-    def __init__(self, schemas: Mapping[str, pa.Schema], output: Path | None, chosen: Format | None) -> None:
+    def __init__(
+        self, schemas: Mapping[str, pa.Schema], output: Path | None, chosen: Format | None, limit: int | None = None
+    ) -> None:
         self._schemas = schemas
+        self._limit = limit
         self._files: list[tuple[Path, Path]] = []
         self.rows = dict.fromkeys(schemas, 0)
         self.format = _format(output, chosen)
@@ -88,10 +91,17 @@ class Results:
         return self
 
     def write(self, answers: Mapping[str, pa.Table]) -> None:
-        """More rows of some queries."""
+        """More rows of some queries, up to the limit of each."""
         for name, table in answers.items():
+            if self._limit is not None:
+                table = table.slice(0, self._limit - self.rows[name])
             self.rows[name] += table.num_rows
             self._writers[name].write(table)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every query has reached the limit."""
+        return self._limit is not None and all(rows == self._limit for rows in self.rows.values())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

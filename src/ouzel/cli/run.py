@@ -68,6 +68,7 @@ class Job:
     format: Format | None
     options: dict[str, Any]
     quiet: bool
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ def run_command(
     asked: QueryOptions,
     layout: RunOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Stop after so many matches of each query.")
+    ] = None,
 ) -> None:
     """Find all matches of QUERY in files.
 
@@ -102,7 +106,7 @@ def run_command(
       ouzel run shop.script -i Shelf=shelf.csv -i Exit=exit.csv -o found/
       ouzel run 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN :w' -i a.jsonl --param w=10 -f csv
     """
-    job = Job(asked.queries(query), find_sources(input), output, format, layout.as_arguments(), quiet)
+    job = Job(asked.queries(query), find_sources(input), output, format, layout.as_arguments(), quiet, limit)
     started = clock.perf_counter()
     ran = _on_spark(job) if engine is Where.SPARK else _on_this_machine(job)
     if not quiet:
@@ -117,7 +121,7 @@ def _on_this_machine(job: Job) -> Ran:
     watch, what, without_type = EmptyAnswers(program), what_comes_out(queries), 0
     many, cautions = ManyMatches(program, queries), list[str]()
     schemas = {name: Session(program).schemas[name] for name in queries}
-    with Results(schemas, job.output, job.format) as results, _progress(inputs.rows, quiet) as progress:
+    with Results(schemas, job.output, job.format, job.limit) as results, _progress(inputs.rows, quiet) as progress:
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
@@ -133,7 +137,9 @@ def _on_this_machine(job: Job) -> Ran:
                     results.write(answers)
                     cautions += many.warnings(table, answers)
             progress.more(table.num_rows, counted(sum(results.rows.values()), what))
-        if session is not None:
+            if results.is_full:
+                break
+        if session is not None and not results.is_full:
             with _patience(quiet):
                 answers = _asked(interruptible(session.finish), schemas)
                 results.write(answers)
@@ -233,7 +239,9 @@ def _answered(spark: Any, job: Job) -> Ran:
     events: Any = by_type or _frame(spark, sources)
     with ouzel.spark.unwrap_errors(), ouzel.spark.match(events, queries, **options) as found:
         answers = {name: _in_order(found[name].toArrow()) for name in queries}
-    with Results({name: answer.schema for name, answer in answers.items()}, job.output, job.format) as results:
+    with Results(
+        {name: answer.schema for name, answer in answers.items()}, job.output, job.format, job.limit
+    ) as results:
         results.write(answers)
     if not job.quiet and not all(results.rows.values()):
         for name, reason in ouzel.spark.why_empty(events, queries, **options).items():

@@ -28,6 +28,7 @@ from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_gro
 from ouzel.cli.results import cell, counted, json_line, what_comes_out
 from ouzel.cli.sources import Source, kind_of
 from ouzel.errors import InputError, OuzelError
+from ouzel.runtime.feeder import duration_nanoseconds
 from ouzel.runtime.inputs import SUFFIXES, as_table
 from ouzel.runtime.parse_errors import ragged, shown
 
@@ -65,14 +66,15 @@ def watch_command(
     ] = None,
     max_delay: Annotated[str, typer.Option("--max-delay", help="How late events may be: ticks, or '5 s'.")] = "0",
     idle_timeout: Annotated[
-        float,
+        str,
         typer.Option(
-            "--idle-timeout", help="Print the matches at the newest timestamp after so many seconds without events."
+            "--idle-timeout",
+            help="Print the matches at the newest timestamp after such a time without events: '500 ms'.",
         ),
-    ] = 1.0,
+    ] = "1 s",
     stop_after: Annotated[
-        float | None,
-        typer.Option("--stop-after", help="End after so many seconds without events, as at the end of the input."),
+        str | None,
+        typer.Option("--stop-after", help="End after such a time without events, as at the end of the input: '5 min'."),
     ] = None,
     *,
     asked: QueryOptions,
@@ -86,7 +88,7 @@ def watch_command(
       tail -F app.log | ouzel watch brute-force.query --max-delay '2 s'
       ouzel watch theft.query --input incoming/ --format jsonl
 
-    A match completes when no earlier event can come: with the next later event, or after --idle-timeout seconds without
+    A match completes when no earlier event can come: with the next later event, or after --idle-timeout without
     input. A match that ends with a negative component completes when its window has passed.
     """
     queries = asked.queries(query)
@@ -102,14 +104,22 @@ def watch_command(
             source,
             engine,
             printer,
-            idle_timeout=idle_timeout,
-            stop_after=stop_after,
+            idle_timeout=_seconds(idle_timeout, "idle_timeout"),
+            stop_after=None if stop_after is None else _seconds(stop_after, "stop_after"),
             clock=clock.monotonic,
             sleep=clock.sleep,
         )
     except KeyboardInterrupt:
         printer.note("stopped")
     printer.summary(engine.late)
+
+
+def _seconds(given: str, option: str) -> float:
+    """A duration such as '500 ms'; a bare number counts seconds."""
+    try:
+        return float(given)
+    except ValueError:
+        return (duration_nanoseconds(given, option) or 0) / 1e9
 
 
 class Printer:

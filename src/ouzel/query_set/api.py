@@ -94,6 +94,9 @@ class QuerySet(Feeder[Any]):
         if schema is not None:
             self._bind_schema(schema)
 
+    def _contents(self) -> str:
+        return f"{len(self._places):,} queries"
+
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
     @exclusive

@@ -189,6 +189,10 @@ class Engine(Feeder[str]):
         if self._absent is not None and (self._finished or not self._absent.is_watching()):
             _warn_of_absent(self._absent, stacklevel=5)
 
+    def _contents(self) -> str:
+        names = self._binder.names
+        return ", ".join(names) if len(names) <= 5 else f"{len(names):,} queries"
+
     def _stopped(self) -> Mapping[str, Problem]:
         return {} if self._session is None else self._session.problems
 

@@ -9,7 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,33 @@ class Feeder(ABC, Generic[K]):
     @abstractmethod
     def _stopped(self) -> Mapping[K, Problem]:
         """The queries that have stopped, and why."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the stream and drop what is held. Call `finish` before, if the remaining matches are wanted."""
+        self._finished = True
+        self._session = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
+
+    def __repr__(self) -> str:
+        if self._finished:
+            state = "finished"
+        elif self._session is None:
+            state = "no events yet"
+        else:
+            state = f"{self.held_events:,} events held, {self.late:,} late"
+        return f"<{type(self).__name__} of {self._contents()}; {state}>"
+
+    @abstractmethod
+    def _contents(self) -> str:
+        """The queries, in a few words."""
 
     # ── What users see ─────────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,14 @@ from ouzel.plan.choose import check_rules
 from ouzel.prepared import Query, bind_all
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import layouts
-from ouzel.runtime.inputs import as_table, is_rows, no_columns, with_missing_columns, with_readable_time
+from ouzel.runtime.inputs import (
+    as_table,
+    check_inputs_by_type,
+    is_rows,
+    no_columns,
+    with_missing_columns,
+    with_readable_time,
+)
 from ouzel.runtime.layout import has_no_type, widen
 from ouzel.runtime.program import Program, check_columns, check_model, make_program
 from ouzel.runtime.pruning import needed_columns
@@ -89,6 +96,7 @@ class InputBinder:
         for name in events:
             if not isinstance(name, str):
                 raise InputError(f"the name of an event type must be text, got {name!r}")
+        check_inputs_by_type(events, self._time)
         events = {name: _listed(one) for name, one in events.items()}
         if self._program is None and all(map(_is_nothing, events.values())):
             return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def _table_of(events: Any) -> pa.Table:
         return events.read_all()
     if isinstance(events, str) and not events.strip():
         raise InputError("the path of the events is empty; give the path of a file or folder")
+    if isinstance(events, str) and "://" in events:
+        return _read_uri(events)
     if isinstance(events, str | Path):
         return _read(Path(events))
     if hasattr(events, "to_table") and hasattr(events, "scanner"):
@@ -69,11 +72,25 @@ def _table_of(events: Any) -> pa.Table:
     if hasattr(events, "iloc") and hasattr(events, "columns"):
         return pa.Table.from_pandas(events, preserve_index=False)
     if isinstance(events, Iterable) and not isinstance(events, Mapping | bytes):
-        return _from_dicts(list(events))
+        listed = list(events)
+        if listed and all(isinstance(one, pa.RecordBatch | pa.Table) for one in listed):
+            return pa.concat_tables(map(_table_of, listed), promote_options="default")
+        return _from_dicts(listed)
     raise InputError(
         f"events cannot be read from a {type(events).__name__}; give a pyarrow Table, RecordBatch, reader or Dataset, "
-        "a polars, pandas or DuckDB frame, a list of dictionaries, or the path of a Parquet, CSV or JSON Lines file"
+        "a polars, pandas or DuckDB frame, an iterable of batches, a list of dictionaries, or the path of a Parquet, "
+        "CSV or JSON Lines file"
     )
+
+
+def check_inputs_by_type(events: Mapping[str, Any], time: str) -> None:
+    """Refuse one event, or columns, where a dictionary of inputs by event type is expected."""
+    if time not in events:
+        return
+    if isinstance(events[time], list | tuple):
+        raise InputError("this looks like columns; make them a table with pyarrow.table({…})")
+    if not hasattr(events[time], "__arrow_c_stream__"):
+        raise InputError("this looks like one event; pass a list: [{…}]")
 
 
 def _from_frame(events: Any) -> pa.Table:
@@ -103,7 +120,10 @@ def _read(path: Path) -> pa.Table:
     import pyarrow.dataset as ds
 
     if not path.exists():
-        raise InputError(f"there is no file or folder '{path}'")
+        paths = sorted(glob(str(path), recursive=True))
+        if not paths:
+            raise InputError(f"there is no file or folder '{path}'")
+        return pa.concat_tables([_read(Path(one)) for one in paths], promote_options="default")
     kind = SUFFIXES.get(path.suffix.lower())
     if path.is_dir():
         found = {SUFFIXES.get(p.suffix.lower()) for p in path.rglob("*") if p.is_file()} - {None}
@@ -119,6 +139,26 @@ def _read(path: Path) -> pa.Table:
         return ds.dataset(path, format=kind).to_table()
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
         raise parse_error(path, kind, error) from None
+
+
+def _read_uri(uri: str) -> pa.Table:
+    """A file or folder of any filesystem that pyarrow knows, such as s3:// or gs://."""
+    import pyarrow.dataset as ds
+    from pyarrow import fs
+
+    kind = SUFFIXES.get(Path(uri).suffix.lower())
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+        if kind is None:
+            # A folder: the format is that of its files.
+            files = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+            kinds = {SUFFIXES.get(Path(file.path).suffix.lower()) for file in files if file.is_file} - {None}
+            if len(kinds) != 1:
+                raise InputError(f"'{uri}' must be a file or a folder with files of one format")
+            kind = kinds.pop()
+        return ds.dataset(path, filesystem=filesystem, format=kind).to_table()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"'{uri}' cannot be read: {error}") from None
 
 
 def _from_dicts(rows: list[Any]) -> pa.Table:

@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ouzel.algebra.query import AlgebraQuery
+from ouzel.algebra.streams import Stream
 from ouzel.errors import InputError
 from ouzel.plan.explain import explanation, render_explanation
 from ouzel.prepared import Query, as_queries
@@ -66,7 +68,7 @@ def match(
     >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
     """
     named = as_queries(query)
-    several = not isinstance(query, Query | str)
+    several = not isinstance(query, Query | str | Stream | AlgebraQuery)
     if on_error not in ("fail", "report"):
         raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
     reports = on_error == "report"
