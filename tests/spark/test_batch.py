@@ -239,3 +239,5 @@ def test_expressions_of_the_algebra_answer_as_embedded(spark: SparkSession) -> N
             for name in queries:
                 answer = [row.asDict() for row in found[name].collect()]
                 assert sorted(map(repr, answer)) == sorted(map(repr, wanted[name].to_pylist()))
+    one = [row.asDict() for row in ouzel.spark.match(frame, expression).collect()]
+    assert sorted(map(repr, one)) == sorted(map(repr, ouzel.match(table, expression).to_pylist()))
