@@ -9,36 +9,23 @@ import json
 import sys
 
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 import ouzel.spark
 from ouzel.errors import InputError
 from tests.golden.answers import disagreement
-from tests.golden.embedded import answer_of
 from tests.golden.format import read_all
-from tests.spark.together import collect_together
 from tests.spark.ways import SparkBatch, gap
 
 SETTINGS = {"spark.remote": "local[2]", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2}
-CASES_PER_JOB = 40
 
 
 def run_cases(spark: SparkSession, step: int) -> tuple[int, dict[str, str]]:
     """How many cases ran, and what was wrong with them, by case."""
-    way = SparkBatch(spark)
     cases = [case for case in read_all() if gap(case) is None][::step]
-    wrong = {}
-    for first in range(0, len(cases), CASES_PER_JOB):
-        started = [(case, way.start(case)) for case in cases[first : first + CASES_PER_JOB]]
-        frames = {f"{case.identity} {name}": frame for case, found in started for name, frame in found.items()}
-        assert all(isinstance(frame, DataFrame) for frame in frames.values())
-        tables = collect_together(frames)
-        for case, found in started:
-            answers = {name: answer_of(case, name, tables[f"{case.identity} {name}"]) for name in found}
-            found.release()
-            if problem := disagreement(case, answers):
-                wrong[case.identity] = problem
-    return len(cases), wrong
+    way = SparkBatch(spark, cases)
+    problems = {case.identity: disagreement(case, way.run(case)) for case in cases}
+    return len(cases), {name: problem for name, problem in problems.items() if problem}
 
 
 def error_of_a_worker(spark: SparkSession) -> str:
@@ -54,6 +41,7 @@ def error_of_a_worker(spark: SparkSession) -> str:
 
 if __name__ == "__main__":
     session = ouzel.spark.session("golden over Connect", **SETTINGS)
+    assert isinstance(session, ConnectSession)
     count, wrong = run_cases(session, int(sys.argv[1]))
     print(json.dumps({"cases": count, "wrong": wrong, "error": error_of_a_worker(session)}))
     session.stop()

@@ -31,13 +31,17 @@ def ways(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> objec
     @cache
     def way(name: str) -> Way:
         if name == SparkBatch.name:
-            return SparkBatch(spark)
+            return SparkBatch(spark, RUNNABLE)
         return SparkStream(spark, tmp_path_factory.mktemp("stream"), RUNNABLE, restarted=name.endswith("restarted"))
 
     return way
 
 
-@pytest.mark.parametrize("name", ["spark batch", "spark streaming", "spark streaming restarted"])
+# The stream that is restarted half-way does all that one in one piece does.
+WAYS = ["spark batch", pytest.param("spark streaming", marks=pytest.mark.long), "spark streaming restarted"]
+
+
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.identity)
 def test_case(ways: object, name: str, case: Case) -> None:
     way = ways(name)  # type: ignore[operator]

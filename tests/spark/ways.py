@@ -26,6 +26,7 @@ from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one
 from tests.golden.format import Case
 from tests.spark.clocks import BATCH_MS, CaseClock
 from tests.spark.streams import FileStream
+from tests.spark.together import collect_together
 
 
 def gap(case: Case) -> str | None:
@@ -43,18 +44,45 @@ def gap(case: Case) -> str | None:
     return None
 
 
+CASES_PER_JOB = 40
+
+
 class SparkBatch:
-    """`ouzel.spark.match` on the whole input."""
+    """`ouzel.spark.match` on the whole input of each case; the answers of many cases come back from one job."""
 
     name = "spark batch"
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, cases: Sequence[Case]) -> None:
         self._spark = spark
+        self._answers: dict[str, Answers | Exception] = {}
+        runnable = [case for case in cases if self.gap(case) is None]
+        for first in range(0, len(runnable), CASES_PER_JOB):
+            together = runnable[first : first + CASES_PER_JOB]
+            try:
+                self._run(together)
+            except Exception as failure:  # one case that fails takes the job with it; each test tells of it
+                self._answers |= {case.identity: failure for case in together}
 
     def gap(self, case: Case) -> str | None:
         return gap(case)
 
-    def start(self, case: Case) -> ouzel.spark.Matches:
+    def run(self, case: Case) -> Answers:
+        found = self._answers[case.identity]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _run(self, cases: Sequence[Case]) -> None:
+        started = [(case, self._start(case)) for case in cases]
+        frames = {f"{case.identity} {name}": frame for case, found in started for name, frame in found.items()}
+        tables = collect_together(frames)
+        for case, found in started:
+            self._answers[case.identity] = {
+                name: answer_of(case, name, tables[f"{case.identity} {name}"]) for name in found
+            }
+            found.release()
+
+    def _start(self, case: Case) -> ouzel.spark.Matches:
         """The DataFrames of the answers, by the names of their queries."""
         frames = {
             name: self._spark.createDataFrame(table, spark_schema(table.schema)).coalesce(1)
@@ -63,10 +91,6 @@ class SparkBatch:
         queries = prepared(case) if case.is_script else prepared(case)["query"]
         found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
         return found if case.is_script else ouzel.spark.Matches({"query": found}, ())
-
-    def run(self, case: Case) -> Answers:
-        with self.start(case) as found:
-            return {name: answer_of(case, name, [frame.toArrow()]) for name, frame in found.items()}
 
 
 class SparkStream:
