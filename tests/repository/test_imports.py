@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from functools import cache
 
 import pytest
 
@@ -104,6 +105,7 @@ def engine(module: str) -> str:
     return module.split(".")[2] if module.count(".") > 1 else ""
 
 
+@cache
 def compiled_modules() -> set[str]:
     """Modules with compiled functions: they import the decorators."""
     return {one.module for one in all_imports() if one.target == "ouzel.kernels.jit"} - {KNOWS_NUMBA}
