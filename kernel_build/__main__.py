@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 from kernel_build import emit, lower
 from kernel_build.build import build, versions
 from kernel_build.forms import entries
-from kernel_build.link import compiler
+from kernel_build.link import check_portable, compiler
 from ouzel.kernels import jit
 
 LIBRARY = jit.PACKAGE / "kernels" / "_library.abi3.so"
@@ -44,6 +44,8 @@ def main() -> None:
         return
     lower.prepare()
     build(entries(), options.triple, levels, command, options.output)
+    if options.output != LIBRARY:
+        check_portable(options.output)
     stamp.write_text(made_of)
 
 

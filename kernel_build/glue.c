@@ -20,6 +20,28 @@ typedef struct {
 } form;
 #include "table.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+/* What a level needs: bits of cpuid 1 (ecx) and 7 (ebx), and the registers that the operating system keeps. */
+static const struct {
+    const char *level;
+    unsigned first, seventh, kept;
+} needs[] = {{"x86-64-v4", 0x38d83201, 0xd0030128, 0xe6}, {"x86-64-v3", 0x38d83201, 0x128, 6}, {"x86-64-v2", 0x982201, 0, 0}};
+
+static int runs_here(const char *level) {
+    unsigned a, b, first = 0, d, c, seventh = 0, kept = 0;
+    __get_cpuid(1, &a, &b, &first, &d);
+    __get_cpuid_count(7, 0, &a, &seventh, &c, &d);
+    if (first >> 27 & 1) __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (!strcmp(level, needs[i].level))
+            return !(needs[i].first & ~first) && !(needs[i].seventh & ~seventh) && !(needs[i].kept & ~kept);
+    return 0;
+}
+#else
+static int runs_here(const char *level) { return !strcmp(level, "generic"); }
+#endif
+
 /* numpy's array object and the numbers of its types: part of its binary interface. */
 typedef struct {
     PyObject_HEAD PyTypeObject *type;
@@ -231,8 +253,8 @@ PyMODINIT_FUNC PyInit__library(void) {
     numpy = PyCapsule_GetPointer(functions, NULL);
     array_type = (PyTypeObject *)PyObject_GetAttrString(multiarray, "ndarray");
     const char *wanted = getenv("OUZEL_KERNELS_LEVEL");
-    for (level = 0; level < LEVELS - 1 && !runs_here(level); level++) continue;
-    if (!runs_here(level)) return PyErr_Format(PyExc_ImportError, "the kernels need a processor with %s", levels[level]);
+    for (level = 0; level < LEVELS - 1 && !runs_here(levels[level]); level++) continue;
+    if (!runs_here(levels[level])) return PyErr_Format(PyExc_ImportError, "the kernels need a processor with %s", levels[level]);
     for (int i = 0; wanted && i < LEVELS; i++)
         if (!strcmp(wanted, levels[i])) level = i;
     for (const form *one = forms; one->name; one++) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,13 +17,6 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 # The oldest glibc of manylinux_2_17, for compilers that can choose.
 GLIBC = "2.17"
-# What a processor must have, by level; levels are named as LLVM names them.
-_FEATURES = {
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-    "x86-64-v3": ("avx2", "bmi", "bmi2", "fma"),
-    "x86-64-v2": ("sse4.2", "popcnt"),
-    "generic": (),
-}
 
 
 class Row(NamedTuple):
@@ -51,6 +45,15 @@ def compiler(triple: str, *, portable: bool) -> list[str] | None:
     return (zig or own) if portable or not is_host else (own or zig)
 
 
+def check_portable(library: Path) -> None:
+    """A library that needs a newer glibc than the name of its wheel says is not one for other machines."""
+    needed = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_(\d+\.\d+)", library.read_bytes())}
+    newest = max(needed, default=(0, 0))
+    if newest > tuple(map(int, GLIBC.split("."))):
+        named = ".".join(map(str, newest))
+        raise SystemExit(f"the library needs glibc {named}, not {GLIBC}: install ziglang, which links for it")
+
+
 def link(
     command: Sequence[str],
     rows: Sequence[Row],
@@ -75,9 +78,6 @@ def link(
 
 
 def _table(rows: Sequence[Row], levels: Sequence[str], digest: str) -> str:
-    def tests(level: str) -> str:
-        return " && ".join(f'__builtin_cpu_supports("{feature}")' for feature in _FEATURES[level]) or "1"
-
     lines = [f"int32_t {symbol}(int64_t *);" for row in rows for symbol in row.symbols]
     lines += ["static const form forms[] = {"]
     for row in rows:
@@ -87,6 +87,4 @@ def _table(rows: Sequence[Row], levels: Sequence[str], digest: str) -> str:
     lines += ["  {0}", "};", f'#define DIGEST "{digest}"']
     names = ", ".join(f'"{level}"' for level in levels)
     lines += [f"static const char *const levels[] = {{{names}}};"]
-    lines += ["static int runs_here(int level) {"]
-    lines += [f"  if (level == {number}) return {tests(level)};" for number, level in enumerate(levels)]
-    return "\n".join([*lines, "  return 0;", "}", ""])
+    return "\n".join([*lines, ""])

@@ -93,7 +93,7 @@ def flat(value: Any) -> list[Any]:
     [
         (stacks, "scan_plain", lambda: run_query("PATTERN SEQ(Shelf a, Exit c) WHERE [tag_id] WITHIN 1 hour")),
         (text, "_select", lambda: run_query("PATTERN SEQ(Shelf a, Exit c) WHERE [tag_id] WITHIN 1 hour")),
-        (order, "_gather", lambda: order.gather(np.arange(500) * 3, np.arange(0, 500, 7, dtype=np.int32))),
+        (order, "_gather", lambda: order.gather(np.arange(9_000) * 3, np.arange(0, 9_000, 2, dtype=np.int32))),
         (order, "_count_roles", lambda: order.expand(np.arange(300, dtype=np.uint64) % np.uint64(5))),
     ],
 )
