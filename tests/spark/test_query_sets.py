@@ -224,7 +224,7 @@ def test_what_cannot_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(tmp_path / "queries")
     for message, options in {
         "not a folder of Parquet files": {"changes": tmp_path / "nowhere"},
-        "a table that is read once": {"changes": quotes},
+        "a batch cannot change": {"changes": quotes},
         "no column 'id'": {"changes": events},
         "a maximum delay of its events": {"changes": table.folder, "max_delay": None},
         "not a number of buckets": {"changes": table.folder, "buckets": 0},
