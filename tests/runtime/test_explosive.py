@@ -16,6 +16,8 @@ BYTES_EACH = 512
 BYTES_MORE = 64_000_000
 # A limit may allow the answers of these, since runs are merged or nothing is built. All others pass it.
 MAY_ANSWER = {"next match, no B", "next match, few moments", "compressed, by runs", "counted", "next"}
+# These pass a limit only after more events than the limit.
+LATE = {"first", "skip to first", "next, no B"}
 
 
 def check(limit: int, events: int, *names: str) -> None:
@@ -37,4 +39,5 @@ def test_what_explodes_stays_within_a_small_limit() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXPLOSIVE)
 def test_what_explodes_stays_within_a_large_limit(name: str) -> None:
-    check(100_000, 100_000, name)
+    # Rows found before the limit was passed take memory, too, so no query gets more events than it needs.
+    check(100_000, 200_000 if name in LATE else 100_000, name)
