@@ -35,6 +35,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("sase", "sequences: SASE's section 5, against a Python loop, DuckDB and polars", ("duckdb", "polars")),
+    Benchmark("all_cores", "one core and all cores, beside DuckDB and polars on all cores", ("duckdb", "polars")),
     Benchmark("kleene", "repetition: SASE+'s section 6"),
     Benchmark("flink_cep", "sequences and repetition, against Flink CEP", ("pyflink",)),
     Benchmark("aggregate", "counting without building: A-Seq's section 6", ("duckdb",)),

@@ -202,10 +202,10 @@ DUCKDB_W2 = {
 
 
 class DuckDb:
-    """One connection, one thread, reading the Arrow table where it lies."""
+    """One connection, reading the Arrow table in place."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._connection = duckdb.connect(":memory:", config={"threads": 1})
+    def __init__(self, table: pa.Table, threads: int = 1) -> None:
+        self._connection = duckdb.connect(":memory:", config={"threads": threads})
         self._connection.execute("SET preserve_insertion_order = false")
         self._connection.register("events", table)
 

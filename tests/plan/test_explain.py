@@ -49,6 +49,7 @@ plan, in the order events pass it
 kernel stacks
   no Kleene component and skip_till_any_match: every match is a path through stacks of single events
   no types= are declared, so Ouzel assumes that Exit, Register and Shelf have tag, with null where an event has no value
+  threads: by tag
 
 rules
   predicates_into_roles: 1 single-event predicate decided before the scan

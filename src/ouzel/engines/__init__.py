@@ -49,6 +49,10 @@ class Engine(ABC):
     def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
         """Raise QueryError for a query whose state would grow without bound on a stream."""
 
+    def undivided(self, plan: Any) -> str:
+        """Why the events of a query are never divided by key over threads; empty if they may be."""
+        return "this engine reads all events in one thread"
+
     @abstractmethod
     def explain(self, plan: Any) -> Explanation:
         """What EXPLAIN shows of a plan."""

@@ -14,6 +14,7 @@ from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.diagram import Automaton, automaton, label_of
+from ouzel.plan.division import shared_columns, undivided
 from ouzel.plan.expressions import walk
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.plan.render import render, render_conjunct, said_of
@@ -140,6 +141,8 @@ class Explanation:
     assumed: str = ""
     # Which types are assumed to have which attributes.
     attributes: str = ""
+    # How `match` divides the events over threads.
+    threads: str = ""
 
     @property
     def reasons(self) -> tuple[OperatorLine, ...]:
@@ -168,7 +171,13 @@ def explained(plan: Plan, kernel: str, because: str, operators: Sequence[Operato
         because=because,
         assumed=assumptions(plan),
         attributes=attributes_taken(plan.query),
+        threads=_threads(plan),
     )
+
+
+def _threads(plan: Plan) -> str:
+    reason = undivided(plan)
+    return f"one: {reason}" if reason else f"by {', '.join(shared_columns(plan))}"
 
 
 def explain_together(
@@ -272,6 +281,7 @@ def _text(explained: Explanation) -> str:
         lines += [f"    {text}" for text in line.does]
     lines += ["", f"kernel {explained.kernel}", f"  {explained.because}"]
     lines += [f"  {said}" for said in (explained.assumed, explained.attributes) if said]
+    lines += [f"  threads: {explained.threads}"] if explained.threads else []
     if explained.notes:
         lines += ["", "rules"]
         lines += [f"  {rule}: {text}" for rule, text in explained.notes]

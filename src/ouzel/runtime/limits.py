@@ -29,6 +29,14 @@ class Limits:
         many timestamps."""
         return _ANSWER_EVENTS_MIN + _ANSWER_EVENTS_PER_MATCH * self.max_matches_per_timestamp
 
+    def share(self, parts: int) -> Limits | None:
+        """Limits that the whole keeps if each of some parts keeps them; None if there is too little to share."""
+        # The events of all answers together have a part that does not depend on the limit.
+        fixed = _ANSWER_EVENTS_MIN // _ANSWER_EVENTS_PER_MATCH
+        matches = (self.max_matches_per_timestamp - (parts - 1) * fixed) // parts
+        partial, buffered = self.max_partial_matches // parts, self.max_buffered_events // parts
+        return Limits(matches, partial, buffered) if min(matches, partial, buffered) >= 1 else None
+
     def check_answer(self, query: str, events: int) -> None:
         """Refuse an answer whose matches have too many events in total, before it is built."""
         if events > self.max_answer_events:

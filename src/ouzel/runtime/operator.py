@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,35 @@ class Answer(NamedTuple):
 
 
 NO_TICKS = np.empty(0, np.int64)
+
+
+class Found(NamedTuple):
+    """What one part of a divided stream found, in the order of its rows: the tick of each row, the input row that
+    decides between equal ticks of different parts, and what the rows are made of."""
+
+    ticks: np.ndarray
+    ties: np.ndarray
+    content: Any
+
+
+class Divisible(Protocol):
+    """An operator that can read a part of a stream, in which some keys are. Rows are merged over all parts."""
+
+    schema: pa.Schema
+
+    @property
+    def stager(self) -> Stager: ...
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None: ...
+
+    def search(self) -> Found:
+        """What all staged events complete. The operator is not used afterwards."""
+
+    def rows_of(self, slices: Sequence[tuple[Any, int, int]], order: np.ndarray | None) -> pa.Table:
+        """The rows of slices of the contents of several parts, each from one row to another; in the given order."""
+
+    def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
+        """The order of rows with the same tick."""
 
 
 class Operator(ABC):
@@ -158,6 +187,11 @@ class StreamOperator(QueryOperator, Generic[Events]):
     @abstractmethod
     def _rekey(self, renamed: np.ndarray) -> None:
         """Codes of keys have changed."""
+
+    @property
+    def stager(self) -> Stager:
+        """What turns rows into events."""
+        return self._stager
 
     # ── What a session asks ────────────────────────────────────────────────────────────────────────
 

@@ -72,20 +72,10 @@ class Output:
         # The name of an event type as many times as it was needed so far.
         self._repeated: dict[str, pa.Array] = {}
 
-    def of_places(
-        self,
-        table: pa.Table,
-        ticks: np.ndarray,
-        rows: Sequence[np.ndarray],
-        starts: np.ndarray | None = None,
-        ends: np.ndarray | None = None,
-    ) -> pa.Table:
-        """Composite events from matches with one event for each positive component.
-
-        `rows` has an array of row numbers of `table` for each component. `starts` and `ends` are the ticks of each
-        match; None: the times of its first and last event.
-        """
+    def of_places(self, matches: Places) -> pa.Table:
+        """Composite events from matches with one event for each positive component."""
         query = self._query
+        table, ticks, rows, starts, ends = matches.table, matches.ticks, matches.rows, matches.starts, matches.ends
         place = {c.position: i for i, c in enumerate(query.positives)}
         frame = EventFrame(query, self._layout, table, ticks, lambda c: rows[place[c]], len(rows[0]), alike=self._alike)
         first, last = query.positives[0].position, query.positives[-1].position
@@ -248,6 +238,18 @@ def returned(frame: RawFrame, expression: Bound, time: pa.DataType) -> pa.Array:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Matches with one event for each positive component: for each component the rows of its events in `table`, match
+    by match. `starts` and `ends` are None if they are the times of the first and last events."""
+
+    table: pa.Table
+    ticks: np.ndarray
+    rows: Sequence[np.ndarray]
+    starts: np.ndarray | None = None
+    ends: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class Matches:
     """Matches as rows of a table. `lengths[match, place]` is the number of events of each positive component; `rows`
     are their row numbers in `table`, match by match and place by place."""
@@ -263,13 +265,23 @@ class Matches:
     def count(self) -> int:
         return len(self.starts)
 
+    def picked(self, order: np.ndarray) -> Matches:
+        """Some matches, in a given order."""
+        totals = self.lengths.sum(axis=1, dtype=np.int64)
+        firsts = (np.cumsum(totals) - totals)[order]
+        totals = totals[order]
+        # In each match the rows lie side by side: its first one, moved by how many came before.
+        moved = np.repeat(firsts - (np.cumsum(totals) - totals), totals)
+        rows = self.rows[moved + np.arange(len(moved))]
+        return replace(self, lengths=self.lengths[order], rows=rows, starts=self.starts[order], ends=self.ends[order])
+
     @cached_property
     def _side_by_side(self) -> np.ndarray | None:
         """The rows as [match, place], if each place has one event."""
         return self.rows.reshape(self.lengths.shape) if self.rows.size == self.lengths.size else None
 
     @cached_property
-    def _firsts(self) -> np.ndarray:
+    def firsts(self) -> np.ndarray:
         """Where the events of each place of each match begin in `rows`, and where the last ones end."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths, dtype=np.int64)])
 
@@ -289,14 +301,26 @@ class Matches:
     def first_rows(self, place: int) -> np.ndarray:
         if self._side_by_side is not None:
             return np.ascontiguousarray(self._side_by_side[:, place])
-        first: np.ndarray = self.rows[self._firsts[place :: self.lengths.shape[1]][: self.count]]
+        first: np.ndarray = self.rows[self.firsts[place :: self.lengths.shape[1]][: self.count]]
         return first
 
     def last_rows(self, place: int) -> np.ndarray:
         if self._side_by_side is not None:
             return np.ascontiguousarray(self._side_by_side[:, place])
-        last: np.ndarray = self.rows[self._firsts[place + 1 :: self.lengths.shape[1]][: self.count] - 1]
+        last: np.ndarray = self.rows[self.firsts[place + 1 :: self.lengths.shape[1]][: self.count] - 1]
         return last
+
+
+def joined_matches(slices: Sequence[tuple[Matches, int, int]]) -> Matches:
+    """The matches of slices of several ones of the same table, each from one match to another."""
+    parts = []
+    for matches, first, last in slices:
+        # The first events of all places of a match, one after the other.
+        places = matches.lengths.shape[1]
+        rows = matches.rows[matches.firsts[first * places] : matches.firsts[last * places]]
+        parts.append((matches.lengths[first:last], rows, matches.starts[first:last], matches.ends[first:last]))
+    lengths, rows, starts, ends = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Matches(slices[0][0].table, slices[0][0].ticks, lengths, rows, starts, ends)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ from ouzel.algebra.model import BoundAlgebra
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.bind.codec import decode, encode
 from ouzel.bind.diagnostics import listed, nearest, quoted
-from ouzel.bind.model import Attribute, BoundQuery, Catalog
+from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.schema import nanoseconds_of
 from ouzel.errors import LOSS_MODEL, InputError, ModelWarning, argument
 from ouzel.loss import LossModel
 from ouzel.plan.choose import check_rules, choose, make_plan
+from ouzel.plan.division import shared_columns
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.prepared import Query, as_queries, bind_all
 from ouzel.runtime.composition import is_composed, layouts
@@ -220,7 +221,7 @@ def describe(program: bytes | Program) -> Description:
     # Expressions of the algebra run in one place, over all columns.
     plans = {query.name: loaded.plans()[query.name] for query in loaded.queries}
     windows = [plan.window_ticks for plan in plans.values()]
-    keys = [_shared_columns(plan) for plan in plans.values()]
+    keys = [shared_columns(plan) for plan in plans.values()]
     found = layouts(loaded.queries, loaded.layout)
     needed = set().union(*(needed_columns(plan, found[name]) for name, plan in plans.items()))
     common = [column for column in keys[0] if all(column in others for others in keys[1:])] if keys else []
@@ -234,20 +235,6 @@ def describe(program: bytes | Program) -> Description:
         window_ticks=None if loaded.algebra or None in windows else max(w for w in windows if w is not None),
         tick_ns=loaded.catalog.time.tick_ns,
     )
-
-
-def _shared_columns(plan: Plan) -> list[str]:
-    """Columns of the input that are equal for all events of a match, negative ones included."""
-    found = []
-    # A total over all keys, or over groups that cross keys, can only be emitted in one place.
-    grouped = {key.path for key in plan.query.group_by} if plan.query.aggregates else None
-    for part in plan.key:
-        attributes = [e for e in part.expressions.values() if isinstance(e, Attribute) and len(e.path) == 1]
-        names = {a.path[0] for a in attributes}
-        alike = len(attributes) == len(plan.query.components) and len(names) == 1
-        if alike and (grouped is None or all((name,) in grouped for name in names)):
-            found += sorted(names)
-    return found
 
 
 def dump(program: Program) -> bytes:

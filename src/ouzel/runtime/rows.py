@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,15 @@ EARLIEST = -(2**63)
 _SMALL_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Chunk:
     base: int
     table: pa.Table
     ticks: np.ndarray
-    newest: int
+
+    @cached_property
+    def newest(self) -> int:
+        return int(self.ticks.max())
 
     @property
     def rows(self) -> int:
@@ -92,7 +96,7 @@ class RowStore:
         base = self._next
         self._next += len(ticks)
         if len(ticks):
-            self._chunks.append(_Chunk(base, table, ticks, int(ticks.max())))
+            self._chunks.append(_Chunk(base, table, ticks))
             # As in a binary counter: a chunk is merged only with one of about its size, so each row is copied a
             # logarithmic number of times.
             while len(self._chunks) > 1 and self._chunks[-2].rows <= 2 * self._chunks[-1].rows and self._adjacent():
@@ -133,7 +137,7 @@ class RowStore:
     def _merge_last_two(self) -> None:
         left, right = self._chunks[-2:]
         table = pa.concat_tables([left.table, right.table]).combine_chunks()
-        merged = _Chunk(left.base, table, np.concatenate([left.ticks, right.ticks]), max(left.newest, right.newest))
+        merged = _Chunk(left.base, table, np.concatenate([left.ticks, right.ticks]))
         self._chunks[-2:] = [merged]
 
     @property
@@ -194,5 +198,5 @@ class RowStore:
         store._next, chunks = head
         for base, table, number in chunks:
             ticks = reader.array(number)
-            store._chunks.append(_Chunk(base, reader.table(table), ticks, int(ticks.max())))
+            store._chunks.append(_Chunk(base, reader.table(table), ticks))
         return store

@@ -75,6 +75,8 @@ class Stager:
         self._first_key = self._key_of(hashed[:1] if is_double else hashed, self.keys)
         self._second_key = self._key_of(hashed[1:] if is_double else (), self.second_keys)
         self._lane_columns: dict[int, tuple[str | None, list[str] | None]] = {}
+        # Rows by type and the components as bits, if somebody else has found them.
+        self.selected: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def coders(self) -> Sequence[Coder]:
@@ -93,7 +95,7 @@ class Stager:
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[Any]]:
         """The rows that fill a component, by place in the table, and their instances, numbered by place among these
         rows."""
-        rows, roles = self._relevant(table)
+        rows, roles = self.select(table) if self.selected is None else self.selected
         frame = EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))
         roles = self._test_roles(frame, roles, table)
         if not roles.all():
@@ -134,7 +136,7 @@ class Stager:
         )
         return rows, Block(places, instances)
 
-    def _relevant(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    def select(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose type some component names, and the components as bits."""
         layout = self._layout
         if layout.type is None:

@@ -55,12 +55,13 @@ from ouzel.kernels.predicate_tables import Alternative, LaneFlag
 from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
 from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key
 from ouzel.runtime.codes import is_sparse
-from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.frames import EventFrame, take
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import Answer, StreamOperator, lane_domains
+from ouzel.runtime.operator import Answer, Found, StreamOperator, lane_domains
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 from ouzel.runtime.staging import Stager
+from ouzel.runtime.values import one_array
 
 
 class AggregateOperator(StreamOperator[CounterInstances]):
@@ -111,6 +112,8 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._edge_state = new_edge_state(self._edge_tables)
         self._output = new_counter_output(self._tables)
         self._own_keys = True
+        # The first input row of each group, in a part of a stream.
+        self._first_rows: np.ndarray | None = None
         self._until = EARLIEST
 
     def _measures(self) -> list[Measure]:
@@ -158,6 +161,10 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
         instances = block.events
         self._groups.note_keys(frame_of, block.rows, instances, max(1, self._stager.keys.count))
+        if self._stager.selected is not None:
+            self._first_rows = np.empty(self._groups.count, np.int32)
+            # What is written last stays, so backwards that is the first.
+            self._first_rows[self._groups.key_group[instances.key[::-1]]] = rows[block.rows[::-1]]
         groups = np.empty(0, np.int32)
         if self._counted.split is not None:
             groups = self._groups.of_events(frame_of(np.arange(len(rows))), block.rows, instances)
@@ -296,8 +303,26 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             shown = rows_to_emit(self._query, output.completed[:count], values, before)
             places = pa.array(shown)
             values = {name: column.take(places) for name, column in values.items()}
-        groups = self._groups.show(output.group[shown])
-        return answer(self._query, self.schema, output.tick[shown], groups, values)
+        shown_groups = output.group[shown]
+        groups = self._groups.show(shown_groups)
+        starts = None if self._first_rows is None else self._first_rows[shown_groups]
+        return answer(self._query, self.schema, output.tick[shown], groups, values, starts)
+
+    # ── A part of the stream ───────────────────────────────────────────────────────────────────────
+
+    def search(self) -> Found:
+        """What all staged events complete."""
+        found = self.answer(LATEST)
+        return Found(found.ends, found.starts, found.table)
+
+    def rows_of(self, slices: Sequence[tuple[pa.Table, int, int]], order: np.ndarray | None) -> pa.Table:
+        """The rows of slices of several parts, in the given order."""
+        rows = pa.concat_tables([table.slice(first, last - first) for table, first, last in slices]).combine_chunks()
+        return rows if order is None else pa.table([take(one_array(c), order) for c in rows.columns], rows.schema)
+
+    def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
+        """Groups are counted in the order of their first rows."""
+        return ties
 
     def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
         return columns_of(self._query, self._counted.measures, words, reals, self._adds_at_most())

@@ -72,18 +72,20 @@ def answer(
     ticks: np.ndarray,
     keys: Sequence[pa.Array],
     values: Mapping[str, Column],
+    starts: np.ndarray | None = None,
 ) -> Answer:
-    """The rows that HAVING lets through. Each is of one tick.
+    """The rows that HAVING lets through. Each is of one tick, and starts there unless `starts` are given.
 
     `keys` are the GROUP BY columns in their output types, `values` the aggregates by name in engine form.
     """
+    starts = ticks if starts is None else starts
     time = schema.field("end").type
     if query.having is not None and len(ticks):
         known = {key.name: (column, key.type) for key, column in zip(query.group_by, keys, strict=True)}
         known |= {column.name: (values[column.name], column.type) for column in query.aggregates}
         kept = np.flatnonzero(truths(evaluate(_over_columns(query.having), _ResultFrame(known, len(ticks)))))
         places = pa.array(kept)
-        ticks, keys = ticks[kept], [column.take(places) for column in keys]
+        ticks, starts, keys = ticks[kept], starts[kept], [column.take(places) for column in keys]
         values = {name: column.take(places) for name, column in values.items()}
     columns = [ticks_to_time(ticks, time), *keys]
     for column in query.aggregates:
@@ -95,7 +97,7 @@ def answer(
             columns.append(_times(value, wanted))
         else:
             columns.append(from_engine(value, column.type))
-    return Answer(pa.table(columns, schema=schema), ticks, ticks)
+    return Answer(pa.table(columns, schema=schema), starts, ticks)
 
 
 def rows_to_emit(

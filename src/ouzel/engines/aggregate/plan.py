@@ -33,6 +33,7 @@ from ouzel.engines.aggregate.tables import MeasureKind, Over, Way
 from ouzel.errors import QueryError
 from ouzel.lang.syntax import Strategy
 from ouzel.plan.choose import make_plan
+from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.expressions import IF_PRESENT, attribute_of, components_of, lacked_entirely, walk
 from ouzel.plan.lowering import Domain, lower
 from ouzel.plan.model import Note, Plan, Statistics, build
@@ -396,6 +397,15 @@ class _Aggregate(Engine):
 
     def check_stream(self, query: BoundQuery, off: Collection[str]) -> None:
         require_streamable(query, off)
+
+    def undivided(self, plan: AggregatePlan) -> str:
+        if plan.inner is not None:
+            return "it counts matches that are built"
+        if plan.query.emit_on_change:
+            return "EMIT ON CHANGE follows the time of the whole stream"
+        if plan.split is not None:
+            return "a group may have events of several keys"
+        return ends_with_an_event(plan)
 
     def explain(self, plan: AggregatePlan) -> Explanation:
         from ouzel.engines.aggregate.explain import explain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from ouzel.bind.model import EventWindow
 from ouzel.engines.kleene.compressed import compressed_schema, compressed_table
-from ouzel.engines.kleene.kernels import Found, FoundCompressed, GraphKernel, Kernel, RunsKernel
+from ouzel.engines.kleene.kernels import Found as KernelFound
+from ouzel.engines.kleene.kernels import FoundCompressed, GraphKernel, Kernel, RunsKernel
 from ouzel.engines.kleene.lowering import RunLowered, lower_runs
 from ouzel.engines.kleene.plan import RunKernel, RunPlan
 from ouzel.engines.kleene.staging import RunStager
@@ -25,11 +26,11 @@ from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.lowering import Domain
 from ouzel.runtime import codes
 from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.buffer import Block, StreamBuffer, chosen, cut, expiry_bound
+from ouzel.runtime.buffer import LATEST, Block, StreamBuffer, chosen, cut, expiry_bound
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_TICKS, Answer, StreamOperator
-from ouzel.runtime.output import Matches, Output
+from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
+from ouzel.runtime.output import Matches, Output, joined_matches
 from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.stream_order import stream_order
@@ -118,19 +119,23 @@ class KleeneOperator(StreamOperator[RunEvents]):
 
     def answer(self, until: int) -> Answer:
         """Match what is ready and give what completed."""
-        ready = self._buffer.take_ready(until)
-        self._answer_events = 0
-        found = []
-        pieces = self._pieces(ready) if ready is not None else [None]
-        for piece in pieces:
-            reached = until if piece is None or piece is pieces[-1] else int(piece.events.end[-1])
-            found.append(self._read(piece, reached))
-            self._evict_events(reached)
-        self._evict_rest(until)
+        found = [self._collect_compressed() if self._is_compressed else self._collect() for _ in self._steps(until)]
         if len(found) == 1:
             return found[0]
         tables, starts, ends = zip(*found, strict=True)
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
+
+    def _steps(self, until: int) -> Iterator[None]:
+        """Read the events that are ready, piece by piece. What completed is collected after each."""
+        ready = self._buffer.take_ready(until)
+        self._answer_events = 0
+        pieces = self._pieces(ready) if ready is not None else [None]
+        for piece in pieces:
+            reached = until if piece is None or piece is pieces[-1] else int(piece.events.end[-1])
+            self._advance_kernel(piece, reached)
+            yield
+            self._evict_events(reached)
+        self._evict_rest(until)
 
     def _pieces(self, ready: Block[RunEvents]) -> Sequence[Block[RunEvents] | None]:
         """Events in stream order, split between timestamps, so that expired ones are evicted before all are read."""
@@ -145,13 +150,15 @@ class KleeneOperator(StreamOperator[RunEvents]):
         return [cut(ready, a, b) for a, b in zip(firsts, [*firsts[1:], ready.count], strict=True) if a < b]
 
     def _read(self, ready: Block[RunEvents] | None, until: int) -> Answer:
+        raise AssertionError("events are read in several steps")
+
+    def _advance_kernel(self, ready: Block[RunEvents] | None, until: int) -> None:
         buffer = self._buffer
         if ready is not None:
             first = buffer.count
             buffer.append(self._numbered(ready))
             self._check(self._kernel.read(self._kernel_events(), first, buffer.count, self._stager.keys.capacity))
         self._kernel.release(self._kernel_events(), until)
-        return self._collect_compressed() if self._is_compressed else self._collect()
 
     def _numbered(self, block: Block[RunEvents]) -> Block[RunEvents]:
         """Events in stream order with their positions, without those that only count."""
@@ -205,16 +212,21 @@ class KleeneOperator(StreamOperator[RunEvents]):
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> Answer:
+        matches = self._matches()
+        if matches is None:
+            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+        return Answer(self._composite.of_matches(matches), matches.starts, matches.ends)
+
+    def _matches(self) -> Matches | None:
         found = self._kernel.take(self._kernel_events() if self._tables.late else self._buffer.events)
         if isinstance(found, Status):
             self._check(found)
-        if not isinstance(found, Found):
-            return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
+        if not isinstance(found, KernelFound):
+            return None
         self._count_answer(len(found.slots))
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
-        matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
-        return Answer(self._composite.of_matches(matches), starts, found.ends)
+        return Matches(table, ticks, found.lengths, rows, starts, found.ends)
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
         """A table that holds the rows of some slots, the event times of its rows, and the place of each slot in it."""
@@ -241,6 +253,37 @@ class KleeneOperator(StreamOperator[RunEvents]):
         table, _, rows = self._buffer.store.fetch(self._buffer.rows[found.graph.event_slot])
         made = compressed_table(self._run_plan, self._layout, self.schema, found, table, rows)
         return Answer(made, NO_TICKS, NO_TICKS)
+
+    # ── A part of the stream ───────────────────────────────────────────────────────────────────────
+
+    def search(self) -> Found:
+        """What all staged events complete."""
+        found = []
+        for _ in self._steps(LATEST):
+            matches = self._matches()
+            if matches is not None:
+                # The kernel writes the next ones to the same memory.
+                found.append(replace(matches, lengths=matches.lengths.copy(), ends=matches.ends.copy()))
+        if not found:
+            return Found(NO_TICKS, NO_TICKS, None)
+        matches = joined_matches([(one, 0, one.count) for one in found])
+        return Found(matches.ends, matches.last_rows(len(self._plan.positives) - 1), matches)
+
+    def rows_of(self, slices: Sequence[tuple[Matches, int, int]], order: np.ndarray | None) -> pa.Table:
+        """The rows of slices of several parts, in the given order."""
+        matches = joined_matches(slices)
+        return self._composite.of_matches(matches if order is None else matches.picked(order))
+
+    def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
+        """Simultaneous events are read in stream order."""
+        rows, places = np.unique(ties, return_inverse=True)
+        deciding = table.select(self._stager.deciding)
+        end = ticks[rows]
+        order = stream_order(end, end, np.ones(len(rows), bool), deciding, rows, len(self._layout.order))
+        ranks = np.arange(len(rows))
+        if order is not None:
+            ranks[order] = np.arange(len(rows))
+        return ranks[places]
 
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 

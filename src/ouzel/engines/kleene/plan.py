@@ -33,6 +33,7 @@ from ouzel.bind.model import (
 from ouzel.engines import Engine
 from ouzel.engines.kleene.tables import LAYERS_MAX, NO_MOST
 from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null, walk
 from ouzel.plan.model import KeyPart, Note, Plan, Statistics
 from ouzel.plan.rules import EQUIVALENCE_INTO_KEY, PREDICATES_INTO_ROLES, WRITTEN_EQUALITIES, Rule
@@ -478,6 +479,16 @@ class _Kleene(Engine):
 
     def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> RunPlan:
         return build_runs(query, needs_runs(query) or "", off)
+
+    def undivided(self, plan: RunPlan) -> str:
+        if plan.needs_positions:
+            return "events between those of a match count"
+        if plan.query.output.form is not OutputForm.ALL:
+            return f"output {plan.query.output.form.value} chooses among matches"
+        if plan.kernel is RunKernel.RUNS and (plan.construction or plan.coded):
+            # Runs that are found by the values they compare with are read in an order that depends on their number.
+            return "conditions between events decide the order of runs"
+        return ends_with_an_event(plan)
 
     def explain(self, plan: RunPlan) -> Explanation:
         from ouzel.engines.kleene.explain import explain

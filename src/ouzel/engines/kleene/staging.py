@@ -32,7 +32,7 @@ class RunStager(Stager):
         super().__init__(plan, Lanes(), layout)
         self._run_plan = plan
         self._lowered = lowered
-        self._deciding = [*layout.order, *deciding_columns(plan, layout)]
+        self.deciding = [*layout.order, *deciding_columns(plan, layout)]
         self._keyed = [*plan.partitioning, *plan.hashed]
         # Negatives that no written equality names forbid with any value.
         free = {c.position for c in plan.unguarded} if plan.hashed else set()
@@ -56,7 +56,7 @@ class RunStager(Stager):
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[RunEvents]]:
         """The rows that may fill a component, by place in the table, and all events that matter; events that only count
         have no row. An event in no partition has the key -1."""
-        candidates, by_component = self._relevant(table)
+        candidates, by_component = self.select(table) if self.selected is None else self.selected
         frame = self._frame(table, ticks, candidates)
         roles = self._roles(table, frame, by_component)
         places = candidates
@@ -97,7 +97,7 @@ class RunStager(Stager):
             lane_flags=flags,
             flagged=np.ones(len(flags), np.uint8),
         )
-        return places, Block(rows, events, table.select(self._deciding), chosen)
+        return places, Block(rows, events, table.select(self.deciding), chosen)
 
     def _frame(self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray) -> EventFrame:
         return EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))

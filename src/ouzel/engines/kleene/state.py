@@ -473,7 +473,8 @@ def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts
         oldest = oldest_alive(position_counts[key], tables.window) if tables.in_events else oldest_start
         # Members of merged runs that are older than this are not needed again.
         state.key_oldest[key] = max(state.key_oldest[key], oldest)
-        kept = np.int32(-1)
+        # The others keep their order, so that the order of matches does not depend on when runs are dropped.
+        last_kept = np.int32(-1)
         run = state.key_head[key]
         while run >= 0:
             following = state.runs.next[run]
@@ -482,11 +483,13 @@ def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts
                 state.counters[Counter.FREE] = run
                 state.counters[Counter.RUNS] -= 1
                 state.key_runs[key] -= 1
+                if last_kept >= 0:
+                    state.runs.next[last_kept] = following
+                else:
+                    state.key_head[key] = following
             else:
-                state.runs.next[run] = kept
-                kept = run
+                last_kept = run
             run = following
-        state.key_head[key] = kept
 
 
 @kernel(allocates=True)

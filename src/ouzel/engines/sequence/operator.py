@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from ouzel.runtime.expressions import any_holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
-from ouzel.runtime.output import Output
+from ouzel.runtime.operator import NO_TICKS, Answer, Found, InstanceOperator
+from ouzel.runtime.output import Output, Places
 from ouzel.runtime.snapshot import Reader, Writer
 
 # Matches of one piece of an answer.
@@ -46,8 +47,7 @@ class SequenceOperator(InstanceOperator):
         self._tables = _tables(plan, self._lowered, limits)
         self._state = new_state(self._tables, 0, 1, second_keys=1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
-        # The matches of one call of `advance`, piece by piece.
-        self._found: list[Answer] = []
+        # The number of matches of one call of `advance`.
         self._found_count = 0
         self._composite = Output(self._query, layout)
         self.schema = self._composite.schema
@@ -68,20 +68,26 @@ class SequenceOperator(InstanceOperator):
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 
     def _read(self, ready: Block[Instances] | None, until: int) -> Answer:
-        self._found = []
-        self._found_count = 0
-        if ready is not None:
-            self._scan(ready)
-        self._release(until)
-        self._collect()
-        if not self._found:
+        found = []
+        for matches in self._matches(ready, until):
+            first, last = (NO_TICKS if ticks is None else ticks for ticks in (matches.starts, matches.ends))
+            found.append(Answer(self._composite.of_places(matches), first, last))
+        if not found:
             return Answer(empty_table(self.schema), NO_TICKS, NO_TICKS)
-        if len(self._found) == 1:
-            return self._found[0]
-        tables, starts, ends = zip(*self._found, strict=True)
+        if len(found) == 1:
+            return found[0]
+        tables, starts, ends = zip(*found, strict=True)
         return Answer(pa.concat_tables(tables), np.concatenate(starts), np.concatenate(ends))
 
-    def _scan(self, ready: Block[Instances]) -> None:
+    def _matches(self, ready: Block[Instances] | None, until: int) -> Iterator[Places]:
+        """The matches, piece by piece."""
+        self._found_count = 0
+        if ready is not None:
+            yield from self._scan(ready)
+        self._release(until)
+        yield from self._collect()
+
+    def _scan(self, ready: Block[Instances]) -> Iterator[Places]:
         position = self._buffer.count
         self._buffer.append(ready)
         self._state = reserve(
@@ -96,7 +102,7 @@ class SequenceOperator(InstanceOperator):
         while status is Status.OUTPUT_FULL:
             # One piece at a time: the kernel's output is still in the cache when it is read, and no large array is
             # written that is not part of the answer.
-            self._collect()
+            yield from self._collect()
             status, position, self._state, self._output = scan(
                 self._tables, self._state, instances, position, self._buffer.count, self._output, stop_when_full=True
             )
@@ -127,8 +133,8 @@ class SequenceOperator(InstanceOperator):
 
     # ── Giving matches out ─────────────────────────────────────────────────────────────────────────
 
-    def _collect(self) -> None:
-        """Build an answer from the matches that the kernel has written, and free its buffers."""
+    def _collect(self) -> Iterator[Places]:
+        """The matches that the kernel has written. Its buffers are free afterwards."""
         count = int(self._output.written[0])
         if not count:
             return
@@ -146,11 +152,10 @@ class SequenceOperator(InstanceOperator):
                 starts, ends = starts[kept], ends[kept]
         self._found_count += len(places[0])
         self._limits.check_answer(self._query.name, self._found_count * self._tables.length)
-        made = self._composite.of_places(table, ticks, places, starts, ends)
-        self._found.append(Answer(made, NO_TICKS if starts is None else starts, NO_TICKS if ends is None else ends))
         self._output.written[0] = 0
         if self._output.match_end.size > 2 * _OUTPUT_MATCHES:
             self._output = new_output(self._tables, _OUTPUT_MATCHES)
+        yield Places(table, ticks, places, starts, ends)
 
     def _residual(self, table: pa.Table, ticks: np.ndarray, places: list[np.ndarray], count: int) -> np.ndarray:
         """The matches that satisfy the predicates that kernels cannot express."""
@@ -160,6 +165,28 @@ class SequenceOperator(InstanceOperator):
         for conjunct in self._lowered.residual:
             kept &= any_holds(conjunct.comparisons, frame)
         return np.flatnonzero(kept)
+
+    # ── A part of the stream ───────────────────────────────────────────────────────────────────────
+
+    def search(self) -> Found:
+        """What all staged events complete."""
+        found = list(self._matches(self._buffer.take_ready(LATEST), LATEST))
+        if not found:
+            return Found(NO_TICKS, NO_TICKS, None)
+        table, ticks = found[0].table, found[0].ticks
+        rows = [np.concatenate(places) for places in zip(*(matches.rows for matches in found), strict=True)]
+        return Found(gather(ticks, rows[-1]), rows[-1], Places(table, ticks, rows))
+
+    def rows_of(self, slices: Sequence[tuple[Places, int, int]], order: np.ndarray | None) -> pa.Table:
+        """The rows of slices of several parts, in the given order."""
+        places = zip(*([rows[a:b] for rows in matches.rows] for matches, a, b in slices), strict=True)
+        joined = [np.concatenate(rows) if len(rows) > 1 else rows[0] for rows in places]
+        rows = joined if order is None else [gather(one, order) for one in joined]
+        return self._composite.of_places(Places(slices[0][0].table, slices[0][0].ticks, rows))
+
+    def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
+        """Simultaneous events are read in the order of their rows."""
+        return ties
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 

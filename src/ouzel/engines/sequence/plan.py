@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ouzel.bind.model import BoundQuery
 from ouzel.engines import Engine
+from ouzel.plan.division import ends_with_an_event
 from ouzel.plan.model import Plan, Statistics, build
 from ouzel.plan.rules import REWRITES, optimize
 
@@ -26,6 +27,9 @@ class _Sequence(Engine):
 
     def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
         return optimize(build(query), statistics, off=off)
+
+    def undivided(self, plan: Plan) -> str:
+        return ends_with_an_event(plan)
 
     def explain(self, plan: Plan) -> Explanation:
         from ouzel.engines.sequence.explain import explain

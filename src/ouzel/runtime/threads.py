@@ -1,0 +1,310 @@
+"""Answers over an input that ends, on several threads: queries beside each other, and one query divided by key.
+
+Events that can meet in a match agree on the columns of `shared_columns`. Rows are selected by type in ranges of the
+input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same table.
+Matches are merged by the completing event before columns are built, so rows and their order are those of one thread.
+
+Each part has an equal share of every limit. If a part fails, one thread does all the work again and decides: the whole
+may keep a limit that a part does not, and errors are those of one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Attribute
+from ouzel.errors import InputError
+from ouzel.kernels.columns import Text, column_of, numbers_of
+from ouzel.kernels.parts import add_hashes, divide, merge
+from ouzel.kernels.pauses import call_on_pause, pause
+from ouzel.plan.division import shared_columns, undivided
+from ouzel.plan.model import Plan
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.composition import is_composed
+from ouzel.runtime.layout import Layout, conform, ticks_of
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.operator import Divisible, Found, operator_for, operators_for
+from ouzel.runtime.program import Program
+from ouzel.runtime.session import Session
+from ouzel.runtime.values import one_array
+
+T = TypeVar("T")
+
+# Below so many events of the types that a query names, threads gain less than they cost.
+EVENTS_MIN = 200_000
+# Rows of an answer that one task builds.
+_CHUNK_ROWS = 1 << 17
+_JOIN_SECONDS = 0.02
+
+
+def thread_count(given: int | None) -> int:
+    """The number of threads: `threads=`, OUZEL_THREADS, or all cores; one in a task of Spark."""
+    if given is None:
+        text = os.environ.get("OUZEL_THREADS")
+        if text is None:
+            return 1 if _is_in_spark_task() else _cores()
+        try:
+            given = int(text)
+        except ValueError:
+            raise InputError(f"OUZEL_THREADS must be an integer >= 1, got {text!r}") from None
+        if given < 1:
+            raise InputError(f"OUZEL_THREADS must be an integer >= 1, got {text!r}")
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+        raise InputError(f"threads= must be an integer >= 1, got {given!r}")
+    return int(given)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_in_spark_task() -> bool:
+    """Spark starts a worker for each core already."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.TaskContext.get() is not None
+
+
+def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
+    """The rows of each query over an input that ends, as one thread gives them."""
+    if threads > 1 and table.num_rows >= EVENTS_MIN and _is_simple(program):
+        # One thread decides what the error is.
+        with contextlib.suppress(Exception):
+            return _in_threads(program, table, threads)
+    return _in_one_thread(program, table)
+
+
+def _is_simple(program: Program) -> bool:
+    """Whether no query reads the matches of another."""
+    return not program.algebra and not any(is_composed(query) or query.into for query in program.queries)
+
+
+def _in_one_thread(program: Program, table: pa.Table) -> dict[str, pa.Table]:
+    session = Session(program)
+    session.push(table, True)
+    return session.finish()
+
+
+def _in_threads(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
+    groups = [[query.name] for query in program.queries]
+    if len(groups) > 1:
+        # Some queries are counted together.
+        layouts = dict.fromkeys(program.plans(), program.layout)
+        made = operators_for(program.plans(), layouts, program.limits, program.statistics, program.rules_off)
+        groups = [list(operator.schemas) for operator in made]
+    if len(groups) >= threads:
+        # Each query reads all events, so whole queries need no merging.
+        alone, divided = groups, []
+    else:
+        divided = [names for names in groups if len(names) == 1 and not undivided(program.plans()[names[0]])]
+        alone = [names for names in groups if names not in divided]
+    found: dict[str, pa.Table] = {}
+    for rows in together([partial(_in_one_thread, _only(program, names), table) for names in alone], threads):
+        found |= rows
+    for (name,) in divided:
+        found[name] = _divided(program, name, table, threads)
+    return {query.name: found[query.name] for query in program.queries}
+
+
+def _only(program: Program, names: Sequence[str]) -> Program:
+    return replace(program, queries=tuple(query for query in program.queries if query.name in names))
+
+
+# ── One query, divided by key ─────────────────────────────────────────────────────────────────────
+
+
+def _divided(program: Program, name: str, table: pa.Table, threads: int) -> pa.Table:
+    plan, layout = program.plans()[name], program.layout
+    columns = _hashed_columns(plan, layout)
+    limits = program.limits.share(threads)
+    if not columns or limits is None:
+        return _in_one_thread(_only(program, [name]), table)[name]
+    table = conform(table, layout)
+    if any(column.num_chunks > 1 for column in table.columns):
+        table = pa.table([one_array(column) for column in table.columns], schema=table.schema)
+    ticks = ticks_of(table, layout)
+    parts = _selected(plan, layout, table, columns, threads)
+    if len(parts) == 1:
+        limits = program.limits
+    made = together([partial(_search, plan, layout, limits, table, ticks, part) for part in parts], threads)
+    return _rows(made[0][0], [found for _, found in made], table, ticks, threads)
+
+
+def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:
+    """The input columns that divide the events of a query; none if types of events have them in different columns, or
+    as floats, of which different bits may be equal."""
+    if layout.start is not None:
+        return []
+    found = []
+    types = {name for component in plan.query.components for name in component.types or ("",)}
+    for name in shared_columns(plan):
+        columns = {layout.column(event_type, name) for event_type in types}
+        if len(columns) > 1 or _lacks_some(plan, name):
+            continue
+        (column,) = columns
+        kind = layout.schema.field(column).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        is_plain = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind)
+        if is_plain or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            found.append(column)
+    return found
+
+
+def _lacks_some(plan: Plan, name: str) -> bool:
+    """Whether some type of event has no such attribute."""
+    return any(
+        isinstance(expression, Attribute) and expression.path == (name,) and expression.present_in is not None
+        for part in plan.key
+        for expression in part.expressions.values()
+    )
+
+
+Selected = tuple[np.ndarray, np.ndarray]
+
+
+def _selected(plan: Plan, layout: Layout, table: pa.Table, columns: Sequence[str], threads: int) -> list[Selected]:
+    """For each part its rows and their components as bits; one part if there are few."""
+    stager = cast(Divisible, operator_for(plan, layout, Limits())).stager
+    bounds = [table.num_rows * number // threads for number in range(threads + 1)]
+    ranges = [table.slice(first, last - first) for first, last in itertools.pairwise(bounds)]
+    found = together([partial(stager.select, part) for part in ranges], threads)
+    if sum(len(rows) for rows, _ in found) < EVENTS_MIN:
+        rows = np.concatenate([rows + np.int32(first) for (rows, _), first in zip(found, bounds, strict=False)])
+        return [(rows, np.concatenate([roles for _, roles in found]))]
+    divided = together(
+        [
+            partial(_divide, part, columns, rows, roles, first, threads)
+            for part, (rows, roles), first in zip(ranges, found, bounds, strict=False)
+        ],
+        threads,
+    )
+    return [
+        (np.concatenate([one[part][0] for one in divided]), np.concatenate([one[part][1] for one in divided]))
+        for part in range(threads)
+    ]
+
+
+def _divide(
+    table: pa.Table, columns: Sequence[str], rows: np.ndarray, roles: np.ndarray, first: int, parts: int
+) -> list[Selected]:
+    hashes = np.zeros(len(rows), np.uint64)
+    for name in columns:
+        column = one_array(table.column(name))
+        if pa.types.is_dictionary(column.type):
+            # Different places of a dictionary may hold equal values.
+            values = column_of(pc.cast(column.dictionary, pa.large_string()))
+            assert isinstance(values, Text)
+            by_value = np.zeros(len(column.dictionary) + 1, np.uint64)
+            add_hashes(values, np.arange(len(column.dictionary), dtype=np.int32), by_value[:-1])
+            indices = numbers_of(pc.fill_null(column.indices, len(column.dictionary))).values[rows]
+            hashes = hashes * np.uint64(3) + by_value[indices]
+        else:
+            add_hashes(column_of(column), rows, hashes)
+    rows, roles, bounds = divide(rows + np.int32(first), roles, hashes, parts)
+    return [(rows[a:b], roles[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def _search(
+    plan: Plan, layout: Layout, limits: Limits, table: pa.Table, ticks: np.ndarray, selected: Selected
+) -> tuple[Divisible, Found]:
+    operator = cast(Divisible, operator_for(plan, layout, limits))
+    operator.stager.selected = selected
+    operator.stage(table, ticks, zero_copy=True)
+    return operator, operator.search()
+
+
+def _rows(operator: Divisible, parts: Sequence[Found], table: pa.Table, ticks: np.ndarray, threads: int) -> pa.Table:
+    """The rows of all parts in the order of one thread."""
+    found = [part for part in parts if len(part.ticks)]
+    if not found:
+        return empty_table(operator.schema)
+    total = sum(len(part.ticks) for part in found)
+    chunks = threads * -(-total // (threads * _CHUNK_ROWS)) if total > _CHUNK_ROWS // 4 else 1
+    longest = max((part.ticks for part in found), key=len)
+    # Rows of one tick stay together.
+    cuts = np.unique(longest[len(longest) * np.arange(1, chunks) // chunks])
+    bounds = [[0, *np.searchsorted(part.ticks, cuts), len(part.ticks)] for part in found]
+    tasks = []
+    for number in range(len(cuts) + 1):
+        ends = [(part, own[number], own[number + 1]) for part, own in zip(found, bounds, strict=True)]
+        tasks.append(partial(_merged, operator, [one for one in ends if one[1] < one[2]], table, ticks))
+    tables = together(tasks, threads)
+    return pa.concat_tables(tables)
+
+
+def _merged(
+    operator: Divisible, slices: Sequence[tuple[Found, int, int]], table: pa.Table, ticks: np.ndarray
+) -> pa.Table:
+    contents = [(part.content, first, last) for part, first, last in slices]
+    if len(slices) == 1:
+        return operator.rows_of(contents, None)
+    times = np.concatenate([part.ticks[first:last] for part, first, last in slices])
+    order, has_ties = merge(times, np.cumsum([last - first for _, first, last in slices]))
+    if has_ties:
+        ties = np.concatenate([part.ties[first:last] for part, first, last in slices])
+        order = np.lexsort((operator.tie_ranks(table, ticks, ties), times)).astype(np.int32)
+    return operator.rows_of(contents, order)
+
+
+# ── Threads ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Stopped(BaseException):
+    """Ends work beside which other work has failed."""
+
+
+def together(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
+    """Do tasks in threads, this one among them. If one fails, the others end at their next pause, and its error is
+    raised."""
+    if threads == 1 or len(tasks) < 2:
+        return [task() for task in tasks]
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+    numbers = itertools.count()
+
+    def work() -> None:
+        try:
+            while not errors and (number := next(numbers)) < len(tasks):
+                results[number] = tasks[number]()
+        except BaseException as error:
+            errors.append(error)
+
+    def stop_if_failed() -> None:
+        if errors:
+            raise _Stopped
+
+    def work_beside() -> None:
+        call_on_pause(stop_if_failed)
+        work()
+
+    others = [
+        threading.Thread(target=contextvars.copy_context().run, args=(work_beside,), daemon=True)
+        for _ in range(min(threads, len(tasks)) - 1)
+    ]
+    for other in others:
+        other.start()
+    work()
+    for other in others:
+        while other.is_alive():
+            other.join(_JOIN_SECONDS)
+            if not errors:
+                try:
+                    pause()
+                except BaseException as error:
+                    errors.append(error)
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(tasks))]

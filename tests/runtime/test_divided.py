@@ -1,0 +1,312 @@
+"""`match` on several threads: the rows of one thread, in the same order, with its errors and limits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ouzel
+from ouzel.engines.kleene import operator as repetitions
+from ouzel.engines.sequence import operator as sequences
+from ouzel.kernels import pauses
+from ouzel.runtime import threads
+from tests.agreement import case_count
+from tests.generate import PROFILES, random_case
+
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+KEYED = {
+    "stacks": "PATTERN SEQ(A a, B b, C c) WHERE [id] WITHIN 12",
+    "two keys": "PATTERN SEQ(A a, B b, C c) WHERE [id, s] WITHIN 90 RETURN R(a.n AS a, c.n AS c)",
+    "negation": "PATTERN SEQ(A a, !(B b), C c) WHERE [id] WITHIN 12",
+    "residual": "PATTERN SEQ(A a, B b, C c) WHERE [id] AND a.x * b.x < c.x + a.n WITHIN 12",
+    "text key": "PATTERN SEQ(A a, ANY(B, C) b) WHERE [s] WITHIN 6 RETURN R(a.n AS a, b.n AS b)",
+    "next match": "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) { [id] } WITHIN 20",
+    "any match": "PATTERN SEQ(A a, B+ b[], C c) WHERE [id] WITHIN 9",
+    "last repeats": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [id] } WITHIN 9 RETURN R(b.n AS n)",
+    "counts": "PATTERN SEQ(A a, B b, C c) WHERE [id] AGG COUNT(*) GROUP BY id WITHIN 12",
+    "sums": "PATTERN SEQ(A a, B+ b[]) WHERE [id] AGG SUM(b.x), MAX(a.x) GROUP BY id HAVING sum_b_x > 3 WITHIN 12",
+    "no window": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) GROUP BY id",
+}
+WHOLE = {
+    "negated end": "PATTERN SEQ(A a, B b, !(C c)) WHERE [id] WITHIN 6",
+    "no key": "PATTERN SEQ(A a, B b) WHERE a.x = 3 WITHIN 2",
+    "floats": "PATTERN SEQ(A a, B b) WHERE [f] WITHIN 6",
+    "contiguity": "PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) { [id] } WITHIN 9",
+    "non-overlapping": "PATTERN SEQ(A a, B+ b[]) WHERE [id] WITHIN 6 OUTPUT NON_OVERLAPPING",
+    "compared": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [id] AND b[i].x > a.x } WITHIN 9",
+    "total": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) WITHIN 6",
+    "on change": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) GROUP BY id EMIT ON CHANGE WITHIN 6",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "EVENTS_MIN", 1)
+    monkeypatch.setattr(threads, "_CHUNK_ROWS", 64)
+    # Kernels write to the same memory piece by piece.
+    monkeypatch.setattr(sequences, "_OUTPUT_MATCHES", 32)
+    monkeypatch.setattr(repetitions, "_PIECE", 32)
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of parts of each divided query; a part that fails is an error."""
+    parts: list[int] = []
+    rows = threads._rows
+
+    def counted(operator: Any, found: Any, *rest: Any) -> Any:
+        parts.append(len(found))
+        return rows(operator, found, *rest)
+
+    monkeypatch.setattr(threads, "_rows", counted)
+    return parts
+
+
+def events(count: int, seed: int, *, ticks_per_event: float | None = 1.0, dictionaries: bool = False) -> pa.Table:
+    drawn = np.random.default_rng(seed)
+    texts = pa.array([f"key {n}" * (n % 4 + 1) for n in range(7)] + [None])
+    kinds = pa.array(["A", "B", "C", "D"])
+    text = pa.DictionaryArray.from_arrays(drawn.integers(0, 8, count).astype(np.int32), texts)
+    kind = pa.DictionaryArray.from_arrays(drawn.integers(0, 4, count).astype(np.int32), kinds)
+    ticks = drawn.integers(0, max(1, int(count * (ticks_per_event or 1))), count)
+    return pa.table(
+        {
+            "type": kind if dictionaries else kind.cast(pa.string()),
+            "ts": np.arange(count) if ticks_per_event is None else np.sort(ticks),
+            "n": np.arange(count),
+            "id": pa.array(drawn.integers(0, 5, count), mask=drawn.random(count) < 0.02),
+            "x": drawn.integers(0, 9, count),
+            "f": drawn.integers(0, 3, count) / 2,
+            "s": text if dictionaries else text.cast(pa.string()),
+        }
+    )
+
+
+@pytest.mark.parametrize("text", KEYED.values(), ids=KEYED)
+@pytest.mark.parametrize("ticks_per_event", [0.2, None], ids=["simultaneous", "apart"])
+def test_divided_rows_are_those_of_one_thread(text: str, ticks_per_event: float | None, divided: list[int]) -> None:
+    for seed, dictionaries in ((1, False), (2, True)):
+        table = events(250, seed, ticks_per_event=ticks_per_event, dictionaries=dictionaries)
+        for given in (table, table.take(np.random.default_rng(seed).permutation(len(table)))):
+            one = ouzel.match(given, text, threads=1)
+            assert one.num_rows
+            for count in (2, 3, 5):
+                assert ouzel.match(given, text, threads=count).equals(one), (count, seed)
+                assert divided.pop() == count
+                assert not divided
+
+
+@pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
+def test_other_queries_are_not_divided(text: str, divided: list[int]) -> None:
+    table = events(150, 3)
+    assert ouzel.match(table, text, threads=3).equals(ouzel.match(table, text, threads=1))
+    assert not divided
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_random_queries(profile: str) -> None:
+    for number in range(case_count(150)):
+        case = random_case(random.Random(f"threads {profile} {number}"), profile)
+        one = outcome(case.table, case.query, 1, **case.options)
+        for count in (2, 3, 5):
+            assert outcome(case.table, case.query, count, **case.options) == one, f"{number}\n{case}"
+
+
+def outcome(table: pa.Table, query: Any, count: int, **options: Any) -> str:
+    """The answer or the error as text, in which two NaN are equal."""
+    try:
+        found = ouzel.match(table, query, threads=count, **options)
+    except ouzel.OuzelError as error:
+        return repr(error)
+    tables = found if isinstance(found, dict) else {"": found}
+    return repr([(name, rows.schema, rows.to_pylist()) for name, rows in tables.items()])
+
+
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_several_queries(count: int) -> None:
+    table = events(200, 4)
+    queries = {**KEYED, **WHOLE}
+    one, found = (ouzel.match(table, queries, threads=number) for number in (1, count))
+    assert list(found) == list(one)
+    assert all(found[name].equals(one[name]) for name in one)
+
+
+def test_composed_queries_are_answered_together() -> None:
+    text = (
+        "pairs: PATTERN SEQ(A a, B b) WHERE [id] WITHIN 6 INTO pairs RETURN P(a.id AS id);"
+        "query: PATTERN SEQ(P x, P y) WHERE [id] WITHIN 9 FROM pairs RETURN R(x.id AS id);"
+    )
+    table = events(100, 5)
+    queries = ouzel.queries(text)
+    one, found = (ouzel.match(table, queries, threads=number) for number in (1, 4))
+    assert all(found[name].equals(one[name]) for name in one)
+
+
+def test_few_relevant_events_are_read_in_one_part(monkeypatch: pytest.MonkeyPatch, divided: list[int]) -> None:
+    monkeypatch.setattr(threads, "EVENTS_MIN", 170)
+    table = events(200, 6)
+    assert ouzel.match(table, KEYED["stacks"], threads=3).equals(ouzel.match(table, KEYED["stacks"], threads=1))
+    assert divided == [1]
+    ouzel.match(table.slice(0, 100), KEYED["stacks"], threads=3)
+    assert divided == [1]
+
+
+# ── Limits and errors ──────────────────────────────────────────────────────────────────────────────
+
+LIMITED = (
+    ("stacks", {"max_matches_per_timestamp": 400_000}, 0.01),
+    ("stacks", {"max_matches_per_timestamp": 20}, 0.05),
+    ("stacks", {"max_buffered_events": 60}, 1.0),
+    ("stacks", {"max_buffered_events": 40}, 1.0),
+    ("any match", {"max_partial_matches": 5}, 1.0),
+    ("no window", {"max_buffered_events": 3}, 1.0),
+)
+
+
+@pytest.mark.parametrize(("name", "limits", "ticks_per_event"), LIMITED)
+def test_limits_hold_as_in_one_thread(name: str, limits: dict[str, int], ticks_per_event: float) -> None:
+    table = events(100, 7, ticks_per_event=ticks_per_event)
+
+    query = ouzel.query(KEYED[name], name=name)
+    one = outcome(table, query, 1, limits=limits)
+    for count in (2, 3, 5):
+        assert outcome(table, query, count, limits=limits) == one
+
+
+def test_shares_of_limits_are_kept_by_the_whole() -> None:
+    limits = threads.Limits(10_000_000, 10_000_000, 100_000_000)
+    for parts in (1, 2, 3, 16, 64):
+        share = limits.share(parts)
+        assert share is not None
+        assert parts * share.max_answer_events <= limits.max_answer_events
+        assert parts * share.max_partial_matches <= limits.max_partial_matches
+    assert limits.share(1) == limits
+    assert threads.Limits(1000, 1, 1).share(2) is None
+
+
+def test_error_of_one_part_is_that_of_one_thread() -> None:
+    table = events(100, 8).append_column("big", pa.array([2**62] * 100))
+    text = "PATTERN SEQ(A a, B b) WHERE [id] AND a.big + b.big > 5 WITHIN 9"
+    assert outcome(table, text, 3) == outcome(table, text, 1)
+
+
+def test_error_names_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise ouzel.LimitError("a part has failed")
+
+    monkeypatch.setattr(threads, "_search", fail)
+    table = events(100, 9)
+    assert ouzel.match(table, KEYED["stacks"], threads=2).equals(ouzel.match(table, KEYED["stacks"], threads=1))
+    with pytest.raises(ouzel.LimitError, match="query 'pairs' holds"):
+        ouzel.match(table, ouzel.query(KEYED["stacks"], name="pairs"), limits={"max_buffered_events": 2}, threads=2)
+
+
+def test_first_error_is_raised_and_others_stop() -> None:
+    stopped = []
+
+    def fail() -> None:
+        raise ValueError("first")
+
+    def wait() -> None:
+        try:
+            for _ in range(500):
+                time.sleep(0.01)
+                pauses.pause()
+        except BaseException:
+            stopped.append(True)
+            raise
+
+    with pytest.raises(ValueError, match="first"):
+        threads.together([fail, wait], 2)
+    with pytest.raises(ValueError, match="first"):
+        threads.together([wait, fail], 2)
+    # The caller's own task has no pause to stop at.
+    assert stopped == [True]
+
+
+# ── Options ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUZEL_THREADS", raising=False)
+    assert threads.thread_count(None) == len(os.sched_getaffinity(0))
+    assert threads.thread_count(3) == 3
+    monkeypatch.setenv("OUZEL_THREADS", "5")
+    assert threads.thread_count(None) == 5
+    assert threads.thread_count(2) == 2
+    monkeypatch.setattr(threads, "_is_in_spark_task", lambda: True)
+    assert threads.thread_count(None) == 5
+    monkeypatch.delenv("OUZEL_THREADS")
+    assert threads.thread_count(None) == 1
+
+
+@pytest.mark.parametrize("given", [0, -1, "2", True, 1.5])
+def test_wrong_thread_counts(given: Any) -> None:
+    with pytest.raises(ouzel.InputError, match="threads= must be an integer >= 1"):
+        ouzel.match(events(10, 1), KEYED["stacks"], threads=given)
+
+
+@pytest.mark.parametrize("given", ["0", "two", ""])
+def test_wrong_environment(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUZEL_THREADS", given)
+    with pytest.raises(ouzel.InputError, match="OUZEL_THREADS must be an integer >= 1"):
+        ouzel.match(events(10, 1), KEYED["stacks"])
+
+
+def test_explain_shows_how_events_are_divided() -> None:
+    assert "threads: by id\n" in ouzel.explain(KEYED["stacks"])
+    assert "threads: by id, s\n" in ouzel.explain(KEYED["two keys"])
+    assert "threads: one: matches wait for the end of their window" in ouzel.explain(WHOLE["negated end"])
+    assert "threads: one: no column is the same in all events of a match" in ouzel.explain(WHOLE["no key"])
+    assert "threads: one: " in ouzel.explain(WHOLE["total"])
+
+
+# ── Ctrl-C ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupt_ends_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = threads._search
+    began = threading.Event()
+    running = threading.active_count()
+
+    def slow(*arguments: Any) -> Any:
+        began.set()
+        for _ in range(1000):
+            time.sleep(0.01)
+            pauses.pause()
+        return search(*arguments)
+
+    monkeypatch.setattr(threads, "_search", slow)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        began.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        ouzel.match(events(100, 1), KEYED["stacks"], threads=3)
+    assert time.perf_counter() - started < 5
+    while threading.active_count() > running + 1:
+        assert time.perf_counter() - started < 9, "threads go on after Ctrl-C"
+        time.sleep(0.02)
