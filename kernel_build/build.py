@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import groupby
@@ -87,7 +88,7 @@ def _digest(*files: str) -> str:
 
 
 def symbol_of(piece: Piece, level: str) -> str:
-    return f"{piece.symbol}_{level.replace('-', '_')}"
+    return f"{piece.symbol}_{re.sub(r'[^a-z0-9]', '_', level)}"
 
 
 def emit_all(pieces: list[Piece], triple: str, levels: tuple[str, ...]) -> None:

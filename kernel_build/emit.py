@@ -13,26 +13,36 @@ EXTERNAL = {
     "NRT_MemInfo_call_dtor", "NRT_MemInfo_new_varsize_dtor", "NRT_Allocate", "NRT_Free", "numba_attempt_nocopy_reshape",
 }  # fmt: skip
 X86_LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")  # the most demanding one first
-_NEEDS = {
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-    "x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
-    "x86-64-v2": ("sse4.2", "popcnt"),
-}
+_BASE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+_V2 = ("crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_NEEDS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
 
 
 def host_level() -> str:
-    """The level of this machine: the newest instructions that its class of processors has."""
+    """The level of this machine with its processor's name, `x86-64-v3@znver2`: the code is for all processors of the
+    level, and its instructions are chosen and ordered as this one runs them best."""
     if not llvm.get_default_triple().startswith("x86_64"):
         return "generic"
     features = llvm.get_host_cpu_features()
-    return next(level for level in X86_LEVELS if all(features.get(need) for need in _NEEDS[level]))
+    level = next(level for level in X86_LEVELS if all(features.get(need, True) for need in _NEEDS[level]))
+    return f"{level}@{llvm.get_host_cpu_name()}"
 
 
 @functools.cache
 def _machine(triple: str, level: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(cpu=level, opt=3, reloc="pic", codemodel="default")
+    level, _, processor = level.partition("@")
+    features = ""
+    if processor:
+        allowed = {*_BASE, *_NEEDS[level], "evex512"}
+        further = [name for name, has in llvm.get_host_cpu_features().items() if has and name not in allowed]
+        features = ",".join([*(f"+{name}" for name in _NEEDS[level]), *(f"-{name}" for name in further)])
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=processor or level, features=features, opt=3, reloc="pic", codemodel="default"
+    )
 
 
 def emit(bitcode: bytes, symbol: str, name: str, triple: str, level: str) -> bytes:

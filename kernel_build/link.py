@@ -85,6 +85,6 @@ def _table(rows: Sequence[Row], levels: Sequence[str], digest: str) -> str:
         functions = ", ".join(row.symbols)
         lines += [f'  {{"{row.name}", "{parameters}", "{row.arguments}", "{row.results}", {{{functions}}}}},']
     lines += ["  {0}", "};", f'#define DIGEST "{digest}"']
-    names = ", ".join(f'"{level}"' for level in levels)
+    names = ", ".join('"' + level.partition("@")[0] + '"' for level in levels)
     lines += [f"static const char *const levels[] = {{{names}}};"]
     return "\n".join([*lines, ""])

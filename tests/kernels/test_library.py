@@ -44,8 +44,7 @@ wanted = {wanted}
 chosen = [entry for entry in entries() if entry.name in wanted]
 chosen.append(entry_of(divided, jit.SOURCES[divided].function))
 triple = llvm.get_default_triple()
-levels = tuple(level for level in emit.X86_LEVELS if level >= "x86-64-v2" and level <= emit.host_level())
-build(chosen, triple, levels or (emit.host_level(),), compiler(triple, portable=False), Path(sys.argv[1]))
+build(chosen, triple, (emit.host_level(),), compiler(triple, portable=False), Path(sys.argv[1]))
 """
 WANTED = {
     "ouzel.engines.sequence.stacks_plain.scan_plain",
