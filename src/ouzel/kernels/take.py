@@ -22,12 +22,11 @@ SIXTEEN = np.uint64(PADDING)
 def gather_offsets(text: Text, rows: NDArray[np.int32], offsets: NDArray[Any]) -> int:
     """Write where each of some texts begins once they are side by side; gives their length together.
 
-        >>> import pyarrow
-        >>> from ouzel.kernels.arrays import ReadOnly
-    from ouzel.kernels.columns import text_of
-        >>> offsets = np.empty(3, np.int32)
-        >>> gather_offsets(text_of(pyarrow.array(["ab", "c"])), np.array([1, 0], np.int32), offsets), offsets.tolist()
-        (3, [0, 1, 3])
+    >>> import pyarrow
+    >>> from ouzel.kernels.columns import text_of
+    >>> offsets = np.empty(3, np.int32)
+    >>> gather_offsets(text_of(pyarrow.array(["ab", "c"])), np.array([1, 0], np.int32), offsets), offsets.tolist()
+    (3, [0, 1, 3])
     """
     return int(_gather_offsets(text.offsets, frozen(rows), offsets))
 
