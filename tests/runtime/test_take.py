@@ -51,7 +51,7 @@ def test_rows_are_those_that_arrow_takes(kind: pa.DataType, null_share: float) -
             rows = np.array([drawn.randrange(len(array)) for _ in range(count)], np.int32)
             found = take(array, rows)
             found.validate(full=True)
-            assert found.type == kind
+            assert found.type == array.type  # of pyarrow 19, an array that pa.array makes is never ordered
             assert found.equals(array.take(pa.array(rows))), (count, array.offset)
             assert found.null_count == array.take(pa.array(rows)).null_count
 
