@@ -83,7 +83,7 @@ def test_lengths_are_ticks_or_durations() -> None:
         (lambda: LogNormal(0, 1), "positive median"),
         (lambda: LogNormal(1, 0), "sigma from"),
         (lambda: Uniform(3, 3), "low < high"),
-        (lambda: Uniform(1, "3 s"), "in the same way"),
+        (lambda: Uniform(1, "3 s"), "both ends in ticks"),
         (lambda: Histogram((0, 1), (1, 2)), "one edge more"),
         (lambda: Histogram((0, 2, 1), (1, 2)), "rise"),
         (lambda: Histogram((0, 1), (0,)), "not all 0"),

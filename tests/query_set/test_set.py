@@ -188,7 +188,7 @@ def test_answers_of_one_name_have_the_same_columns() -> None:
     for ids, template in (([4], ABOVE.project(["name"])), (["four"], ABOVE)):
         with pytest.raises(ouzel.InputError, match="a template 'above' in the set already"):
             held.add_template("above", template, [{**more[0], "id": id} for id in ids])
-    with pytest.raises(ouzel.InputError, match="take another id"):
+    with pytest.raises(ouzel.InputError, match="choose another id"):
         held.add("above", S)
     held.push([quote(1, "IBM", 3)])
     assert held.finish()["above"]["query"].to_pylist() == [1, 3]
