@@ -23,6 +23,7 @@ KERNEL_TESTS = {
     "benchmarks/test_many_queries_naive.py": "a naive kernel takes the place of ours",
     "query_set/test_collisions.py": "events whose hashes are one are found by the hash",
     "runtime/test_interrupts.py": "pauses between pieces of work, made short",
+    "runtime/test_divided.py": "pauses between pieces of work, made short",
     "repository/wheel_check.py": "a wheel brings its kernels as a library",
 }
 
