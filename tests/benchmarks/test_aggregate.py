@@ -36,7 +36,7 @@ def test_the_page_is_written_from_parts(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(aggregate, "DOCS", tmp_path)
     aggregate.main([*few, "--only", "a-seq-16b", "--page"])
     page = (tmp_path / "benchmarks-aggregate.md").read_text(encoding="utf-8")
-    assert "## A-Seq 16b" in page and "shared to unshared counters" in page
+    assert "## A-Seq 16b" in page and "20 queries with a common prefix of 6" in page
     # What takes longest is kept from before.
     assert "W4 against Spark SQL" in page and "medians of 1 alternating runs (3 of spark)" in page
     assert (tmp_path / "figures" / "a-seq-16b.svg").exists()

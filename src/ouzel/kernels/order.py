@@ -260,7 +260,7 @@ def _count_roles(roles: ReadOnly[NDArray[np.uint64]]) -> Any:
     for position in range(roles.size):
         bits = roles[position]
         together |= bits
-        several |= bits & (bits - np.uint64(1))
+        several |= bits & (bits - np.uint64(bits != 0))
         none += bits == 0
     counted = roles.size - none
     if several != 0:
