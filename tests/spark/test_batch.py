@@ -200,7 +200,7 @@ def test_mistakes_are_found_before_anything_runs(spark: SparkSession) -> None:
     with pytest.raises(InputError, match=r"of type str and must be a Spark DataFrame.*ouzel\.match"):
         ouzel.spark.match("events.parquet", LONELY)
     for ask in (ouzel.match, ouzel.why, ouzel.plot):
-        with pytest.raises(InputError, match=r"in a Spark DataFrame: ouzel\.spark\.match\(df, query\).*toArrow"):
+        with pytest.raises(InputError, match=r"in a Spark DataFrame: use ouzel\.spark\.match\(df, query\).*toArrow"):
             ask(events, LONELY)
 
 

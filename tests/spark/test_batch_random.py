@@ -97,7 +97,7 @@ class Stream:
             return spark.createDataFrame(table, spark_schema(table.schema)).coalesce(rng.choice([1, 2]))
 
         events = {n: source(t) for n, t in self.events.items()} if self.apart else source(self.events)
-        hint = rng.choice([None, SLICE_TICKS, SLICE_TICKS, "auto", False])
+        hint = rng.choice([None, SLICE_TICKS, SLICE_TICKS, False])
         limit = rng.choice([None, None, 512])
         self.way = f"slices={hint}, memory_limit={limit}"
         found = ouzel.spark.match(events, self.queries, slices=hint, memory_limit=limit, **self.options)
