@@ -152,6 +152,19 @@ def test_composed_queries_are_answered_together() -> None:
     assert all(found[name].equals(one[name]) for name in one)
 
 
+def test_rows_of_one_tick_are_merged_though_nothing_is_before_it(
+    monkeypatch: pytest.MonkeyPatch, divided: list[int]
+) -> None:
+    table = pa.table({"type": ["A"] * 5 + ["B"] * 40, "ts": [0] * 5 + [1] * 40, "id": [n % 5 for n in range(45)]})
+    text = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 6"
+    one = ouzel.match(table, text, threads=1)
+    monkeypatch.setattr(threads, "_CHUNK_ROWS", 8)
+    # Errors are not silent.
+    monkeypatch.setattr(threads, "_in_one_thread", None)
+    assert ouzel.match(table, text, threads=3).equals(one)
+    assert divided == [3]
+
+
 def test_few_relevant_events_are_read_in_one_part(monkeypatch: pytest.MonkeyPatch, divided: list[int]) -> None:
     monkeypatch.setattr(threads, "EVENTS_MIN", 170)
     table = events(200, 6)

@@ -240,7 +240,9 @@ def _rows(operator: Divisible, parts: Sequence[Found], table: pa.Table, ticks: n
     tasks = []
     for number in range(len(cuts) + 1):
         ends = [(part, own[number], own[number + 1]) for part, own in zip(found, bounds, strict=True)]
-        tasks.append(partial(_merged, operator, [one for one in ends if one[1] < one[2]], table, ticks))
+        # Nothing is before the first cut if the first tick has many rows.
+        if slices := [one for one in ends if one[1] < one[2]]:
+            tasks.append(partial(_merged, operator, slices, table, ticks))
     tables = together(tasks, threads)
     return pa.concat_tables(tables)
 
