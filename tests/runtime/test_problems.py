@@ -86,6 +86,20 @@ def test_readers_of_a_stopped_query_stop_with_it() -> None:
         answers[-1]["reader"]
 
 
+def test_a_query_stops_that_reads_another_which_cannot_take_the_events_in() -> None:
+    queries = {
+        "source": "PATTERN SEQ(A a, B b) WITHIN 1000 RETURN Found(b.ts AS x) INTO Found",
+        "reader": "FROM Found, input PATTERN SEQ(Found f, C c) WITHIN 1000 RETURN Two(f.x AS x)",
+        "single": "PATTERN SEQ(C c) WITHIN 5 RETURN One(c.ts AS x)",
+    }
+    engine = ouzel.Engine(queries, limits={"max_buffered_events": 5})
+    with pytest.warns(ouzel.ProblemWarning):
+        first = engine.push(BATCHES[0])
+    assert [problem.query for problem in engine.problems()] == ["source", "reader"]
+    answers = [first, engine.push([{"type": "C", "ts": 30, "x": 1}]), engine.finish()]
+    assert rows(answers, "single") == [{"start": 30, "end": 30, "x": 30}]
+
+
 def test_a_single_query_raises_and_stays_stopped() -> None:
     engine = ouzel.Engine(MANY, limits=FEW)
     engine.push(BATCHES[0])

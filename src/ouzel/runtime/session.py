@@ -204,8 +204,8 @@ class Session:
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         """Pass events that are not late to the operators."""
         for operator, names in tuple(self._operators.items()):
-            # Queries of one operator read the same streams.
-            if reads_input(query := self._queries[names[0]]):
+            # Queries of one operator read the same streams. Those of one that stopped meanwhile are gone.
+            if names and reads_input(query := self._queries[names[0]]):
                 self._attempt(operator, self._stage, operator, query, table, ticks, zero_copy)
 
     def _stage(self, operator: Operator, query: AnyQuery, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
@@ -311,7 +311,7 @@ class Session:
         """Pass matches to the operators that read them."""
         assert isinstance(producer, BoundQuery)
         for operator, names in tuple(self._operators.items()):
-            if producer.into in (query := self._queries[names[0]]).sources:
+            if names and producer.into in (query := self._queries[names[0]]).sources:
                 self._attempt(operator, self._stage_matches, operator, query, answer, producer)
 
     def _stage_matches(self, operator: Operator, query: AnyQuery, answer: Answer, producer: BoundQuery) -> None:
