@@ -87,3 +87,21 @@ def test_explain_says_which_types_have_which_attributes() -> None:
         "by the declared types, COUNTER-READING has id and lacks shelf_id, so that comparisons on it are true; "
         "SHELF-READING has id and shelf_id" in said
     )
+
+
+@pytest.mark.parametrize("lacking", ["type", "x"])
+def test_a_batch_without_a_column_is_refused_while_an_engine_watches(lacking: str) -> None:
+    engine = ouzel.Engine("PATTERN SEQ(A a, B b) WHERE [x] WITHIN 5")
+    engine.push([{"type": "C", "ts": 0, "x": 1}])
+    batch = pa.table({"type": ["A"], "ts": [1], "x": [1]}).drop_columns([lacking])
+    with pytest.raises(ouzel.InputError, match=f"the column '{lacking}' is missing in this batch"):
+        engine.push(batch)
+
+
+@pytest.mark.parametrize("off", [(), ("count_without_matches",)], ids=["counted", "over matches"])
+def test_values_of_a_type_declared_without_the_attribute_are_not_there(off: tuple[str, ...]) -> None:
+    types = {"A": {"x": pa.int64()}, "C": {}}
+    text = "PATTERN SEQ(ANY(A, C) a, A b) AGG COUNT(a.x) AS n, SUM(a.x) AS total, MAX(a.x) AS most WITHIN 8"
+    events = pa.table({"type": ["C", "A"], "ts": [1, 2], "x": [7, 1]})
+    found = ouzel.match(events, ouzel.query(text, types), rules_off=off).to_pylist()
+    assert found == [{"end": 2, "n": 0, "total": None, "most": None}]

@@ -184,9 +184,11 @@ class Engine(Feeder[str]):
         session = self._opened()
         if not wide.num_rows:
             return self._nothing()
+        watermark = self._pushed(session, wide)
+        # A batch that lacks a column has been refused by now.
         if self._absent is not None and self._absent.is_watching():
             self._absent.look_at(wide)
-        return self._advance(self._pushed(session, wide))
+        return self._advance(watermark)
 
     def _warn_of_columns(self) -> None:
         if self._absent is not None and (self._finished or not self._absent.is_watching()):

@@ -174,7 +174,7 @@ class Stager:
         if not isinstance(inner, Operation) or inner.operator != "is_null":
             return None
         attribute = inner.operands[0]
-        if not isinstance(attribute, Attribute) or len(attribute.path) != 1:
+        if not isinstance(attribute, Attribute) or attribute.present_in is not None or len(attribute.path) != 1:
             return None
         types = self._query.components[attribute.component].types or ("",)
         columns = {self._layout.column(t, attribute.path[0]) for t in types}
