@@ -247,3 +247,23 @@ def test_ctrl_c_waits_for_a_small_push_and_loses_no_row() -> None:
             assert sorted(row["a"] for row in engine.finish()["query"].to_pylist()) == [0, 2]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("kept", [signal.SIG_DFL, signal.SIG_IGN])
+def test_what_the_system_does_on_ctrl_c_stays_during_a_small_push(kept: signal.Handlers) -> None:
+    seen = []
+
+    class Looking(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            seen.append(signal.getsignal(signal.SIGINT))
+            return super().get(*args)
+
+    running = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100", schema=SCHEMA)
+    running.push([{"type": "A", "ts": 0}])
+    before = signal.signal(signal.SIGINT, kept)
+    try:
+        running.push([Looking(type="A", ts=1)])
+        assert signal.getsignal(signal.SIGINT) is kept
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert set(seen) == {kept}

@@ -212,16 +212,19 @@ class Calls:
     def _run_to_its_end(
         self, function: Callable[..., dict[Any, pa.Table]], args: tuple[Any, ...], handler: Any
     ) -> None:
-        """Do work in the main thread. A SIGINT that comes meanwhile is handled when the rows are safe."""
+        """Do work in the main thread. A SIGINT that comes meanwhile is handled when the rows are safe. SIG_DFL, which
+        ends the process, and SIG_IGN are no handlers and stay."""
         caught: list[tuple[int, Any]] = []
         began = perf_counter()
         try:
-            _signal.signal(_signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+            if callable(handler):
+                _signal.signal(_signal.SIGINT, lambda number, frame: caught.append((number, frame)))
             self._rows = [*self._rows, function(*args)]
         finally:
-            _signal.signal(_signal.SIGINT, handler)
+            if callable(handler):
+                _signal.signal(_signal.SIGINT, handler)
             self._lasts = perf_counter() - began > _BRIEF_SECONDS
-            if caught and callable(handler):
+            if caught:
                 handler(*caught[0])
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
