@@ -61,7 +61,7 @@ test-spark: $(READY)
 	$(SPARK) -m "spark and not long" $(ARGS)
 
 test-rest: $(READY)
-	$(UNCOMPILED) -q -m "not compiled and not spark and not long" $(ARGS)
+	$(UNCOMPILED) $(PARALLEL) -m "not compiled and not spark and not long" $(ARGS)
 
 test-long: export OUZEL_FUZZ_INPUTS = 200000
 test-long: export OUZEL_DRESSED_INPUTS = 100000
