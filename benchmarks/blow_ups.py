@@ -137,7 +137,7 @@ GROWING: dict[str, tuple[Callable[[int], Case], int]] = {
     "COMPRESSED with negation": (compressed_with_negation, 4_000),
     "COMPRESSED with negation, one window": (compressed_with_negation_at_once, 20_000),
     "NON_OVERLAPPING of many": (non_overlapping_of_many, 1_000),
-    "FIRST of many": (first_of_many, 1_000),
+    "FIRST of many": (first_of_many, 4_000),
     "FIRST of few": (first_of_few, 40_000),
     "SKIP TO": (skip_to, 40_000),
     "NON_OVERLAPPING, next match": (next_match_non_overlapping, 40_000),
