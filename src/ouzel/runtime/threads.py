@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute
-from ouzel.errors import InputError
+from ouzel.errors import InputError, OuzelError
 from ouzel.kernels.columns import Text, column_of, numbers_of
 from ouzel.kernels.parts import add_hashes, divide, merge
 from ouzel.kernels.pauses import call_on_pause, pause
@@ -80,8 +80,8 @@ def _is_in_spark_task() -> bool:
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
     """The rows of each query over an input that ends, as one thread gives them."""
     if threads > 1 and table.num_rows >= EVENTS_MIN and _is_simple(program):
-        # One thread decides what the error is.
-        with contextlib.suppress(Exception):
+        # One thread decides what the error is. Any other exception is a fault of this module, and is raised.
+        with contextlib.suppress(OuzelError, pa.ArrowException):
             return _in_threads(program, table, threads)
     return _in_one_thread(program, table)
 
