@@ -106,16 +106,16 @@ def test_keys_that_are_gone_are_forgotten() -> None:
         "SEQ(A a, B b, B c) WHERE a.x <= c.x",
     ],
 )
-def test_time_alone_tells_of_expiry(pattern: str) -> None:
-    """As soon as time reaches it: the rows of a whole stream are the same whenever they are told."""
+def test_time_alone_emits_expiry(pattern: str) -> None:
+    """As soon as time reaches it: the rows of a whole stream are the same whenever they are emitted."""
     engine = ouzel.Engine(f"PATTERN {pattern} AGG COUNT WITHIN 10 EMIT ON CHANGE")
     engine.push(events(("A", 1, 0), ("B", 2, 0), ("B", 2, 0), ("B", 3, 0)))
 
-    def told(until: int) -> list[tuple[int, int]]:
+    def emitted(until: int) -> list[tuple[int, int]]:
         return [(row["end"], row["count"]) for row in engine.advance(until)["query"].to_pylist()]
 
-    assert [end for end, _ in told(10)][-1] == 3
-    assert told(11) == [(11, 0)]
+    assert [end for end, _ in emitted(10)][-1] == 3
+    assert emitted(11) == [(11, 0)]
 
 
 @pytest.mark.parametrize(
