@@ -254,6 +254,22 @@ def test_late_events_are_counted_for_each_query_and_given_out_once(
         assert matches == len(stream.written.get(name, []))
 
 
+@pytest.mark.parametrize("forgets", [True, False])
+def test_late_may_change_on_an_old_checkpoint(forgets: bool) -> None:
+    """With a snapshot and with a session that the worker has kept."""
+    query = {"lonely": QUERIES["lonely"]}
+    stream = Stream(job_for(query, buckets=1, log_bytes_min=0), delay_ms=0, forgets=lambda: forgets)
+    for rows in ([("A", 1_000, 1)], [("Z", 9_000, 1)], [("A", 2_000, 1)]):
+        stream.micro_batch(table_of(rows))
+    assert steps.Manifest.load(stream.stores[0].values["manifest"]).snapshot_at
+    stream.job = job_for(query, buckets=1, log_bytes_min=0, late=True)
+    stream.micro_batch(table_of([("B", 3_000, 1)]))
+    stream.job = job_for(query, buckets=1, log_bytes_min=0)
+    stream.micro_batch(table_of([("A", 4_000, 1)]))
+    assert [row["type"] for row in stream.late["lonely"]] == ["B"]
+    assert stream.reported()[0]["lonely"]["late"] == 3
+
+
 # ── What is stored ─────────────────────────────────────────────────────────────────────────────────
 
 

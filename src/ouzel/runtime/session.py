@@ -67,7 +67,7 @@ class Session:
         self.schemas: dict[str, pa.Schema] = {}
         self._run(program, together)
         self._watermark = EARLIEST
-        self._keep_late = keep_late
+        self.keep_late = keep_late  # for `take_late`
         self._late_tables: list[pa.Table] = []
         self._stored_program: bytes | None = None
         self._names = {query.name: _types_named(query) for query in program.queries}
@@ -108,11 +108,6 @@ class Session:
     def program(self) -> Program:
         """The program that runs here."""
         return self._program
-
-    @property
-    def keep_late(self) -> bool:
-        """Whether late events are kept for `take_late`."""
-        return self._keep_late
 
     @property
     def watermark(self) -> int:
@@ -263,7 +258,7 @@ class Session:
         self.late += late.num_rows
         for name in self.late_by_query:
             self.late_by_query[name] += self.concerned(late, name).num_rows
-        if self._keep_late:
+        if self.keep_late:
             self._late_tables.append(late)
 
     def concerned(self, events: pa.Table, query: str) -> pa.Table:
@@ -374,7 +369,7 @@ class Session:
             "problems": [problem.plain() for problem in self.problems.values()],
             "newest": self._newest,
             "owed": [[name, writer.add_table(table)] for name, table in owed.items()],
-            "keep_late": self._keep_late,
+            "keep_late": self.keep_late,
             "late_events": [writer.add_table(table) for table in self._late_tables],
             "operators": [
                 {"queries": list(operator.schemas), "answered": names, "state": operator.dump(writer)}

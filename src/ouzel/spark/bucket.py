@@ -174,10 +174,12 @@ class StreamJob:
 
     def open(self, name: int, snapshot: bytes | None) -> Session:
         """See `BucketJob`."""
-        return open_session(self.group_of(name).program, snapshot, keep_late=self.late)
+        return open_session(self.group_of(name).program, snapshot)
 
     def resume(self, name: int, session: Session) -> None:
         """A query that has stopped in the bucket fails a job that does not report problems."""
+        # Both options may change on an old checkpoint.
+        session.keep_late = self.late
         session.isolates = self.group_of(name).reports
         if not session.isolates:
             for problem in session.problems.values():
@@ -209,10 +211,10 @@ class StreamJob:
         return report(session, manifest)
 
 
-def open_session(program: bytes, snapshot: bytes | None, *, keep_late: bool = False) -> Session:
+def open_session(program: bytes, snapshot: bytes | None) -> Session:
     """A new session of a program, or one restored from a snapshot."""
     if snapshot is None:
-        return Session(_program(program), keep_late=keep_late)
+        return Session(_program(program))
     return Session.restore(snapshot, _program(program))
 
 
