@@ -37,14 +37,20 @@ KEYED = {
     "sums": "PATTERN SEQ(A a, B+ b[]) WHERE [id] AGG SUM(b.x), MAX(a.x) GROUP BY id HAVING sum_b_x > 3 WITHIN 12",
     "no window": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) GROUP BY id",
 }
-WHOLE = {
-    "negated end": "PATTERN SEQ(A a, B b, !(C c)) WHERE [id] WITHIN 6",
+# These are divided by time only.
+UNKEYED = {
     "no key": "PATTERN SEQ(A a, B b) WHERE a.x = 3 WITHIN 2",
     "floats": "PATTERN SEQ(A a, B b) WHERE [f] WITHIN 6",
     "contiguity": "PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) { [id] } WITHIN 9",
+    "strict": "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) { a.x >= 0 } WITHIN 9",
+    "negated start": "PATTERN SEQ(!(A a), B b, C c) WHERE [id] WITHIN 9",
+    "total": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*), SUM(a.x) WITHIN 6",
+}
+WHOLE = {
+    "negated end": "PATTERN SEQ(A a, B b, !(C c)) WHERE [id] WITHIN 6",
+    "sum of floats": "PATTERN SEQ(A a, B b) AGG SUM(a.f) WITHIN 6",
     "non-overlapping": "PATTERN SEQ(A a, B+ b[]) WHERE [id] WITHIN 6 OUTPUT NON_OVERLAPPING",
     "compared": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [id] AND b[i].x > a.x } WITHIN 9",
-    "total": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) WITHIN 6",
     "on change": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) GROUP BY id EMIT ON CHANGE WITHIN 6",
 }
 
@@ -53,9 +59,32 @@ WHOLE = {
 def small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "EVENTS_MIN", 1)
     monkeypatch.setattr(threads, "_CHUNK_ROWS", 64)
+    monkeypatch.setattr(threads, "OVERLAP_MAX", 100.0)
     # Kernels write to the same memory piece by piece.
     monkeypatch.setattr(sequences, "_OUTPUT_MATCHES", 32)
     monkeypatch.setattr(repetitions, "_PIECE", 32)
+
+
+@pytest.fixture
+def by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the rows of a window were too many to be read twice."""
+    monkeypatch.setattr(threads, "OVERLAP_MAX", -1.0)
+
+
+@pytest.fixture
+def sliced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of slices of each input that is divided by time; a slice that fails is an error."""
+    slices: list[int] = []
+    in_threads = threads._in_threads
+
+    def counted(program: Any, table: Any, count: Any, found: Any) -> Any:
+        rows = in_threads(program, table, count, found)
+        if found is not None:
+            slices.append(len(found.bounds))
+        return rows
+
+    monkeypatch.setattr(threads, "_in_threads", counted)
+    return slices
 
 
 @pytest.fixture
@@ -94,6 +123,7 @@ def events(count: int, seed: int, *, ticks_per_event: float | None = 1.0, dictio
 
 @pytest.mark.parametrize("text", KEYED.values(), ids=KEYED)
 @pytest.mark.parametrize("ticks_per_event", [0.2, None], ids=["simultaneous", "apart"])
+@pytest.mark.usefixtures("by_key")
 def test_divided_rows_are_those_of_one_thread(text: str, ticks_per_event: float | None, divided: list[int]) -> None:
     for seed, dictionaries in ((1, False), (2, True)):
         table = events(250, seed, ticks_per_event=ticks_per_event, dictionaries=dictionaries)
@@ -106,20 +136,111 @@ def test_divided_rows_are_those_of_one_thread(text: str, ticks_per_event: float 
                 assert not divided
 
 
+@pytest.mark.parametrize("name", [name for name in (*KEYED, *UNKEYED) if name != "no window"])
+@pytest.mark.parametrize("ticks_per_event", [0.2, None], ids=["simultaneous", "apart"])
+def test_rows_of_slices_are_those_of_one_thread(
+    name: str, ticks_per_event: float | None, sliced: list[int], divided: list[int]
+) -> None:
+    text = (KEYED | UNKEYED)[name]
+    # Groups that end together have the order of the whole stream.
+    in_order = name not in ("counts", "sums") or ticks_per_event is None
+    for seed, dictionaries in ((1, False), (2, True)):
+        table = events(250, seed, ticks_per_event=ticks_per_event, dictionaries=dictionaries)
+        one = ouzel.match(table, text, threads=1)
+        # Simultaneous events do not follow each other strictly.
+        assert one.num_rows or name == "strict"
+        for count in (2, 3, 5):
+            assert ouzel.match(table, text, threads=count).equals(one), (count, seed)
+            assert sliced == [count] * in_order
+            assert divided == [count] * (not in_order)
+            sliced.clear()
+            divided.clear()
+        pieces = pa.concat_tables([table.slice(0, 33), table.slice(33, 100), table.slice(133)])
+        assert ouzel.match(pieces, text, threads=3).equals(one)
+        sliced.clear()
+        divided.clear()
+
+
+@pytest.mark.parametrize("row", [1, 60, 61, 62, 119, 120, 179])
+def test_unordered_input_is_not_sliced(row: int, sliced: list[int], divided: list[int]) -> None:
+    table = events(180, 3, ticks_per_event=None)
+    order = np.arange(180)
+    order[[row - 1, row]] = row, row - 1
+    table = table.take(order)
+    assert ouzel.match(table, KEYED["stacks"], threads=3).equals(ouzel.match(table, KEYED["stacks"], threads=1))
+    assert not sliced
+    assert divided == [3]
+
+
+def test_wide_windows_are_not_sliced(monkeypatch: pytest.MonkeyPatch, sliced: list[int], divided: list[int]) -> None:
+    monkeypatch.setattr(threads, "OVERLAP_MAX", 0.1)
+    table = events(400, 3, ticks_per_event=None)
+    for window, is_wide in ((15, False), (60, True)):
+        text = KEYED["stacks"].replace("WITHIN 12", f"WITHIN {window}")
+        assert ouzel.match(table, text, threads=3).equals(ouzel.match(table, text, threads=1))
+        assert (sliced, divided) == (([], [3]) if is_wide else ([3], []))
+        sliced.clear()
+
+
+def test_few_relevant_events_are_not_sliced(monkeypatch: pytest.MonkeyPatch, sliced: list[int]) -> None:
+    table = events(200, 6)
+    relevant = len(table) - table["type"].to_pylist().count("D")
+    for least, expected in ((relevant, [3]), (relevant + 1, [])):
+        monkeypatch.setattr(threads, "EVENTS_MIN", least)
+        assert ouzel.match(table, KEYED["stacks"], threads=3).equals(ouzel.match(table, KEYED["stacks"], threads=1))
+        assert sliced == expected
+        sliced.clear()
+
+
+def test_rows_of_one_tick_are_in_one_slice(sliced: list[int]) -> None:
+    table = pa.table({"type": ["A"] * 5 + ["B"] * 40, "ts": [0] * 5 + [1] * 40, "id": [n % 5 for n in range(45)]})
+    text = "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 6"
+    assert ouzel.match(table, text, threads=9).equals(ouzel.match(table, text, threads=1))
+    assert sliced == [2]
+    assert ouzel.match(table.slice(5), text, threads=9).num_rows == 0
+    assert sliced == [2]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_slices_of_timestamps(unit: str, sliced: list[int]) -> None:
+    table = events(120, 3)
+    written = "us" if unit == "ns" else unit
+    table = table.set_column(1, "ts", table["ts"].cast(pa.timestamp(written)).cast(pa.timestamp(unit)))
+    text = KEYED["stacks"].replace("WITHIN 12", f"WITHIN 12 {written}")
+    one = ouzel.match(table, text, threads=1)
+    assert one.num_rows
+    assert ouzel.match(table, text, threads=3).equals(one)
+    assert sliced == [3]
+
+
+def test_smallest_time_is_refused_as_in_one_thread() -> None:
+    table = events(100, 3)
+    ticks = table["ts"].to_numpy().copy()
+    ticks[0] = -(2**63)
+    table = table.set_column(1, "ts", pa.array(ticks))
+    error = outcome(table, KEYED["stacks"], 1)
+    assert "smallest number" in error
+    assert outcome(table, KEYED["stacks"], 3) == error
+
+
 @pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
-def test_other_queries_are_not_divided(text: str, divided: list[int]) -> None:
+def test_other_queries_are_not_divided(text: str, sliced: list[int], divided: list[int]) -> None:
     table = events(150, 3)
     assert ouzel.match(table, text, threads=3).equals(ouzel.match(table, text, threads=1))
     assert not divided
+    assert not sliced
 
 
+@pytest.mark.parametrize("overlap", [-1.0, 100.0], ids=["by key", "by time"])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_random_queries(profile: str) -> None:
+def test_random_queries(profile: str, overlap: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "OVERLAP_MAX", overlap)
     for number in range(case_count(150)):
         case = random_case(random.Random(f"threads {profile} {number}"), profile)
-        one = outcome(case.table, case.query, 1, **case.options)
+        table = case.table.sort_by(case.options["time"]) if overlap > 0 and number % 3 else case.table
+        one = outcome(table, case.query, 1, **case.options)
         for count in (2, 3, 5):
-            assert outcome(case.table, case.query, count, **case.options) == one, f"{number}\n{case}"
+            assert outcome(table, case.query, count, **case.options) == one, f"{number}\n{case}"
 
 
 def outcome(table: pa.Table, query: Any, count: int, **options: Any) -> str:
@@ -135,7 +256,7 @@ def outcome(table: pa.Table, query: Any, count: int, **options: Any) -> str:
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_several_queries(count: int) -> None:
     table = events(200, 4)
-    queries = {**KEYED, **WHOLE}
+    queries = {**KEYED, **UNKEYED, **WHOLE}
     one, found = (ouzel.match(table, queries, threads=number) for number in (1, count))
     assert list(found) == list(one)
     assert all(found[name].equals(one[name]) for name in one)
@@ -152,6 +273,7 @@ def test_composed_queries_are_answered_together() -> None:
     assert all(found[name].equals(one[name]) for name in one)
 
 
+@pytest.mark.usefixtures("by_key")
 def test_rows_of_one_tick_are_merged_though_nothing_is_before_it(
     monkeypatch: pytest.MonkeyPatch, divided: list[int]
 ) -> None:
@@ -165,6 +287,7 @@ def test_rows_of_one_tick_are_merged_though_nothing_is_before_it(
     assert divided == [3]
 
 
+@pytest.mark.usefixtures("by_key")
 def test_few_relevant_events_are_read_in_one_part(monkeypatch: pytest.MonkeyPatch, divided: list[int]) -> None:
     monkeypatch.setattr(threads, "EVENTS_MIN", 170)
     table = events(200, 6)
@@ -186,8 +309,12 @@ LIMITED = (
 )
 
 
+@pytest.mark.parametrize("overlap", [-1.0, 100.0], ids=["by key", "by time"])
 @pytest.mark.parametrize(("name", "limits", "ticks_per_event"), LIMITED)
-def test_limits_hold_as_in_one_thread(name: str, limits: dict[str, int], ticks_per_event: float) -> None:
+def test_limits_hold_as_in_one_thread(
+    name: str, limits: dict[str, int], ticks_per_event: float, overlap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "OVERLAP_MAX", overlap)
     table = events(100, 7, ticks_per_event=ticks_per_event)
 
     query = ouzel.query(KEYED[name], name=name)
@@ -213,6 +340,7 @@ def test_error_of_one_part_is_that_of_one_thread() -> None:
     assert outcome(table, text, 3) == outcome(table, text, 1)
 
 
+@pytest.mark.usefixtures("by_key")
 def test_error_names_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> Any:
         raise ouzel.LimitError("a part has failed")
@@ -277,11 +405,13 @@ def test_wrong_environment(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_explain_shows_how_events_are_divided() -> None:
-    assert "threads: by id\n" in ouzel.explain(KEYED["stacks"])
-    assert "threads: by id, s\n" in ouzel.explain(KEYED["two keys"])
+    assert "threads: by time, else by id\n" in ouzel.explain(KEYED["stacks"])
+    assert "threads: by time, else by id, s\n" in ouzel.explain(KEYED["two keys"])
+    assert "threads: by id\n" in ouzel.explain(KEYED["no window"])
+    assert "threads: by time\n" in ouzel.explain(UNKEYED["no key"])
+    assert "threads: by time\n" in ouzel.explain(UNKEYED["total"].replace(", SUM(a.x)", ""))
     assert "threads: one: matches wait for the end of their window" in ouzel.explain(WHOLE["negated end"])
-    assert "threads: one: no column is the same in all events of a match" in ouzel.explain(WHOLE["no key"])
-    assert "threads: one: " in ouzel.explain(WHOLE["total"])
+    assert "threads: one: no column is the same in all events of a match" in ouzel.explain(WHOLE["sum of floats"])
 
 
 # ── Ctrl-C ─────────────────────────────────────────────────────────────────────────────────────────
@@ -294,9 +424,11 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize(("overlap", "task"), [(-1.0, "_search"), (100.0, "_operators")], ids=["by key", "by time"])
 @pytest.mark.usefixtures("interruptible")
-def test_interrupt_ends_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = threads._search
+def test_interrupt_ends_all_threads(overlap: float, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "OVERLAP_MAX", overlap)
+    search = getattr(threads, task)
     began = threading.Event()
     running = threading.active_count()
 
@@ -307,7 +439,7 @@ def test_interrupt_ends_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             pauses.pause()
         return search(*arguments)
 
-    monkeypatch.setattr(threads, "_search", slow)
+    monkeypatch.setattr(threads, task, slow)
     main = threading.main_thread().ident
     assert main is not None
 

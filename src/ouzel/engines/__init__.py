@@ -49,8 +49,14 @@ class Engine(ABC):
     def check_stream(self, query: Any, off: Collection[str]) -> None:  # noqa: B027  WITHIN bounds most engines
         """Raise QueryError for a query whose state would grow without bound on a stream."""
 
-    def undivided(self, plan: Any) -> str:
-        """Why the events of a query are never divided by key over threads; empty if they may be."""
+    def not_by_time(self, plan: Any) -> str:
+        """Why `match` never divides the events of a query by time over threads; empty if it may.
+
+        It may if each row depends on the events of its window only, and rows have the order of their ends."""
+        return "this engine reads all events in one thread"
+
+    def not_by_key(self, plan: Any) -> str:
+        """Why `match` never divides the events of a query by key over threads; empty if it may."""
         return "this engine reads all events in one thread"
 
     @abstractmethod

@@ -27,13 +27,13 @@ DIGIT_BITS_MAX = 11
 COMPONENTS_MAX = 64
 
 
-def first_disorder(times: NDArray[np.int64]) -> int:
-    """The first position whose time is smaller than the one before it, or -1.
+def first_disorder(times: NDArray[np.int64], *, strict: bool = False) -> int:
+    """The first position whose time is smaller than the one before it, or with `strict` not larger; or -1.
 
-    >>> first_disorder(np.array([1, 3, 3, 2, 5]))
-    3
+    >>> first_disorder(np.array([1, 3, 3, 2, 5])), first_disorder(np.array([1, 3, 3, 2, 5]), strict=True)
+    (3, 2)
     """
-    return int(_first_disorder(frozen(times)))
+    return int(_first_disorder(frozen(times), strict))
 
 
 def stable_order(times: NDArray[np.int64]) -> Positions:
@@ -129,7 +129,7 @@ def gather(values: NDArray[Any], rows: Positions, gathered: NDArray[Any] | None 
 
 
 @kernel(allocates=True)
-def _first_disorder(times: ReadOnly[NDArray[np.int64]]) -> Any:
+def _first_disorder(times: ReadOnly[NDArray[np.int64]], strict: bool) -> Any:
     for start in range(0, times.size - 1, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, times.size - 1)
         before = times[start:end]
@@ -137,10 +137,10 @@ def _first_disorder(times: ReadOnly[NDArray[np.int64]]) -> Any:
         # Without an early exit the compiler can compare several values at once.
         descents = 0
         for index in range(end - start):
-            descents += after[index] < before[index]
+            descents += (after[index] < before[index]) | (strict & (after[index] == before[index]))
         if descents:
             for index in range(end - start):
-                if after[index] < before[index]:
+                if after[index] < before[index] or (strict and after[index] == before[index]):
                     return start + index + 1
     return -1
 

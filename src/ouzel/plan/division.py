@@ -22,12 +22,21 @@ def shared_columns(plan: Plan) -> list[str]:
     return found
 
 
-def undivided(plan: Plan) -> str:
-    """Why `match` reads the events of a query in one thread; empty if it divides them by `shared_columns`."""
-    reason = engine_of(plan).undivided(plan)
+def not_by_key(plan: Plan) -> str:
+    """Why `match` cannot divide the events of a query by `shared_columns`; empty if it can."""
+    reason = engine_of(plan).not_by_key(plan)
     if reason or shared_columns(plan):
         return reason
     return "no column is the same in all events of a match" + (" and in its group" if plan.query.aggregates else "")
+
+
+def reach_ticks(plan: Plan) -> int | None:
+    """No row depends on events that are this far before its end; None if events cannot be divided by time."""
+    window = plan.window_ticks
+    if window is None or engine_of(plan).not_by_time(plan):
+        return None
+    # A negated start forbids a match from up to a window before it.
+    return 2 * window if plan.query.components[0].negated else window
 
 
 def ends_with_an_event(plan: Plan) -> str:

@@ -14,7 +14,7 @@ from ouzel.errors import InputError
 from ouzel.lang.syntax import OutputForm
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.diagram import Automaton, automaton, label_of
-from ouzel.plan.division import shared_columns, undivided
+from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
 from ouzel.plan.expressions import walk
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.plan.render import render, render_conjunct, said_of
@@ -176,8 +176,10 @@ def explained(plan: Plan, kernel: str, because: str, operators: Sequence[Operato
 
 
 def _threads(plan: Plan) -> str:
-    reason = undivided(plan)
-    return f"one: {reason}" if reason else f"by {', '.join(shared_columns(plan))}"
+    reason = not_by_key(plan)
+    ways = [] if reach_ticks(plan) is None else ["by time"]
+    ways += [] if reason else [f"by {', '.join(shared_columns(plan))}"]
+    return ", else ".join(ways) or f"one: {reason}"
 
 
 def explain_together(

@@ -20,7 +20,7 @@ from ouzel.bind.model import BoundQuery, Component, TimeWindow
 from ouzel.bind.script import INPUT
 from ouzel.plan.explain import attributes_read
 from ouzel.prepared import Query
-from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.layout import Layout, unchecked_ticks
 from ouzel.runtime.program import Program
 
 # List all types up to this many.
@@ -180,6 +180,8 @@ MATCHES_MIN = 20
 MATCHES_PER_LAST_EVENT = 2.0
 # The first matches of an answer show what the others are like.
 MATCHES_COUNTED = 10_000
+# The memory of so many ticks stays in the cache.
+_PART_ROWS = 1 << 14
 
 
 class ManyMatches:
@@ -222,12 +224,12 @@ class ManyMatches:
         """A lower bound: all events that have the time and type of a last event are counted as last events."""
         field = self._layout.schema.field(self._layout.time)
         ends = matches.slice(0, MATCHES_COUNTED)["end"].cast(field.type)
-        ends = ticks_of(pa.table([ends], schema=pa.schema([field])), self._layout)
+        ends = unchecked_ticks(pa.table([ends], schema=pa.schema([field])), self._layout)
         distinct = np.unique(ends)
         if len(ends) < MATCHES_PER_LAST_EVENT * len(distinct):
             return 0.0
-        ticks = ticks_of(events, self._layout)
-        places = np.flatnonzero((ticks >= distinct[0]) & (ticks <= distinct[-1]))
+        ticks = unchecked_ticks(events, self._layout)
+        places = np.concatenate(list(_places_between(ticks, distinct[0], distinct[-1])))
         places = places[np.isin(ticks[places], distinct)]
         # Matches may end with events that came earlier, of which nothing is known here.
         known = np.isin(ends, ticks[places]).sum()
@@ -235,6 +237,14 @@ class ManyMatches:
             own = _as_text(events.select([self._layout.type]).take(pa.array(places)), self._layout)
             places = places[pc.is_in(own, value_set=pa.array(types, pa.string())).to_numpy(zero_copy_only=False)]
         return float(known / len(places)) if len(places) else 0.0
+
+
+def _places_between(ticks: np.ndarray, least: int, most: int) -> Iterator[np.ndarray]:
+    """The places of ticks within bounds. Most parts of a stream have none."""
+    for first in range(0, len(ticks), _PART_ROWS):
+        part = ticks[first : first + _PART_ROWS]
+        if part.min() <= most and part.max() >= least:
+            yield np.flatnonzero((part >= least) & (part <= most)) + first
 
 
 def _is_unspecific(query: Query) -> bool:

@@ -47,7 +47,7 @@ def match(
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
     Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` is the loss
     model for queries with THRESHOLD. Exceeding one of `limits` is an error. `threads` is the number of threads for
-    200,000 relevant events or more; by default OUZEL_THREADS, or all cores. It changes neither rows nor their order.
+    200,000 events or more; by default OUZEL_THREADS, or all cores. It changes neither rows nor their order.
 
     >>> events = [
     ...     {"type": "Shelf", "ts": 1, "tag": 7}, {"type": "Shelf", "ts": 2, "tag": 8},

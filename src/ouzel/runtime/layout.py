@@ -224,6 +224,17 @@ def _check_same_clock(known: pa.Field, given: pa.DataType) -> None:
 def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
     """Event times as int64 ticks: microseconds for timestamps (nanoseconds if their unit is that), otherwise the
     number."""
+    ticks = unchecked_ticks(table, layout)
+    if len(ticks) and ticks.min() == NEVER:
+        raise InputError(
+            f"a time in column '{layout.time}' is the smallest number of 64 bits, which means no time; "
+            "filter such events out"
+        )
+    return ticks
+
+
+def unchecked_ticks(table: pa.Table, layout: Layout) -> np.ndarray:
+    """As `ticks_of`, but some may be NEVER."""
     column = table.column(layout.time)
     check_no_null_time(column, layout.time)
     array = one_array(column)
@@ -240,13 +251,7 @@ def ticks_of(table: pa.Table, layout: Layout) -> np.ndarray:
             array = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else pc.cast(array, pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(f"a time in column '{layout.time}' does not fit 64 bits: {error}") from None
-    ticks = numbers(array)
-    if len(ticks) and ticks.min() == NEVER:
-        raise InputError(
-            f"a time in column '{layout.time}' is the smallest number of 64 bits, which means no time; "
-            "filter such events out"
-        )
-    return ticks
+    return numbers(array)
 
 
 def tick_of(to: int | datetime, layout: Layout) -> int:

@@ -1,8 +1,12 @@
-"""Answers over an input that ends, on several threads: queries beside each other, and one query divided by key.
+"""Answers over an input that ends, on several threads: divided by time, else by query, else by key.
 
-Events that can meet in a match agree on the columns of `shared_columns`. Rows are selected by type in ranges of the
-input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same table.
-Matches are merged by the completing event before columns are built, so rows and their order are those of one thread.
+By time: a row depends on the events of a window before its end. If the input is in order, each thread reads a slice of
+it, and a window before the slice. The rows that end in the slices follow each other as in one thread.
+
+By key: events that can meet in a match agree on the columns of `shared_columns`. Rows are selected by type in ranges of
+the input, then divided by a hash of these columns. Each part is read by an operator of its own, over the same table.
+Matches are merged by the completing event before columns are built. This costs more than slices of time, but it needs
+neither order nor a window.
 
 Each part has an equal share of every limit. If a part fails, one thread does all the work again and decides: the whole
 may keep a limit that a part does not, and errors are those of one thread.
@@ -10,16 +14,16 @@ may keep a limit that a part does not, and errors are those of one thread.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import contextvars
 import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,24 +32,28 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Attribute
 from ouzel.errors import InputError, OuzelError
 from ouzel.kernels.columns import Text, column_of, numbers_of
+from ouzel.kernels.order import first_disorder
 from ouzel.kernels.parts import add_hashes, divide, merge
 from ouzel.kernels.pauses import call_on_pause, pause
-from ouzel.plan.division import shared_columns, undivided
+from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
 from ouzel.plan.model import Plan
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import is_composed
-from ouzel.runtime.layout import Layout, conform, ticks_of
+from ouzel.runtime.layout import NEVER, Layout, conform, ticks_of, unchecked_ticks
 from ouzel.runtime.limits import Limits
-from ouzel.runtime.operator import Divisible, Found, operator_for, operators_for
+from ouzel.runtime.operator import Divisible, Found, Operator, operator_for, operators_for
 from ouzel.runtime.program import Program
-from ouzel.runtime.session import Session
+from ouzel.runtime.session import LATEST, Session
 from ouzel.runtime.values import one_array
 
 T = TypeVar("T")
 
 # Below so many events of the types that a query names, threads gain less than they cost.
 EVENTS_MIN = 200_000
-# Rows of an answer that one task builds.
+_SAMPLED_ROWS = 1024
+# Slices of time may read at most this share of the rows twice.
+OVERLAP_MAX = 1 / 8
+# Rows of an answer that one task builds, if parts by key are merged.
 _CHUNK_ROWS = 1 << 17
 _JOIN_SECONDS = 0.02
 
@@ -80,9 +88,14 @@ def _is_in_spark_task() -> bool:
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
     """The rows of each query over an input that ends, as one thread gives them."""
     if threads > 1 and table.num_rows >= EVENTS_MIN and _is_simple(program):
+        table = conform(table, program.layout)
         # One thread decides what the error is. Any other exception is a fault of this module, and is raised.
         with contextlib.suppress(OuzelError, pa.ArrowException):
-            return _in_threads(program, table, threads)
+            slices = _slices(program, table, threads)
+            try:
+                return _in_threads(program, table, threads, slices)
+            except _UnorderedError:
+                return _in_threads(program, table, threads, None)
     return _in_one_thread(program, table)
 
 
@@ -97,29 +110,127 @@ def _in_one_thread(program: Program, table: pa.Table) -> dict[str, pa.Table]:
     return session.finish()
 
 
-def _in_threads(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
-    groups = [[query.name] for query in program.queries]
+def _in_threads(program: Program, table: pa.Table, threads: int, slices: _Slices | None) -> dict[str, pa.Table]:
+    rest = program if slices is None else program.of(program.plans().keys() - slices.program.plans().keys())
+    groups = [[query.name] for query in rest.queries]
     if len(groups) > 1:
         # Some queries are counted together.
-        layouts = dict.fromkeys(program.plans(), program.layout)
-        made = operators_for(program.plans(), layouts, program.limits, program.statistics, program.rules_off)
-        groups = [list(operator.schemas) for operator in made]
+        groups = [list(operator.schemas) for operator in _operators(rest, rest.limits)]
     if len(groups) >= threads:
         # Each query reads all events, so whole queries need no merging.
         alone, divided = groups, []
     else:
-        divided = [names for names in groups if len(names) == 1 and not undivided(program.plans()[names[0]])]
+        divided = [names for names in groups if len(names) == 1 and not not_by_key(program.plans()[names[0]])]
         alone = [names for names in groups if names not in divided]
-    found: dict[str, pa.Table] = {}
-    for rows in together([partial(_in_one_thread, _only(program, names), table) for names in alone], threads):
-        found |= rows
+    tasks: list[Callable[[], Mapping[str, pa.Table]]]
+    tasks = [partial(_in_one_thread, program.of(names), table) for names in alone]
+    if slices is not None:
+        tasks += [partial(slices.rows_of, number) for number in range(len(slices.bounds))]
+    parts: dict[str, list[pa.Table]] = {query.name: [] for query in program.queries}
+    for found in together(tasks, threads):
+        for name, rows in found.items():
+            parts[name].append(rows)
     for (name,) in divided:
-        found[name] = _divided(program, name, table, threads)
-    return {query.name: found[query.name] for query in program.queries}
+        parts[name].append(_divided(program, name, table, threads))
+    return {name: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for name, tables in parts.items()}
 
 
-def _only(program: Program, names: Sequence[str]) -> Program:
-    return replace(program, queries=tuple(query for query in program.queries if query.name in names))
+def _operators(program: Program, limits: Limits) -> list[Operator]:
+    plans = program.plans()
+    layouts = dict.fromkeys(plans, program.layout)
+    return operators_for(plans, layouts, limits, program.statistics, program.rules_off)
+
+
+# ── Queries divided by time ───────────────────────────────────────────────────────────────────────
+
+
+class _UnorderedError(Exception):
+    """The input is not in an order in which slices of rows are slices of time."""
+
+
+class _Bounds(NamedTuple):
+    """The rows that a slice reads, and the first of them that is its own."""
+
+    first: int
+    own: int
+    last: int
+
+
+class _Slices(NamedTuple):
+    """Slices of an input, if it is in the order of time. Each is cut between two ticks."""
+
+    program: Program
+    limits: Limits
+    table: pa.Table
+    ticks: np.ndarray
+    bounds: Sequence[_Bounds]
+
+    def rows_of(self, number: int) -> dict[str, pa.Table]:
+        """The rows of each query that end in a slice."""
+        first, own, last = self.bounds[number]
+        self._check_order(own, last)
+        table = _in_one_chunk(self.table.slice(first, last - first))
+        answers: dict[str, pa.Table] = {}
+        for operator in _operators(self.program, self.limits):
+            pause()
+            operator.stage(table, self.ticks[first:last], zero_copy=True)
+            for name, answer in operator.advance(LATEST).items():
+                if isinstance(answer, OuzelError):
+                    raise answer
+                answers[name] = answer.table if first == own else self._from(answer.table, int(self.ticks[own]))
+        return answers
+
+    def _check_order(self, own: int, last: int) -> None:
+        # The first row of the next slice is not before this one either.
+        ticks = self.ticks[own : last + 1]
+        # Groups with the same end have the order in which they were first seen, in the whole stream.
+        strict = any(query.group_by for query in self.program.queries)
+        if ticks[0] == NEVER or first_disorder(ticks, strict=strict) >= 0:
+            raise _UnorderedError
+
+    def _from(self, rows: pa.Table, tick: int) -> pa.Table:
+        """The rows that end at a tick or later."""
+        layout, field = self.program.layout, self.program.layout.schema.field(self.program.layout.time)
+        ends = rows.column("end")
+
+        def end_of(row: int) -> int:
+            return int(unchecked_ticks(pa.table([ends.slice(row, 1)], schema=pa.schema([field])), layout)[0])
+
+        return rows.slice(bisect.bisect_left(range(len(ends)), tick, key=end_of))
+
+
+def _slices(program: Program, table: pa.Table, threads: int) -> _Slices | None:
+    """As many slices as threads for the queries that can be divided by time; None if there are none, or if they would
+    read too many rows twice."""
+    reaches = {name: reach_ticks(plan) for name, plan in program.plans().items()}
+    own = program.of(name for name, reach in reaches.items() if reach is not None)
+    limits = program.limits.share(threads)
+    if not own.queries or limits is None or _relevant_share(own, table) * table.num_rows < EVENTS_MIN:
+        return None
+    ticks = unchecked_ticks(table, program.layout)
+    reach = max(reach for reach in reaches.values() if reach is not None)
+    # If ticks are not in order, which the slices will find, a tick may seem to be behind the last one.
+    cuts = [ticks[len(ticks) * number // threads] for number in range(1, threads)]
+    starts = {0, *np.searchsorted(ticks, cuts).tolist()} - {len(ticks)}
+    bounds = []
+    for start, end in itertools.pairwise([*sorted(starts), len(ticks)]):
+        bound = max(int(ticks[start]) - reach, NEVER)
+        bounds.append(_Bounds(int(np.searchsorted(ticks[:start], bound)), start, end))
+    overlap = sum(one.own - one.first for one in bounds)
+    if len(bounds) == 1 or overlap > OVERLAP_MAX * len(ticks):
+        return None
+    return _Slices(own, limits, table, ticks, bounds)
+
+
+def _relevant_share(program: Program, table: pa.Table) -> float:
+    """The share of events that have a type that some query names, in a sample."""
+    named = [component.types for query in program.queries for component in query.components]
+    if program.layout.type is None or None in named:
+        return 1.0
+    step = max(1, table.num_rows // _SAMPLED_ROWS)
+    sample = table.column(program.layout.type).take(pa.array(np.arange(0, table.num_rows, step)))
+    known = pa.array({name for types in named for name in types or ()}, pa.string())
+    return float(pc.mean(pc.is_in(sample.cast(pa.string()), value_set=known)).as_py())
 
 
 # ── One query, divided by key ─────────────────────────────────────────────────────────────────────
@@ -130,16 +241,20 @@ def _divided(program: Program, name: str, table: pa.Table, threads: int) -> pa.T
     columns = _hashed_columns(plan, layout)
     limits = program.limits.share(threads)
     if not columns or limits is None:
-        return _in_one_thread(_only(program, [name]), table)[name]
-    table = conform(table, layout)
-    if any(column.num_chunks > 1 for column in table.columns):
-        table = pa.table([one_array(column) for column in table.columns], schema=table.schema)
+        return _in_one_thread(program.of([name]), table)[name]
+    table = _in_one_chunk(table)
     ticks = ticks_of(table, layout)
     parts = _selected(plan, layout, table, columns, threads)
     if len(parts) == 1:
         limits = program.limits
     made = together([partial(_search, plan, layout, limits, table, ticks, part) for part in parts], threads)
     return _rows(made[0][0], [found for _, found in made], table, ticks, threads)
+
+
+def _in_one_chunk(table: pa.Table) -> pa.Table:
+    if any(column.num_chunks > 1 for column in table.columns):
+        return pa.table([one_array(column) for column in table.columns], schema=table.schema)
+    return table
 
 
 def _hashed_columns(plan: Plan, layout: Layout) -> list[str]:

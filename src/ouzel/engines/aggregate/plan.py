@@ -398,13 +398,21 @@ class _Aggregate(Engine):
     def check_stream(self, query: BoundQuery, off: Collection[str]) -> None:
         require_streamable(query, off)
 
-    def undivided(self, plan: AggregatePlan) -> str:
+    def not_by_time(self, plan: AggregatePlan) -> str:
+        if any(measure.floating for measure in plan.measures):
+            return "sums of floats depend on the order in which they are added"
+        return self._not_divided(plan)
+
+    def not_by_key(self, plan: AggregatePlan) -> str:
+        if plan.split is not None:
+            return "a group may have events of several keys"
+        return self._not_divided(plan)
+
+    def _not_divided(self, plan: AggregatePlan) -> str:
         if plan.inner is not None:
             return "it counts matches that are built"
         if plan.query.emit_on_change:
             return "EMIT ON CHANGE follows the time of the whole stream"
-        if plan.split is not None:
-            return "a group may have events of several keys"
         return ends_with_an_event(plan)
 
     def explain(self, plan: AggregatePlan) -> Explanation:

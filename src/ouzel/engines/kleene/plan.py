@@ -480,15 +480,16 @@ class _Kleene(Engine):
     def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> RunPlan:
         return build_runs(query, needs_runs(query) or "", off)
 
-    def undivided(self, plan: RunPlan) -> str:
-        if plan.needs_positions:
-            return "events between those of a match count"
+    def not_by_time(self, plan: RunPlan) -> str:
         if plan.query.output.form is not OutputForm.ALL:
             return f"output {plan.query.output.form.value} chooses among matches"
         if plan.kernel is RunKernel.RUNS and (plan.construction or plan.coded):
             # Runs that are found by the values they compare with are read in an order that depends on their number.
             return "conditions between events decide the order of runs"
         return ends_with_an_event(plan)
+
+    def not_by_key(self, plan: RunPlan) -> str:
+        return "events between those of a match count" if plan.needs_positions else self.not_by_time(plan)
 
     def explain(self, plan: RunPlan) -> Explanation:
         from ouzel.engines.kleene.explain import explain

@@ -28,7 +28,10 @@ class _Sequence(Engine):
     def plan(self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None) -> Plan:
         return optimize(build(query), statistics, off=off)
 
-    def undivided(self, plan: Plan) -> str:
+    def not_by_time(self, plan: Plan) -> str:
+        return ends_with_an_event(plan)
+
+    def not_by_key(self, plan: Plan) -> str:
         return ends_with_an_event(plan)
 
     def explain(self, plan: Plan) -> Explanation:
