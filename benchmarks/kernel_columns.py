@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ouzel.kernels.columns import coded_of, column_of, text_of
 from ouzel.kernels.keys import encode, new_keys
-from ouzel.kernels.order import expand, first_disorder, gather, merge_order, stable_order, ties
+from ouzel.kernels.order import expand, first_disorder, gather, stable_order, ties
 from ouzel.kernels.text import classify, constants_of, select, select_coded
 
 RUNS = 5
@@ -140,12 +140,9 @@ def order_lines(rows: int, rng: np.random.Generator) -> list[dict[str, Any]]:
                 "pyarrow sort_indices",
             )
         )
-    left, right = steady[::2].copy(), steady[1::2].copy()
-    both = np.concatenate([left, right])
     relevant = np.nonzero(rng.random(rows) < RELEVANT_SHARE)[0].astype(np.int32)
     roles = np.uint64(1) << rng.integers(0, 3, rows).astype(np.uint64)
     assert first_disorder(steady) == -1
-    assert np.array_equal(merge_order(left, right), np.argsort(both, kind="stable"))
     assert np.array_equal(gather(steady, relevant), steady[relevant])
     assert np.array_equal(expand(roles)[1], np.log2(roles).astype(np.int8))
     assert ties(steady).positions.size == 0
@@ -159,9 +156,6 @@ def order_lines(rows: int, rng: np.random.Generator) -> list[dict[str, Any]]:
         ),
         compare(
             "ties, none", rows, lambda: ties(steady), lambda: np.nonzero(steady[1:] == steady[:-1]), "numpy nonzero"
-        ),
-        compare(
-            "merge", rows, lambda: merge_order(left, right), lambda: np.argsort(both, kind="stable"), "numpy argsort"
         ),
         compare(
             "gather relevant", relevant.size, lambda: gather(steady, relevant), lambda: steady[relevant], "numpy index"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ouzel.kernels.order import expand, first_disorder, gather, merge_order, stable_order, ties
+from ouzel.kernels.order import expand, first_disorder, gather, stable_order, ties
 
 pytestmark = pytest.mark.compiled
 
@@ -58,13 +58,6 @@ def test_every_kind_of_disorder(name, count):
     order = stable_order(times)
     assert order.dtype == np.int32
     assert np.array_equal(order, np.argsort(times, kind="stable"))
-
-
-@given(time_columns, time_columns)
-def test_merge_of_small_columns(left, right):
-    left, right = np.sort(left), np.sort(right)
-    both = np.concatenate([left, right])
-    assert merge_order(left, right).tolist() == np.argsort(both, kind="stable").tolist()
 
 
 @given(time_columns)

@@ -1,4 +1,4 @@
-"""Orders events: sortedness test, stable sort, merge, runs of equal times, and one instance for each role.
+"""Orders events: sortedness test, stable sort, runs of equal times, and one instance for each role.
 
 Positions are 32 bits: a batch, or the buffer of a window, has fewer than 2^31 events.
 """
@@ -48,18 +48,6 @@ def stable_order(times: NDArray[np.int64]) -> Positions:
         return _radix_order(times)
     # numpy merges the sorted runs that it finds, which was fastest on late rows, jitter and concatenated files.
     return np.argsort(times, kind="stable").astype(np.int32)
-
-
-def merge_order(left: NDArray[np.int64], right: NDArray[np.int64]) -> Positions:
-    """The order of two sorted columns, concatenated; at equal times left comes first.
-
-    >>> merge_order(np.array([1, 4]), np.array([0, 1, 9])).tolist()
-    [2, 0, 3, 1, 4]
-    """
-    assert left.size + right.size < 2**31
-    order = np.empty(left.size + right.size, dtype=np.int32)
-    _merge(frozen(left), frozen(right), order)
-    return order
 
 
 class Ties(NamedTuple):
@@ -195,24 +183,6 @@ def _radix_pass(
         places[digit] = place + np.uint64(1)
         sorted_keys[place] = keys[position]
         sorted_order[place] = order[position]
-
-
-@kernel(allocates=True)
-def _merge(left: ReadOnly[NDArray[np.int64]], right: ReadOnly[NDArray[np.int64]], order: NDArray[np.int32]) -> None:
-    left_count = left.size
-    right_count = right.size
-    left_next = 0
-    right_next = 0
-    # Rows after all of the left are not compared: usually a batch follows all earlier events.
-    while left_next < left_count and right_next < right_count:
-        take_right = right[right_next] < left[left_next]
-        order[left_next + right_next] = left_count + right_next if take_right else left_next
-        right_next += take_right
-        left_next += not take_right
-    for position in range(left_next, left_count):
-        order[position + right_next] = position
-    for position in range(right_next, right_count):
-        order[left_count + position] = left_count + position
 
 
 @kernel(allocates=True)

@@ -53,7 +53,7 @@ class Kind(IntEnum):
 class Opcode(IntEnum):
     """Instructions of a program. Each takes its operands from the top of the stack, the last operand topmost.
 
-    The planner types all values: only TO_FLOAT and TO_INT convert. Conditions are int64 0 and 1. Unless noted, a null
+    The planner types all values: only TO_FLOAT converts. Conditions are int64 0 and 1. Unless noted, a null
     operand, integer overflow and division by zero give null.
     """
 
@@ -64,11 +64,9 @@ class Opcode(IntEnum):
     FLOAT = 3           # a constant
     NULL = 4            # null, of either type
     TO_FLOAT = 5        # int64 to float64
-    TO_INT = 6  # float64 to int64, towards zero; null if it does not fit
     ADD_INT = 10
     SUBTRACT_INT = 11
     MULTIPLY_INT = 12
-    DIVIDE_INT = 13     # towards zero
     MODULO_INT = 14     # with the sign of the dividend
     NEGATE_INT = 15
     ABS_INT = 16
@@ -83,9 +81,6 @@ class Opcode(IntEnum):
     ABS_FLOAT = 26
     LEAST_FLOAT = 27    # nulls are passed over
     GREATEST_FLOAT = 28  # nulls are passed over
-    FLOOR = 30          # float64 to float64
-    CEILING = 31        # float64 to float64
-    SQRT = 32           # NaN below zero
     COMPARE_INT = 40    # which comparison: the instruction's `comparison`
     COMPARE_FLOAT = 41
     AND = 50            # three-valued
@@ -101,9 +96,8 @@ class Opcode(IntEnum):
 OPERANDS: dict[Opcode, int] = {
     **dict.fromkeys(Opcode, 2),
     **dict.fromkeys((Opcode.LOAD_INT, Opcode.LOAD_FLOAT, Opcode.INT, Opcode.FLOAT, Opcode.NULL), 0),
-    **dict.fromkeys((Opcode.TO_FLOAT, Opcode.TO_INT, Opcode.NOT, Opcode.IS_NULL), 1),
+    **dict.fromkeys((Opcode.TO_FLOAT, Opcode.NOT, Opcode.IS_NULL), 1),
     **dict.fromkeys((Opcode.NEGATE_INT, Opcode.ABS_INT, Opcode.NEGATE_FLOAT, Opcode.ABS_FLOAT), 1),
-    **dict.fromkeys((Opcode.FLOOR, Opcode.CEILING, Opcode.SQRT), 1),
     Opcode.CASE: 3,
 }
 

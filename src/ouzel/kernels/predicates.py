@@ -19,7 +19,6 @@ from ouzel.kernels.events import Instances
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, Kind, LaneFlag, Opcode, Predicates, Values
 
-_TWO_TO_63 = 2.0**63
 # Products below this in floating point are far from overflow, after any rounding.
 _SAFE_PRODUCT = 2.0**62
 
@@ -209,13 +208,6 @@ def _calculate(ints, floats, nulls, top, opcode):
     if opcode == Opcode.TO_FLOAT:
         floats[top] = float(ints[top])
         return top
-    if opcode == Opcode.TO_INT:
-        real = floats[top]
-        if -_TWO_TO_63 <= real < _TWO_TO_63:
-            ints[top] = int(real)
-        else:
-            nulls[top] = 1
-        return top
     if opcode in (Opcode.NEGATE_INT, Opcode.ABS_INT):
         if ints[top] == INT64_MIN:
             nulls[top] = 1
@@ -227,14 +219,6 @@ def _calculate(ints, floats, nulls, top, opcode):
         return top
     if opcode == Opcode.ABS_FLOAT:
         floats[top] = abs(floats[top])
-        return top
-    if opcode >= Opcode.FLOOR:
-        real = float(floats[top])
-        if opcode == Opcode.SQRT:
-            floats[top] = math.sqrt(real) if real >= 0.0 else math.nan
-        elif math.isfinite(real):
-            # As a float, because the result may not fit an int64; -0.0 and 0.0 are equal.
-            floats[top] = np.floor(real) if opcode == Opcode.FLOOR else np.ceil(real)
         return top
     top -= 1
     either_null = nulls[top] | nulls[top + 1]
@@ -300,18 +284,12 @@ def _integer(left, right, opcode):
         return zero, False
     if right == -1:
         # The smallest integer divided by -1 would trap.
-        if opcode == Opcode.MODULO_INT:
-            return zero, True
-        if left == INT64_MIN:
-            return zero, False
-        return -left, True
+        return zero, True
     # Python rounds down; SQL rounds towards zero.
-    quotient = left // right
     remainder = left % right
     if remainder != 0 and (left < 0) != (right < 0):
-        quotient += 1
         remainder -= right
-    return (quotient, True) if opcode == Opcode.DIVIDE_INT else (remainder, True)
+    return remainder, True
 
 
 @helper(error_model="numpy")

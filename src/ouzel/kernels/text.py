@@ -166,35 +166,16 @@ def select(
     return rows[:found], codes[:found]
 
 
-def classify_coded(coded: Coded, dictionary_codes: NDArray[Any], none: int) -> NDArray[Any]:
-    """Like `classify`, for dictionary-encoded values.
-
-    `dictionary_codes` is `classify` of the dictionary, `none` the code of nulls.
-
-    >>> import pyarrow
-    >>> from ouzel.kernels.columns import coded_of, text_of
-    >>> array = pyarrow.array(["Exit", None, "Door", "Exit"]).dictionary_encode()
-    >>> classify_coded(coded_of(array), classify(text_of(array.dictionary), constants_of(["Exit"])), none=1).tolist()
-    [0, 1, 1, 0]
-    """
-    codes = np.empty(coded.indices.size, dtype=dictionary_codes.dtype)
-    _classify_coded(coded, frozen(_with_none(dictionary_codes, none)), codes)
-    return codes
-
-
 def select_coded(
     coded: Coded, dictionary_codes: NDArray[Any], roles_by_code: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Like `select`, for dictionary-encoded values: `dictionary_codes` is `classify` of the dictionary."""
     rows, codes = _room(coded.indices.size, dictionary_codes.dtype)
-    table = frozen(_with_none(dictionary_codes, roles_by_code.size - 1))
+    # The last entry is the code of nulls.
+    table = frozen(np.append(dictionary_codes, np.array([roles_by_code.size - 1], dtype=dictionary_codes.dtype)))
     is_relevant = frozen((roles_by_code[table] != 0).astype(np.uint8))
     found = _select_coded(coded, table, is_relevant, rows, codes)
     return rows[:found], codes[:found]
-
-
-def _with_none(dictionary_codes: NDArray[Any], none: int) -> NDArray[Any]:
-    return np.append(dictionary_codes, np.array([none], dtype=dictionary_codes.dtype))
 
 
 def _room(count: int, dtype: Any) -> tuple[NDArray[np.int32], NDArray[Any]]:
@@ -399,14 +380,6 @@ def _select(
             codes[found] = code
             found += roles_by_code[code] != 0
     return found
-
-
-@kernel(allocates=True)
-def _classify_coded(coded: Coded, dictionary_codes: ReadOnly[Codes], codes: Codes) -> None:
-    none = dictionary_codes[-1]
-    for row in range(codes.size):
-        valid = is_valid(coded.validity, coded.validity_offset + row)
-        codes[row] = dictionary_codes[coded.indices[row]] if valid else none
 
 
 @kernel(allocates=True)

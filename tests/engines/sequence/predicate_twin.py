@@ -118,14 +118,10 @@ def run(program: Program, instances: Instances, bound: Sequence[int]) -> Value:
             case (
                 Opcode.NOT
                 | Opcode.TO_FLOAT
-                | Opcode.TO_INT
                 | Opcode.NEGATE_INT
                 | Opcode.ABS_INT
                 | Opcode.NEGATE_FLOAT
                 | Opcode.ABS_FLOAT
-                | Opcode.FLOOR
-                | Opcode.CEILING
-                | Opcode.SQRT
             ):
                 operand = stack.pop()
                 stack.append(None if operand is None else unary(step.opcode, operand))
@@ -142,22 +138,14 @@ def unary(opcode: Opcode, value: int | float) -> Value:
             return int(value == 0)
         case Opcode.TO_FLOAT:
             return float(value)
-        case Opcode.TO_INT:
-            return fitting(math.trunc(value)) if math.isfinite(value) else None
         case Opcode.NEGATE_INT:
             return fitting(-int(value))
         case Opcode.ABS_INT:
             return fitting(abs(int(value)))
         case Opcode.NEGATE_FLOAT:
             return -value
-        case Opcode.ABS_FLOAT:
-            return abs(value)
-        case Opcode.FLOOR:
-            return float(math.floor(value)) if math.isfinite(value) else value
-        case Opcode.CEILING:
-            return float(math.ceil(value)) if math.isfinite(value) else value
         case _:
-            return math.sqrt(value) if value >= 0 else math.nan
+            return abs(value)
 
 
 def binary(opcode: Opcode, left: int | float, right: int | float) -> Value:
@@ -168,8 +156,6 @@ def binary(opcode: Opcode, left: int | float, right: int | float) -> Value:
             return fitting(int(left - right))
         case Opcode.MULTIPLY_INT:
             return fitting(int(left * right))
-        case Opcode.DIVIDE_INT:
-            return fitting(truncated_division(int(left), int(right))) if right else None
         case Opcode.MODULO_INT:
             return int(left) - int(right) * truncated_division(int(left), int(right)) if right else None
         case Opcode.ADD_FLOAT:

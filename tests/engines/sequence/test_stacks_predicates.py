@@ -59,7 +59,6 @@ def an_int(rng: random.Random, depth: int) -> list[Instruction]:
         lambda: an_int(rng, below) + an_int(rng, below) + [Instruction(rng.choice(INT_BINARY))],
         lambda: an_int(rng, below) + an_int(rng, below) + [Instruction(Opcode.COALESCE)],
         lambda: [*an_int(rng, below), Instruction(rng.choice((Opcode.NEGATE_INT, Opcode.ABS_INT)))],
-        lambda: [*a_float(rng, below), Instruction(Opcode.TO_INT)],
         lambda: a_condition(rng, below) + an_int(rng, below) + an_int(rng, below) + [Instruction(Opcode.CASE)],
     ]
     return rng.choice(choices)()
@@ -75,7 +74,7 @@ def a_float(rng: random.Random, depth: int) -> list[Instruction]:
             ]
         )
     below = depth - 1
-    unary = (Opcode.NEGATE_FLOAT, Opcode.ABS_FLOAT, Opcode.FLOOR, Opcode.CEILING, Opcode.SQRT)
+    unary = (Opcode.NEGATE_FLOAT, Opcode.ABS_FLOAT)
     choices: list[Callable[[], list[Instruction]]] = [
         lambda: a_float(rng, below) + a_float(rng, below) + [Instruction(rng.choice(FLOAT_BINARY))],
         lambda: a_float(rng, below) + a_float(rng, below) + [Instruction(Opcode.COALESCE)],
