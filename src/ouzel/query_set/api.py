@@ -37,7 +37,7 @@ from ouzel.query_set.registry import (
 from ouzel.query_set.segments import some
 from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.unmerged import Registration
-from ouzel.runtime.calls import exclusive
+from ouzel.runtime.calls import completed, exclusive
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
@@ -99,7 +99,7 @@ class QuerySet(Feeder[Any]):
 
     # ── Queries ────────────────────────────────────────────────────────────────────────────────────
 
-    @exclusive
+    @completed
     def add(
         self,
         id: Any,
@@ -109,7 +109,7 @@ class QuerySet(Feeder[Any]):
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """Register one query under an id, from text, prepared, or as an expression of the algebra."""
-        self._calls.call(self._add, id, query, owner, params)
+        self._add(id, query, owner, params)
 
     def _add(
         self, id: Any, query: Stream | Query | AlgebraQuery | str, owner: Any, params: Mapping[str, Any] | None
@@ -124,12 +124,9 @@ class QuerySet(Feeder[Any]):
             return
         self._register(id, query, owner, dict(params or {}))
 
-    @exclusive
+    @completed
     def add_table(self, rows: Any, *, id: str = "id", text: str = "query", owner: str | None = None) -> None:
         """Register the queries of a table, one per row, with a column of ids and one of texts; all of them or none."""
-        self._calls.call(self._add_table, rows, id, text, owner)
-
-    def _add_table(self, rows: Any, id: str, text: str, owner: str | None) -> None:
         table, ids = parameter_table(rows, id)
         if not len(ids):
             return
@@ -144,18 +141,15 @@ class QuerySet(Feeder[Any]):
                 added.append(one)
         except OuzelError:
             for one in added:
-                self._remove_one(one)
+                self._remove(one)
             raise
 
-    @exclusive
+    @completed
     def add_template(self, name: str, template: Stream, rows: Any, *, id: str = "id", owner: str | None = None) -> None:
         """Register one query for each row of a table of parameters, which fill `:name` in the template.
 
         A test that only some of the queries make is written `(:low IS NULL OR price >= :low)`.
         """
-        self._calls.call(self._add_template, name, template, rows, id, owner)
-
-    def _add_template(self, name: str, template: Stream, rows: Any, id: str, owner: str | None) -> None:
         self._must_be_open()
         if not isinstance(name, str):
             raise InputError(f"the name of a template must be text, got {name!r}")
@@ -179,15 +173,14 @@ class QuerySet(Feeder[Any]):
             return
         self._register_template(name, template, table, ids, owners)
 
-    @exclusive
+    @completed
     def remove(self, id: Any = None, *, owner: Any = None) -> int:
         """Remove a query, or all queries of an owner; returns how many there were. Parts shared with other queries
         stay."""
         if (id is None) == (owner is None):
             raise InputError("remove(…) takes the id of a query, or owner= for all queries of an owner")
-        return self._calls.call(self._remove_one, id) if id is not None else self._calls.call(self._remove_of, owner)
-
-    def _remove_of(self, owner: Any) -> int:
+        if id is not None:
+            return self._remove(id)
         self._registrations, removed = without(self._registrations, owner=owner)
         mine: list[Any] = []
         if self._session is not None:
@@ -199,7 +192,7 @@ class QuerySet(Feeder[Any]):
             self._places.pop(one, None)
         return len(removed) + len(mine)
 
-    def _remove_one(self, id: Any) -> int:
+    def _remove(self, id: Any) -> int:
         check_id(id)
         if self._session is not None and id in self._session.unmerged:
             self._session.remove(id)
@@ -258,7 +251,7 @@ class QuerySet(Feeder[Any]):
         prepared = prepared_query(given, params)
         if isinstance(prepared, AlgebraQuery):
             origin = AlgebraQuery(str(id), prepared.expression, prepared.params)
-            made = session.merged.expression(id, origin, owner, session.watermark)
+            made = session.merged.single(id, origin, owner, session.watermark)
             if made is not None:
                 self._take_single(id, *made)
                 return
@@ -275,7 +268,7 @@ class QuerySet(Feeder[Any]):
                 hint="write AS and another name for it in RETURN",
             )
         if program.queries and prepared.types is None:
-            made = session.merged.pattern(id, program.queries[0], owner, session.watermark)
+            made = session.merged.single(id, program.queries[0], owner, session.watermark)
             if made is not None:
                 self._take_single(id, *made)
                 return
@@ -564,12 +557,9 @@ class QuerySet(Feeder[Any]):
         merged = self._session.merged
         return sum(one.bytes for one in merged.segments) + sum(one.bytes for one in merged.groups)
 
-    @exclusive
+    @completed
     def explain(self) -> str:
         """The indexes and their sizes, and what else queries share."""
-        return self._calls.call(self._explained)
-
-    def _explained(self) -> str:
         lines = [some(self._length(), "query")]
         session = self._session
         if session is None:

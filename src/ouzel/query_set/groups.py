@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,28 +16,37 @@ import pyarrow as pa
 from ouzel.algebra.binding import bind
 from ouzel.algebra.model import PARAMETERS, BoundStream
 from ouzel.algebra.query import AlgebraQuery
-from ouzel.algebra.streams import Stream
-from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Type, parts
+from ouzel.algebra.streams import Stream, decode, encode
+from ouzel.bind.codec import decode as decode_bound
+from ouzel.bind.codec import encode as encode_bound
+from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, parts
 from ouzel.bind.schema import type_of_arrow
 from ouzel.engines.automata.columns import PatternColumns
 from ouzel.engines.automata.constants import ConstantKey, Constants, ParameterFrame, PatternWriter, StoredConstants
 from ouzel.engines.automata.patterns import merged_stream
 from ouzel.engines.automata.plan import Form, PlannedBranch, PlannedConjunct, Planner
 from ouzel.errors import InputError
+from ouzel.query_set.registry import stored_id
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.codes import Coder
+from ouzel.runtime.snapshot import Reader, Writer
 
 Known = dict[ConstantKey, tuple[np.ndarray, np.ndarray]]
 # An expression, or a pattern query that is translated to one.
 Origin: TypeAlias = AlgebraQuery | BoundQuery
 
 
+Planned = tuple[PlannedBranch, ...]
+
+
 @dataclass
 class Group:
     """Queries of one shape."""
 
-    name: str
+    # The source of the shape: the template, or its first query.
+    origin: Origin
     stream: BoundStream
-    planned: tuple[PlannedBranch, ...]
+    planned: Planned
     parameters: tuple[Attribute, ...]  # those that programs read
     known: Known
     parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -45,15 +54,31 @@ class Group:
     ids: np.ndarray
     owners: np.ndarray | None
     registered: np.ndarray  # the tick after which each query sees events
-    alive: np.ndarray
-    # The source of the shape: the template, or its first query.
-    origin: Origin
     # The columns of a template's parameters.
     parameter_schema: pa.Schema | None = None
+    alive: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.alive = np.ones(len(self.ids), bool)
+
+    @property
+    def name(self) -> str:
+        return self.origin.name
 
     @property
     def is_template(self) -> bool:
         return self.parameter_schema is not None
+
+    def append(self, identity: Any, owner: Any, registered: int, values: Known) -> None:
+        """Add a query of this shape."""
+        for key, (more, valid) in values.items():
+            known, known_valid = self.known[key]
+            self.known[key] = (np.append(known, more), np.append(known_valid, valid))
+        self.ids = np.append(self.ids, objects([identity]))
+        assert self.owners is not None
+        self.owners = np.append(self.owners, objects([owner]))
+        self.registered = np.append(self.registered, np.int64(registered))
+        self.alive = np.append(self.alive, True)
 
     def patterns(self, planner: Planner, rows: np.ndarray) -> list[PatternColumns]:
         """The automata of some of the queries."""
@@ -67,16 +92,29 @@ class Group:
         arrays += [array for pair in self.known.values() for array in pair]
         return sum(array.nbytes for array in arrays)
 
-
-class StoredGroup(NamedTuple):
-    """The part of a group that cannot be read again from its origin."""
-
-    known: Sequence[tuple[np.ndarray, np.ndarray]]
-    parameter_columns: tuple[np.ndarray, np.ndarray, np.ndarray]
-    table: pa.Table
-    ids: np.ndarray
-    owners: np.ndarray | None
-    registered: np.ndarray
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store the live queries; `GroupMaker.load` takes what this returns. Automata are built again."""
+        rows, origin, schema = np.flatnonzero(self.alive), self.origin, self.parameter_schema
+        stored: dict[str, Any] = {"name": origin.name}
+        if isinstance(origin, BoundQuery):
+            stored["pattern"] = encode_bound(origin)
+        else:
+            # JSON has no dates and decimals.
+            params = writer.add_table(pa.Table.from_pylist([dict(origin.params)])) if origin.params else None
+            stored |= {"expression": encode(origin.expression), "params": params}
+        is_integer = self.ids.dtype.kind in "iu"
+        return {
+            "origin": stored,
+            "parameter_schema": None if schema is None else writer.add_table(empty_table(schema)),
+            "known": [[writer.add_array(array[rows]) for array in pair] for pair in self.known.values()],
+            "parameter_columns": [
+                writer.add_array(array[rows] if array.shape[1] else array) for array in self.parameter_columns
+            ],
+            "table": writer.add_table(self.table.take(pa.array(rows)) if self.table.num_columns else self.table),
+            "ids": writer.add_array(self.ids[rows]) if is_integer else [stored_id(one) for one in self.ids[rows]],
+            "owners": None if self.owners is None else [stored_id(one) for one in self.owners[rows]],
+            "registered": writer.add_array(self.registered[rows]),
+        }
 
 
 def is_indexable(streams: Sequence[BoundStream]) -> bool:
@@ -107,15 +145,50 @@ class GroupMaker:
         registered: int,
     ) -> Group | None:
         """All queries of a template; None if they cannot be merged with others."""
-        types = {column: type_of_arrow(table.schema.field(column).type) for column in table.column_names}
-        bound = bind(expression, self.catalog, name=name, time=self.time, type=self.type, parameter_types=types)
-        (*_, stream) = bound.streams
+        origin = AlgebraQuery(name, expression)
+        made = self._template(origin, table, len(ids))
+        if made is None:
+            return None
+        stream, planned, parameters, constants = made
+        shown = {
+            part.path[0]
+            for branch in stream.branches
+            for value in branch.columns.values()
+            for part in parts(value)
+            if isinstance(part, Attribute) and part.component == PARAMETERS
+        }
+        return Group(
+            origin,
+            stream,
+            planned,
+            parameters,
+            {key: _compact(pair) for key, pair in constants.known.items()},
+            constants.parameters(parameters),
+            table.select([column for column in table.column_names if column in shown]),
+            _identities(ids),
+            None if owners is None else objects(owners),
+            np.full(len(ids), registered, np.int64),
+            table.schema,
+        )
+
+    def _template(
+        self, origin: AlgebraQuery, table: pa.Table, count: int
+    ) -> tuple[BoundStream, Planned, tuple[Attribute, ...], Constants] | None:
+        """The automata of a template, the parameters that its programs read, and the constants of its queries; None if
+        it cannot be merged with others."""
+        types = {column.name: type_of_arrow(column.type) for column in table.schema}
+        bound = bind(
+            origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types
+        )
         if not is_indexable(bound.streams):
             return None
-        planned, parameters = self._planned(stream, types)
-        constants = Constants(ParameterFrame(table, len(ids)), self.texts, self.type_codes)
-        origin = AlgebraQuery(name, expression)
-        return self._group(origin, stream, planned, parameters, constants, table, ids, owners, registered)
+        stream = bound.streams[-1]
+        planned = self._planned(stream)
+        parameters = tuple(Attribute(PARAMETERS, (n,), type=types[n]) for n in self.planner.parameters)
+        constants = Constants(ParameterFrame(table, count), self.texts, self.type_codes)
+        for branch in planned:
+            constants.ask(branch)
+        return stream, planned, parameters, constants
 
     def single(self, identity: Any, origin: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
         """One query in the group of its shape, and whether that group is new; None if it cannot be merged with
@@ -131,22 +204,10 @@ class GroupMaker:
             for (form, placeholder), value in constants.items()
         }
         if shape in self.shapes:
-            _append(self.shapes[shape], identity, owner, registered, values)
+            self.shapes[shape].append(identity, owner, registered, values)
             return self.shapes[shape], False
-        group = Group(
-            str(identity),
-            stream,
-            lifted,
-            (),
-            values,
-            computed.parameters(()),
-            pa.table({}),
-            objects([identity]),
-            objects([owner]),
-            np.array([registered], np.int64),
-            np.ones(1, bool),
-            origin,
-        )
+        ids, owners, ticks = objects([identity]), objects([owner]), np.array([registered], np.int64)
+        group = Group(origin, stream, lifted, (), values, computed.parameters(()), pa.table({}), ids, owners, ticks)
         self.shapes[shape] = group
         return group, True
 
@@ -154,9 +215,7 @@ class GroupMaker:
         """Remove a refused group, so that queries of its shape cannot join it."""
         self.shapes = {shape: one for shape, one in self.shapes.items() if one is not group}
 
-    def _shape(
-        self, origin: Origin
-    ) -> tuple[BoundStream, tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound], Hashable] | None:
+    def _shape(self, origin: Origin) -> tuple[BoundStream, Planned, dict[ConstantKey, Bound], Hashable] | None:
         """A query with parameters in place of its constants, the constants, and a key that is equal for queries that
         differ only in them."""
         if isinstance(origin, BoundQuery):
@@ -165,105 +224,68 @@ class GroupMaker:
                 return None
             stream = found
         else:
-            bound = origin.bind(self.catalog, time=self.time, type=self.type)
-            (*_, stream) = bound.streams
-            if not is_indexable(bound.streams):
+            streams = origin.bind(self.catalog, time=self.time, type=self.type).streams
+            if not is_indexable(streams):
                 return None
-        planned, _ = self._planned(stream, {})
-        lifted, constants = _lifted(planned)
+            stream = streams[-1]
+        lifted, constants = _lifted(self._planned(stream))
         shape = (
             tuple((branch.nodes, branch.edges) for branch in lifted),
             tuple(tuple(branch.columns.items()) for branch in stream.branches),
         )
         return stream, lifted, constants, shape
 
-    def restored(self, origin: Origin, parameter_schema: pa.Schema | None, stored: StoredGroup) -> Group:
-        """A stored group, with the codes of texts and types at that time."""
+    def _planned(self, stream: BoundStream) -> Planned:
+        self.planner.parameters = []
+        return tuple(self.planner.branch(branch) for branch in stream.branches)
+
+    def load(self, reader: Reader, head: Mapping[str, Any]) -> Group:
+        """The group that `Group.dump` stored. The codes of texts and types are those of that time."""
+        origin, schema = _loaded_origin(reader, head["origin"]), None
         parameters: tuple[Attribute, ...] = ()
-        if parameter_schema is None:
+        shape: Hashable = None
+        if head["parameter_schema"] is None:
             read = self._shape(origin)
             assert read is not None, "only what can be merged is stored as a group"
             stream, planned, lifted, shape = read
             keys = list(lifted)
         else:
             assert isinstance(origin, AlgebraQuery), "templates are expressions"
-            types = {column.name: type_of_arrow(column.type) for column in parameter_schema}
-            bound = bind(
-                origin.expression, self.catalog, name=origin.name, time=self.time, type=self.type, parameter_types=types
-            )
-            stream, shape = bound.streams[-1], None
-            planned, parameters = self._planned(stream, types)
+            schema = reader.table(head["parameter_schema"]).schema
             # The set of constants does not depend on their values.
-            nothing = pa.table([pa.nulls(1, column.type) for column in parameter_schema], schema=parameter_schema)
-            constants = Constants(ParameterFrame(nothing, 1), self.texts, self.type_codes)
-            for branch in planned:
-                constants.ask(branch)
+            nothing = pa.table([pa.nulls(1, column.type) for column in schema], schema=schema)
+            made = self._template(origin, nothing, 1)
+            assert made is not None, "only what can be merged is stored as a group"
+            stream, planned, parameters, constants = made
             keys = list(constants.known)
-        known = dict(zip(keys, stored.known, strict=True))
+        known = [(reader.array(values), reader.array(valid)) for values, valid in head["known"]]
+        ids, owners = head["ids"], head["owners"]
+        ints, floats, nulls = reader.arrays(head["parameter_columns"])
         group = Group(
-            origin.name,
+            origin,
             stream,
             planned,
             parameters,
-            known,
-            stored.parameter_columns,
-            stored.table,
-            stored.ids,
-            stored.owners,
-            stored.registered,
-            np.ones(len(stored.ids), bool),
-            origin,
-            parameter_schema,
+            dict(zip(keys, known, strict=True)),
+            (ints, floats, nulls),
+            reader.table(head["table"]),
+            objects(ids) if isinstance(ids, list) else reader.array(ids),
+            None if owners is None else objects(owners),
+            reader.array(head["registered"]),
+            schema,
         )
         if shape is not None:
             self.shapes[shape] = group
         return group
 
-    def _planned(
-        self, stream: BoundStream, types: Mapping[str, Type]
-    ) -> tuple[tuple[PlannedBranch, ...], tuple[Attribute, ...]]:
-        self.planner.parameters = []
-        planned = tuple(self.planner.branch(branch) for branch in stream.branches)
-        parameters = tuple(Attribute(PARAMETERS, (n,), type=types[n]) for n in self.planner.parameters)
-        return planned, parameters
 
-    def _group(
-        self,
-        origin: AlgebraQuery,
-        stream: BoundStream,
-        planned: tuple[PlannedBranch, ...],
-        parameters: tuple[Attribute, ...],
-        constants: Constants,
-        table: pa.Table,
-        ids: Sequence[Any],
-        owners: Sequence[Any] | None,
-        registered: int,
-    ) -> Group:
-        for branch in planned:
-            constants.ask(branch)
-        shown = {
-            part.path[0]
-            for branch in stream.branches
-            for value in branch.columns.values()
-            for part in parts(value)
-            if isinstance(part, Attribute) and part.component == PARAMETERS
-        }
-        count = len(ids)
-        return Group(
-            origin.name,
-            stream,
-            planned,
-            parameters,
-            {key: _compact(pair) for key, pair in constants.known.items()},
-            constants.parameters(parameters),
-            table.select([column for column in table.column_names if column in shown]),
-            _identities(ids),
-            None if owners is None else objects(owners),
-            np.full(count, registered, np.int64),
-            np.ones(count, bool),
-            origin,
-            table.schema,
-        )
+def _loaded_origin(reader: Reader, head: Mapping[str, Any]) -> Origin:
+    if "pattern" in head:
+        found = decode_bound(head["pattern"])
+        assert isinstance(found, BoundQuery)
+        return found
+    values = {} if head["params"] is None else reader.table(head["params"]).to_pylist()[0]
+    return AlgebraQuery(head["name"], decode(head["expression"]), values)
 
 
 def _compact(pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -293,22 +315,9 @@ def _identities(ids: Sequence[Any]) -> np.ndarray:
     return array if array.dtype.kind in "iu" else objects(list(ids))
 
 
-def _append(group: Group, identity: Any, owner: Any, registered: int, values: Known) -> None:
-    for key, (more, valid) in values.items():
-        known, known_valid = group.known[key]
-        group.known[key] = (np.append(known, more), np.append(known_valid, valid))
-    group.ids = np.append(group.ids, objects([identity]))
-    assert group.owners is not None
-    group.owners = np.append(group.owners, objects([owner]))
-    group.registered = np.append(group.registered, np.int64(registered))
-    group.alive = np.append(group.alive, True)
-
-
-def _lifted(
-    planned: tuple[PlannedBranch, ...],
-) -> tuple[tuple[PlannedBranch, ...], dict[tuple[Form | None, Bound], Bound]]:
+def _lifted(planned: Planned) -> tuple[Planned, dict[ConstantKey, Bound]]:
     """The automata with placeholders for their constants, and the constants."""
-    constants: dict[tuple[Form | None, Bound], Bound] = {}
+    constants: dict[ConstantKey, Bound] = {}
 
     def placeholder(form: Form | None, value: Bound) -> Bound:
         if form is Form.TYPE:

@@ -6,7 +6,7 @@ large one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,20 @@ import pyarrow.compute as pc
 from ouzel.algebra.model import PARAMETERS, BoundStream, Source, may_repeat
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
-from ouzel.bind.model import Attribute, BoundQuery, EventField
+from ouzel.bind.model import Attribute, EventField
 from ouzel.engines.automata import advance as cayuga_lists
 from ouzel.engines.automata.machine import chosen_events, joined_events
 from ouzel.engines.automata.output import ResultFrame, output_type_of, without_repetitions
 from ouzel.engines.automata.patterns import merged_stream
 from ouzel.engines.automata.plan import Planner
 from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints
-from ouzel.engines.automata.tables import Results, Time, new_events
+from ouzel.engines.automata.tables import Events, Results, Time, new_events
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX
-from ouzel.query_set.groups import Group, GroupMaker
+from ouzel.query_set.groups import Group, GroupMaker, Origin
 from ouzel.query_set.registry import id_array
 from ouzel.query_set.segments import Handover, Members, Segment, with_lanes
+from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.codes import Coder, is_mostly_dead
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import Layout, catalog_of
@@ -36,6 +37,7 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.session import EARLIEST, LATEST
+from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array, to_engine
 
 # The name under which the problem of merged queries is reported.
@@ -77,10 +79,6 @@ class Merged:
         number = next(number for number, one in enumerate(self.groups) if one is group)
         self._fresh.setdefault(number, []).append(rows)
 
-    def expression(self, id: Any, query: AlgebraQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """An expression, put into the group of its shape, and whether that is new; None where it must run alone."""
-        return None if self._is_stopped else self.maker.single(id, query, owner, registered)
-
     def template(
         self,
         name: str,
@@ -93,10 +91,13 @@ class Merged:
         """The queries of a template; None where each must run alone."""
         return None if self._is_stopped else self.maker.template(name, template, table, ids, owners, registered)
 
-    def pattern(self, id: Any, query: BoundQuery, owner: Any, registered: int) -> tuple[Group, bool] | None:
-        """Add a pattern query to the group of its shape. Returns whether the group is new; None if the query must run
-        unmerged."""
-        stream = None if self._is_stopped else merged_stream(query, self._layout.time)
+    def single(self, id: Any, query: Origin, owner: Any, registered: int) -> tuple[Group, bool] | None:
+        """A query, put into the group of its shape, and whether that is new; None if it must run unmerged."""
+        if self._is_stopped:
+            return None
+        if isinstance(query, AlgebraQuery):
+            return self.maker.single(id, query, owner, registered)
+        stream = merged_stream(query, self._layout.time)
         if stream is None or self.schema_of(stream) != output_schema(query, self._layout):
             return None
         try:
@@ -144,12 +145,7 @@ class Merged:
             return {}
         numbers = np.arange(self.next_row, self.next_row + len(ticks))
         self.next_row += len(ticks)
-        batch = Batch(table, ticks, ticks, ticks, fingerprints(numbers))
-        frame = RowFrame(batch, lambda name: name)
-        types = None
-        if self._layout.type is not None:
-            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
-        events = self.lane_maker.events(batch, None, frame, types)
+        events = self._events_of(table, ticks, fingerprints(numbers))
         base = self.payload.append(table, ticks)
         first = len(self.rows)
         self.events = joined_events([with_lanes(self.events, events), events]) if first else events
@@ -162,6 +158,13 @@ class Merged:
                 _collect(self, segment, results, answers)
         return {name: pa.concat_tables(parts) for name, parts in answers.items()}
 
+    def _events_of(self, table: pa.Table, ticks: np.ndarray, prints: np.ndarray) -> Events:
+        batch = Batch(table, ticks, ticks, ticks, prints)
+        types = None
+        if self._layout.type is not None:
+            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
+        return self.lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
+
     def stop(self) -> None:
         """Run none of the queries any more, and take in no others."""
         self._is_stopped = True
@@ -173,18 +176,6 @@ class Merged:
         """The names of answers: the names of templates, and the ids of other queries."""
         for group in self.groups:
             yield from [group.name] if group.is_template else group.ids[group.alive].tolist()
-
-    def load_events(self, table: pa.Table, ticks: np.ndarray, times: np.ndarray) -> None:
-        """Restore the rows of instances, and compute their lanes again."""
-        batch = Batch(table, ticks, ticks, ticks, times[:, Time.PRINT :])
-        types = None
-        if self._layout.type is not None:
-            types = pc.cast(one_array(table.column(self._layout.type)), pa.large_string())
-        self.events = self.lane_maker.events(batch, None, RowFrame(batch, lambda name: name), types)
-        self.events.times[:] = times
-        self.lane_maker.rank(self.events)
-        self.payload.append(table, ticks)
-        self.rows = np.arange(len(ticks))
 
     def evict(self, until: int) -> None:
         """Evict events that no query needs after a tick."""
@@ -206,7 +197,7 @@ class Merged:
             for segment in self.segments:
                 segment.machine.events = self.events
 
-    # ── Whom results ask for their events ──────────────────────────────────────────────────────────
+    # ── The events of results ──────────────────────────────────────────────────────────
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
         """A table with the rows of some events, and their places in it."""
@@ -283,6 +274,54 @@ class Merged:
         self.events = segment.machine.events
         segment.take_over(older)
         return segment
+
+    # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self, writer: Writer, watermark: int) -> dict[str, Any]:
+        """Store the live queries, the instances of their automata and the rows of those; returns what `load` needs.
+
+        Lanes and automata are built again, so that a snapshot has no trace of removed queries, and a newer version may
+        index differently.
+        """
+        groups = [group for group in self.groups if group.alive.any()]
+        numbers = {id(group): n for n, group in enumerate(groups)}
+        life = max((segment.life for segment in self.segments), default=INT64_MAX)
+        expired = self.expiry_bound if life == INT64_MAX else max(self.expiry_bound, watermark + 1 - life)
+        handovers = [segment.handover().after(expired) for segment in self.segments]
+        slots = np.concatenate([one.instances["slots"].ravel() for one in handovers] or [np.empty(0, np.int32)])
+        # A slot that an instance does not use yet may hold anything; evicted events are never read.
+        used = np.unique(slots[(slots >= 0) & (slots < len(self.rows))])
+        used = used[self.events.end[used] > expired]
+        table, ticks, rows = self.payload.fetch(self.rows[used])
+        return {
+            "next_row": self.next_row,
+            "coders": [coder.dump(writer) for coder in (self.texts, self.type_codes)],
+            "groups": [group.dump(writer) for group in groups],
+            "segments": [one.dump(used, writer, numbers) for one in handovers],
+            "events": {
+                "table": writer.add_table(table.take(pa.array(rows)) if len(used) else empty_table(self.schema)),
+                "ticks": writer.add_array(ticks[rows]),
+                "times": writer.add_array(self.events.times[used]),
+            },
+        }
+
+    def load(self, reader: Reader, head: Mapping[str, Any]) -> None:
+        """Restore what `dump` stored."""
+        for coder, stored in zip((self.texts, self.type_codes), head["coders"], strict=True):
+            coder.load(reader, stored)
+        self.next_row = head["next_row"]
+        self.groups = [self.maker.load(reader, one) for one in head["groups"]]
+        ticks, times = reader.array(head["events"]["ticks"]), reader.array(head["events"]["times"])
+        if len(ticks):
+            table = reader.table(head["events"]["table"])
+            self.events = self._events_of(table, ticks, times[:, Time.PRINT :])
+            self.events.times[:] = times
+            self.lane_maker.rank(self.events)
+            self.payload.append(table, ticks)
+            self.rows = np.arange(len(ticks))
+        handovers = [Handover.load(self.groups, reader, one) for one in head["segments"]]
+        if self.groups:
+            self.segments = [self.rebuilt(handovers, [])]
 
 
 # ── Answers ────────────────────────────────────────────────────────────────────────────────────────

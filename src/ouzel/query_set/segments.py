@@ -17,12 +17,16 @@ from ouzel.engines.automata.machine import (
     put_instances,
 )
 from ouzel.engines.automata.plan import EventLanes, Planner
-from ouzel.engines.automata.tables import Counter, Events, Finding, FrSlot, Link, Results, Wait, new_events
+from ouzel.engines.automata.tables import Counter, Events, Finding, FrSlot, Link, Results, Time, Wait, new_events
 from ouzel.query_set.groups import Group
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.session import LATEST
+from ouzel.runtime.snapshot import Reader, Writer
 
 Members = list[tuple[Group, np.ndarray]]
+
+# Instances are stored by these; their places in lists are computed again.
+_INSTANCE_ARRAYS = ("times", "links", "slots", "ints", "floats", "nulls")
 
 # Internal counters of the kernel that say nothing about queries and events.
 _PRIVATE_COUNTERS = frozenset(
@@ -39,6 +43,52 @@ class Handover(NamedTuple):
     node_count: int
     since: np.ndarray
     instances: Mapping[str, np.ndarray]
+
+    def after(self, expiry_bound: int) -> Handover:
+        """The same without instances that have expired."""
+        kept = self.instances["times"][:, Time.START] > expiry_bound
+        return self._replace(instances={name: array[kept] for name, array in self.instances.items()})
+
+    def dump(self, used: np.ndarray, writer: Writer, numbers: Mapping[int, int]) -> dict[str, Any]:
+        """Store the live queries and the instances, of which `used` are the events and `numbers` the groups by id."""
+        # From now on the rows of live queries are contiguous.
+        place = {id(group): np.cumsum(group.alive) - 1 for group, _ in self.members}
+        members: list[list[int]] = []
+        new_number: dict[int, int] = {}
+        alive = [group.alive[rows] for group, rows in self.members]
+        for number, (group, rows) in enumerate(self.members):
+            if alive[number].any():
+                new_number[number] = len(members)
+                members.append([numbers[id(group)], writer.add_array(place[id(group)][rows[alive[number]]])])
+        instances = dict(self.instances)
+        slots = instances["slots"]
+        found = np.searchsorted(used, slots).clip(0, max(0, len(used) - 1))
+        instances["slots"] = (
+            np.where(used[found] == slots, found, 0).astype(np.int32) if len(used) else np.zeros_like(slots)
+        )
+        return {
+            "members": members,
+            "nodes": [
+                [new_number[number], branch, writer.add_array(nodes[:, alive[number]])]
+                for (number, branch), nodes in zip(self.owners, self.node_of, strict=True)
+                if number in new_number
+            ],
+            "node_count": self.node_count,
+            "since": writer.add_array(self.since),
+            "instances": [writer.add_array(instances[name]) for name in _INSTANCE_ARRAYS],
+        }
+
+    @classmethod
+    def load(cls, groups: Sequence[Group], reader: Reader, head: Mapping[str, Any]) -> Handover:
+        """What `dump` stored."""
+        return cls(
+            members=[(groups[number], reader.array(rows)) for number, rows in head["members"]],
+            owners=[(number, branch) for number, branch, _ in head["nodes"]],
+            node_of=[reader.array(nodes) for _, _, nodes in head["nodes"]],
+            node_count=head["node_count"],
+            since=reader.array(head["since"]),
+            instances=dict(zip(_INSTANCE_ARRAYS, reader.arrays(head["instances"]), strict=True)),
+        )
 
 
 class Segment:

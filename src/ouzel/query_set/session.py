@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ouzel.errors import StateError
 from ouzel.query_set.merged import MERGED, Merged
-from ouzel.query_set.snapshot import dump_merged, load_merged
 from ouzel.query_set.unmerged import UnmergedQueries
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program, load
@@ -155,7 +154,7 @@ class GrowingSession(Session):
             **super()._dump(writer, feeder, owed, with_program=with_program),
             "kind": KIND,
             "pending": [[writer.add_table(table), writer.add_array(ticks)] for table, ticks in self._pending],
-            "merged": dump_merged(self.merged, writer, self._watermark),
+            "merged": self.merged.dump(writer, self._watermark),
             "unmerged": self.unmerged.dump(),
         }
 
@@ -170,7 +169,7 @@ class GrowingSession(Session):
             feeder = reader.head["feeder"]
             merged = Merged(stored.layout, stored.limits, time_unit=feeder["time_unit"], merge=feeder["merge"])
             session = cls(stored, merged, together=together(reader.head))
-            load_merged(merged, reader, reader.head["merged"])
+            merged.load(reader, reader.head["merged"])
             session._load(reader, reader.head)
             if MERGED in session.problems:
                 merged.stop()

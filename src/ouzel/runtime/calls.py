@@ -18,7 +18,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -267,5 +267,16 @@ def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
     def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._calls.lock:
             return method(self, *args, **kwargs)
+
+    return alone
+
+
+def completed(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """An exclusive method that is never left half done. It returns no rows of queries."""
+
+    @wraps(method)
+    def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._calls.lock:
+            return self._calls.call(partial(method, self, *args, **kwargs))
 
     return alone
