@@ -6,7 +6,7 @@ by event, so that it can give a reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,8 +30,10 @@ from ouzel.bind.model import (
 )
 from ouzel.errors import QueryError
 from ouzel.plan.choose import make_plan
-from ouzel.plan.expressions import attribute_of, fixed_value, lacked_entirely, not_null
+from ouzel.plan.expressions import attribute_of, lacked_entirely
+from ouzel.plan.model import Plan
 from ouzel.prepared import Query, as_queries
+from ouzel.runtime.arrays import truths
 from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.inputs import as_table, with_readable_time
@@ -39,7 +41,7 @@ from ouzel.runtime.layout import Layout, ticks_of, widen
 from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
 from ouzel.runtime.stream_order import deciding_columns, stream_order
-from ouzel.runtime.values import Column, compare, one_array, to_engine
+from ouzel.runtime.values import Column, compare
 
 # For each positive component bound so far, in pattern order: the places of its events in stream order.
 Run = tuple[tuple[int, ...], ...]
@@ -64,54 +66,27 @@ class Events:
         return EventFrame(self.query, self.layout, self.table, self.end, lambda _: places, len(places))
 
     @cached_property
-    def types(self) -> pa.Array:
-        if self.layout.type is None:
-            return pa.repeat(pa.scalar(self.layout.only_type, pa.large_string()), self.count)
-        column = one_array(self.table.column(self.layout.type))
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return pc.cast(column, pa.large_string())
+    def everyone(self) -> EventFrame:
+        """All events."""
+        return self.frame(np.arange(self.count, dtype=np.int32))
+
+    @cached_property
+    def types(self) -> Column:
+        return self.everyone.types(0)
 
     def are_of(self, component: Component) -> np.ndarray:
         """Which events have a type of the component."""
-        if component.types is None:
-            return np.ones(self.count, bool)
-        found = pc.is_in(self.types, value_set=pa.array(component.types, pa.large_string()))
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+        return np.ones(self.count, bool) if component.types is None else self.everyone.is_one_of(0, component.types)
 
     def partition(self, place: int) -> np.ndarray:
         """The events in the partition of one event: equal to it on every [attr], with no null and no missing
         attribute."""
         inside = np.ones(self.count, bool)
         for test in self.query.equivalences:
-            value = self._tested(test)
+            value, absent = self.everyone.tested(test)
             same = compare("=", value, pa.repeat(value[place], self.count))
-            inside &= np.asarray(pc.fill_null(same, False).to_numpy(zero_copy_only=False), dtype=bool)
+            inside &= truths(same) & ~absent & ~absent[place]
         return inside
-
-    def _tested(self, test: EquivalenceTest) -> Column:
-        """The attribute of an [attr] test for events of any type; null if the type lacks it."""
-        name, *inner = test.path
-        owners: dict[str, list[str]] = {}
-        for (event_type, attribute), wide in self.layout.physical.items():
-            if attribute == name:
-                owners.setdefault(wide, []).append(event_type)
-        value: Column | None = None
-        for wide in [name, *owners]:
-            if wide not in self.table.column_names:
-                continue
-            own = one_array(self.table.column(wide))
-            for part in inner:
-                own = pc.struct_field(own, part)
-            own = to_engine(own, test.type)
-            if value is not None:
-                is_owner = pc.is_in(self.types, value_set=pa.array(owners[wide], pa.large_string()))
-                own = pc.if_else(is_owner, own, value)
-            value = own
-        assert value is not None, "the binder lets no [attr] through that no type has"
-        lacking = [t for t, attributes in (self.query.catalog.declared or {}).items() if name not in attributes]
-        absent = pc.is_in(self.types, value_set=pa.array(lacking, pa.large_string()))
-        return pc.if_else(absent, pa.scalar(None, value.type), value)
 
 
 def read_events(
@@ -161,48 +136,26 @@ def _must_be_tellable(query: Any) -> None:
 
 
 def _order(events: Events) -> np.ndarray | None:
-    names = [*events.layout.order, *deciding_columns(make_plan(events.query), events.layout)]
+    plan = make_plan(events.query)
+    names = [*events.layout.order, *deciding_columns(plan, events.layout)]
     everyone = np.arange(events.count, dtype=np.int32)
     return stream_order(
-        events.end, events.end, _plays(events), events.table.select(names), everyone, len(events.layout.order)
+        events.end, events.end, _plays(events, plan), events.table.select(names), everyone, len(events.layout.order)
     )
 
 
-def _plays(events: Events) -> np.ndarray:
+def _plays(events: Events, plan: Plan) -> np.ndarray:
     """The events that pass the type and the single-event conjuncts of some component."""
     plays = np.zeros(events.count, bool)
     for component in events.query.components:
         own = np.flatnonzero(events.are_of(component)).astype(np.int32)
         frame = events.frame(own)
-        tests = [
-            conjunct
-            for test in events.query.equivalences
-            if not lacked_entirely(events.query, component.position, test)
-            for conjunct in [
-                not_null(events.query, component.position, test),
-                *([fixed_value(events.query, component.position, test)] if test.value is not None else []),
-            ]
-        ]
-        about_it = [c for c in events.query.conjuncts if c.single_event and c.components == {component.position}]
-        first = [c for c in about_it if not _is_of_later_events(c)]
-        passing = _all_hold(frame, [*tests, *first])
-        if component.kleene:
-            later = [c for c in about_it if _is_of_later_events(c)]
-            passing |= _all_hold(frame, [*tests, *later])
-        plays[own[passing]] = True
+        for conjuncts in plan.roles_of(component)[: 2 if component.kleene else 1]:
+            passing = np.ones(len(own), bool)
+            for conjunct in conjuncts:
+                passing &= any_holds(conjunct.comparisons, frame)
+            plays[own[passing]] = True
     return plays
-
-
-def _is_of_later_events(conjunct: Conjunct) -> bool:
-    named = [part for comparison in conjunct.comparisons for part in parts(comparison)]
-    return any(isinstance(part, Attribute | Intrinsic) and part.at is At.CURRENT for part in named)
-
-
-def _all_hold(frame: EventFrame, conjuncts: Sequence[Conjunct]) -> np.ndarray:
-    passing = np.ones(frame.rows, bool)
-    for conjunct in conjuncts:
-        passing &= any_holds(conjunct.comparisons, frame)
-    return passing
 
 
 # ── Runs and candidates ────────────────────────────────────────────────────────────────────────────
@@ -319,9 +272,8 @@ def equivalence_holds(
     reference = agreed_value(events, test, bound)
     if reference is not None:
         agreed = pc.and_kleene(agreed, compare("=", value, pa.repeat(reference[0], len(candidates))))
-    result = np.asarray(pc.fill_null(agreed, False).to_numpy(zero_copy_only=False), dtype=bool)
     absent = frame.lacks(attribute)
-    return result if absent is None else result | absent
+    return truths(agreed) if absent is None else truths(agreed) | absent
 
 
 def agreed_value(events: Events, test: EquivalenceTest, bound: Mapping[int, tuple[int, ...]]) -> Column | None:

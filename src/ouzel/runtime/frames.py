@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, BoundQuery, EventField, Intrinsic, Kind
+from ouzel.bind.model import Attribute, BoundQuery, EquivalenceTest, EventField, Intrinsic, Kind
 from ouzel.bind.schema import type_of_arrow
 from ouzel.errors import InputError
 from ouzel.kernels.columns import text_of
@@ -74,7 +74,7 @@ class EventFrame:
             part = self.wide(reference.component, column)
             if value is not None:
                 owners = [t for t in types if self._layout.column(t, name) == column]
-                part = pc.if_else(pa.array(self._is_one_of(reference.component, owners)), part, value)
+                part = pc.if_else(pa.array(self.is_one_of(reference.component, owners)), part, value)
             value = part
         assert value is not None, "the binder lets no attribute through that no type has"
         for field in inner:
@@ -93,9 +93,29 @@ class EventFrame:
             return cast(to_engine(raw, own, name), own, wanted)
         return to_engine(raw, wanted, name)
 
+    def tested(self, test: EquivalenceTest) -> tuple[Column, np.ndarray]:
+        """The attribute of an [attr] test for events of any type, and which of them have a type that lacks it."""
+        name, *inner = test.path
+        owners: dict[str, list[str]] = {}
+        for (event_type, attribute), column in self._layout.physical.items():
+            if attribute == name:
+                owners.setdefault(column, []).append(event_type)
+        value: Column | None = None
+        for column in dict.fromkeys((name, *owners)):
+            if column not in self._table.column_names:
+                continue
+            own = self.wide(0, column)
+            for field in inner:
+                own = pc.struct_field(own, field)
+            own = to_engine(own, test.type)
+            value = own if value is None else pc.if_else(pa.array(self.is_one_of(0, owners[column])), own, value)
+        assert value is not None, "the binder lets no [attr] through that no type has"
+        lacking = [t for t, attributes in (self._query.catalog.declared or {}).items() if name not in attributes]
+        return value, self.is_one_of(0, lacking) if lacking else np.zeros(self.rows, bool)
+
     def intrinsic(self, reference: Intrinsic) -> Column:
         if reference.field is EventField.TYPE:
-            return self._types(reference.component)
+            return self.types(reference.component)
         if reference.field is EventField.START and self._layout.start is not None:
             return self.wide(reference.component, self._layout.start)
         return arrow(gather(self._ticks, self._rows_of(reference.component)))
@@ -103,9 +123,10 @@ class EventFrame:
     def lacks(self, reference: Attribute) -> np.ndarray | None:
         if reference.present_in is None:
             return None
-        return ~self._is_one_of(reference.component, sorted(reference.present_in))
+        return ~self.is_one_of(reference.component, sorted(reference.present_in))
 
-    def _types(self, component: int) -> Column:
+    def types(self, component: int) -> Column:
+        """The types of a component's events, as text."""
         if self._layout.type is None:
             return pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), self.rows)
         column = self.wide(component, self._layout.type)
@@ -113,8 +134,9 @@ class EventFrame:
             column = column.dictionary_decode()
         return pc.cast(column, pa.large_string())
 
-    def _is_one_of(self, component: int, types: list[str]) -> np.ndarray:
-        member = pc.is_in(self._types(component), value_set=pa.array(types, pa.large_string()))
+    def is_one_of(self, component: int, types: Sequence[str]) -> np.ndarray:
+        """Which events of a component have one of some types."""
+        member = pc.is_in(self.types(component), value_set=pa.array(types, pa.large_string()))
         return truths(member)
 
 

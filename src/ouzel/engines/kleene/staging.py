@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ouzel.bind.model import Attribute, Bound, Conjunct, EquivalenceTest, Intrinsic, Kind, Type
+from ouzel.bind.model import Attribute, Bound, Conjunct, Intrinsic, Kind
 from ouzel.engines.kleene.lowering import RunLowered, lane_specs
 from ouzel.engines.kleene.plan import RunPlan
 from ouzel.engines.kleene.tables import RunEvents
@@ -18,11 +17,11 @@ from ouzel.plan.lowering import Domain, Lanes, LaneSpec
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
-from ouzel.runtime.frames import EventFrame, take
+from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.staging import Stager, have_no_nulls
 from ouzel.runtime.stream_order import deciding_columns
-from ouzel.runtime.values import Column, engine_type, one_array, to_engine
+from ouzel.runtime.values import Column, engine_type, one_array
 
 
 class RunStager(Stager):
@@ -71,12 +70,12 @@ class RunStager(Stager):
             bits = np.zeros(table.num_rows, np.uint64)
             bits[places] = roles
             chosen = np.arange(table.num_rows, dtype=np.int32)
-            key = self._partition(table, chosen)
+            key = self._partition(table, ticks, chosen)
             if self._query.strategy is not Strategy.STRICT_CONTIGUITY:
                 chosen = np.flatnonzero((bits != 0) | (key >= EVERY_KEY)).astype(np.int32)
             rows, roles, key = numbers[chosen], bits[chosen], key[chosen]
         else:
-            key = self._partition(table, chosen)
+            key = self._partition(table, ticks, chosen)
         if self._free_roles:
             key[roles & self._free_roles != 0] = EVERY_KEY
         end = gather(ticks, chosen)
@@ -91,7 +90,7 @@ class RunStager(Stager):
             roles=roles,
             position=np.empty(0, np.int64),
             sequence=np.empty(0, np.int64),
-            codes=self._codes(table, chosen),
+            codes=self._codes(self._frame(table, ticks, chosen)),
             int_lanes=ints,
             float_lanes=floats,
             lane_flags=flags,
@@ -138,7 +137,7 @@ class RunStager(Stager):
 
     # ── Partition and [attr] tests ─────────────────────────────────────────────────────────────────
 
-    def _partition(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
+    def _partition(self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The partition of each row: -1 if a value is null; EVERY_KEY if its type lacks an attribute, or if there are
         no partitions."""
         if not self._keyed:
@@ -146,8 +145,9 @@ class RunStager(Stager):
         if self._partition_columns is not None:
             return self.keys.encode([one_array(table.column(name)) for name in self._partition_columns], rows)
         columns, lacking = [], np.zeros(len(rows), bool)
+        frame = self._frame(table, ticks, rows)
         for test in self._keyed:
-            column, absent = self._tested(table, rows, test)
+            column, absent = frame.tested(test)
             columns.append(column)
             lacking |= absent
         key = self.keys.encode(columns)
@@ -171,45 +171,12 @@ class RunStager(Stager):
             found.append(name)
         return found
 
-    def _codes(self, table: pa.Table, rows: np.ndarray) -> np.ndarray:
-        codes = np.full((len(self.coded), len(rows)), -1, np.int32)
+    def _codes(self, frame: EventFrame) -> np.ndarray:
+        codes = np.full((len(self.coded), frame.rows), -1, np.int32)
         for number, (test, coder) in enumerate(zip(self._run_plan.coded, self.coded, strict=True)):
-            column, absent = self._tested(table, rows, test)
+            column, absent = frame.tested(test)
             codes[number] = np.where(absent, -1, coder.encode([column]))
         return codes
-
-    def _tested(self, table: pa.Table, rows: np.ndarray, test: EquivalenceTest) -> tuple[Column, np.ndarray]:
-        """The attribute of an [attr] test for rows of any type, and which rows' types lack it."""
-        layout, catalog = self._layout, self._query.catalog
-        name, *inner = test.path
-        value: Column | None = None
-        if name in table.column_names:
-            value = self._engine_column(table, rows, name, inner, test.type)
-        for (event_type, attribute), wide in layout.physical.items():
-            if attribute == name:
-                own = self._engine_column(table, rows, wide, inner, test.type)
-                value = own if value is None else pc.if_else(pc.equal(self._types(table, rows), event_type), own, value)
-        assert value is not None, "the binder lets no [attr] through that no type has"
-        lacking = [t for t, attributes in (catalog.declared or {}).items() if name not in attributes]
-        if not lacking:
-            return value, np.zeros(len(rows), bool)
-        types = self._types(table, rows)
-        absent = pc.fill_null(pc.is_in(types, value_set=pa.array(lacking, pa.large_string())), False)
-        return value, np.asarray(absent.to_numpy(zero_copy_only=False), dtype=bool)
-
-    def _engine_column(self, table: pa.Table, rows: np.ndarray, column: str, inner: list[str], type_: Type) -> Column:
-        value = take(one_array(table.column(column)), rows)
-        for field in inner:
-            value = pc.struct_field(value, field)
-        return to_engine(value, type_)
-
-    def _types(self, table: pa.Table, rows: np.ndarray) -> pa.Array:
-        if self._layout.type is None:
-            return pa.repeat(pa.scalar(self._layout.only_type, pa.large_string()), len(rows))
-        column = take(one_array(table.column(self._layout.type)), rows)
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return pc.cast(column, pa.large_string())
 
     # ── Lanes ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -273,8 +240,3 @@ class _NullFrame:
 
 def _is_decimal(spec: LaneSpec) -> bool:
     return spec.expression.type.kind is Kind.DECIMAL
-
-
-def _is_keyed(plan: RunPlan, test: EquivalenceTest) -> bool:
-    """Every positive component has the attribute, so that its values partition the stream."""
-    return not any(test.lacked_by.get(component.position) for component in plan.positives)
