@@ -83,6 +83,26 @@ TYPES = [
         "the product of decimals would have 19 digits after the point",
         "use double(…) on one of them",
     ),
+    (
+        AB + "WHERE «a.at - b.at > 5»",
+        "cannot compare a duration with an integer",
+        "write the number with a unit, such as 5 min; a parameter is a timedelta",
+    ),
+    (
+        AB + "WHERE «(a.at - b.at) * 1.5» > 5 s",
+        "cannot compute a duration * a double",
+        "divide a duration by another one to get a number, as in (b.time - a.time) / 1 s",
+    ),
+    (
+        AB + "WHERE sqrt(«a.at - b.at») > 5",
+        "sqrt takes a number, made a double here, got a duration",
+        "divide a duration by another one to get a number, as in (b.time - a.time) / 1 s",
+    ),
+    (
+        KLEENE + "WHERE avg(«a[].at - a[].at») > 5 s",
+        "cannot add up a duration in avg(…)",
+        "divide a duration by another one to get a number, as in (b.time - a.time) / 1 s",
+    ),
     (AB + "WHERE a.at - b.at > «0.0001 ms»", "the duration must be a whole number of ticks", None),
     (AB + "WHERE a.day + «5 h» > b.at", "the duration must be a whole number of ticks", None),
     (AB + "WHERE a.at - b.at > «0.0000000001 s»", "the duration must be a whole number of nanoseconds", None),

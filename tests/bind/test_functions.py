@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 EXAMPLES = {
     Accepts.STRING: "a.tag",
     Accepts.NUMBER: "a.n",
+    Accepts.NUMBER_OR_DURATION: "a.at - b.at",
     Accepts.DOUBLE: "a.n",
     Accepts.INTEGER: "a.n",
     Accepts.INTEGER_CONSTANT: "2",

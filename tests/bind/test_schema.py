@@ -10,7 +10,21 @@ import pyarrow as pa
 import pytest
 
 from ouzel.bind import catalog_for
-from ouzel.bind.model import BINARY, BOOL, DATE, FLOAT, INT, NULL, OTHER, STRING, UNKNOWN, Kind, TimeDomain, Type
+from ouzel.bind.model import (
+    BINARY,
+    BOOL,
+    DATE,
+    FLOAT,
+    INT,
+    NULL,
+    OTHER,
+    STRING,
+    UNKNOWN,
+    Kind,
+    TimeDomain,
+    Type,
+    duration_type,
+)
 from ouzel.bind.schema import attributes_of, parse_type, time_domain, type_of, type_of_arrow
 from ouzel.errors import InputError
 
@@ -41,7 +55,8 @@ UTC = Type(Kind.TIMESTAMP, unit="us", zone="UTC")
         (pa.timestamp("ns", "UTC"), Type(Kind.TIMESTAMP, unit="ns", zone="UTC")),
         (pa.list_(pa.int64()), OTHER),
         (pa.map_(pa.string(), pa.int64()), OTHER),
-        (pa.duration("s"), OTHER),
+        (pa.duration("s"), duration_type("us")),
+        (pa.duration("ns"), duration_type("ns")),
         (pa.time64("us"), OTHER),
         (pa.struct([("city", pa.string())]), Type(Kind.STRUCT, fields=(("city", STRING),))),
     ],

@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from ouzel.bind.model import DURATION, FLOAT, INT, STRING, UNKNOWN, Constant, Kind, Operation, TimeDomain, Type, parts
+from ouzel.bind.model import (
+    DURATION,
+    FLOAT,
+    INT,
+    STRING,
+    UNKNOWN,
+    Constant,
+    Kind,
+    Operation,
+    TimeDomain,
+    Type,
+    duration_type,
+    parts,
+)
 from ouzel.errors import QueryError
 from tests.bind.shop import OPEN, SHOP, bound, condition, value
 
@@ -36,7 +49,21 @@ NANOSECONDS = replace(SHOP, time=TimeDomain(Type(Kind.TIMESTAMP, unit="ns"), 1))
         ("a.price / 2", "double"),
         ("a.price + a.weight", "double"),
         ("1.1 * 2 * a.price", "double"),
-        ("a.at - b.at", "integer"),
+        ("a.at - b.at", "duration"),
+        ("a.at - null", "timestamp"),
+        ("null - a.at", "duration"),
+        ("-(a.at - b.at)", "duration"),
+        ("abs(a.at - b.at)", "duration"),
+        ("a.at - b.at + 5 s", "duration"),
+        ("5 s - (a.at - b.at)", "duration"),
+        ("3 * (a.at - b.at)", "duration"),
+        ("(a.at - b.at) * a.n", "duration"),
+        ("(a.at - b.at) % 1 min", "duration"),
+        ("a.at + (a.at - b.at)", "timestamp"),
+        ("(a.at - b.at) + a.at", "timestamp"),
+        ("coalesce(a.at - b.at, 5 min)", "duration"),
+        ("CASE WHEN a.ok THEN a.at - b.at ELSE 1 s END", "duration"),
+        ("5 min", "duration"),
         ("a.at + 5 s", "timestamp"),
         ("5 s + a.at", "timestamp"),
         ("a.at - 1", "timestamp"),
@@ -64,7 +91,6 @@ NANOSECONDS = replace(SHOP, time=TimeDomain(Type(Kind.TIMESTAMP, unit="ns"), 1))
         ("a.n > 3 AND a.ok", "boolean"),
         ("a.tags", "list or map"),
         ("a.address", "struct"),
-        ("5 min", "integer"),
         ("1.5", "double"),
     ],
 )
@@ -152,7 +178,7 @@ def test_durations_wait_while_nothing_is_known_of_time() -> None:
         (datetime.date(1970, 1, 2), Type(Kind.DATE), 1),
         (datetime.datetime(1970, 1, 1, 0, 0, 1), Type(Kind.TIMESTAMP, unit="us"), 1_000_000),
         (datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC), Type(Kind.TIMESTAMP, unit="us", zone="UTC"), 0),
-        (datetime.timedelta(seconds=1), INT, 1_000_000),
+        (datetime.timedelta(seconds=1), duration_type("us"), 1_000_000),
     ],
 )
 def test_parameters(given: Any, kind: Type, expected: Any) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -146,6 +147,15 @@ def test_every_format_is_written(run: Run, tmp_path: Path) -> None:
     assert sorted(p.name for p in new.iterdir()) == sorted(
         f"out.{e}" for e in ("jsonl", "csv", "parquet", "arrow", "txt")
     )
+
+
+def test_durations_are_written_as_text(run: Run, tmp_path: Path) -> None:
+    began = datetime(2024, 5, 1, 9)
+    rows = [{**event, "ts": began + timedelta(minutes=event["ts"])} for event in EVENTS]  # type: ignore[arg-type]
+    path = store(tmp_path / "readings.parquet", rows)
+    query = THEFT.replace("WITHIN 100", "WITHIN 100 min").replace("a.tag AS tag, ", "")
+    assert lines(run("run", query, "-i", path, "--format", "jsonl").stdout)[0]["took"] == "0:05:00"
+    assert run("run", query, "-i", path, "--format", "csv").stdout.splitlines()[1].endswith('"0:05:00"')
 
 
 def test_structs_become_json_in_csv(run: Run, tmp_path: Path) -> None:

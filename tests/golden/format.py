@@ -15,7 +15,7 @@ the margin is a comment. Blocks:
 
     query | script          the text: one query, or several named ones
     types                   declared event types, one a line: `Shelf: tag_id string, weight double`
-    params                  values of :parameters, `limit: 5`
+    params                  values of :parameters, `limit: 5`, `pause: 1.5s`
     options                 `time: ts`, `type: kind`, `order: seq`, `time_unit: s`, `model: {"loss": 0.1}`
     events [of Type]        a table; `x:type` in the header types a column, else integers and strings are told apart
     matches [of query]      one a line, by the events' labels: `a=a1 b=[b2 b3]`, if need be with `start=1 end=9` on each
@@ -278,6 +278,8 @@ def data_type(text: str) -> pa.DataType:
         return pa.decimal128(int(found[1]), int(found[2]))
     if found := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:,\s*([\w/+:-]+))?\]", text):
         return pa.timestamp(found[1], tz=found[2])
+    if found := re.fullmatch(r"duration\[(s|ms|us|ns)\]", text):
+        return pa.duration(found[1])
     if found := re.fullmatch(r"list<(.+)>", text):
         return pa.list_(data_type(found[1]))
     raise CaseError(f"there is no column type {text!r}")
@@ -340,6 +342,8 @@ def _guess(text: str) -> Any:
         return text == "true"
     if _INTEGER.match(text):
         return int(text)
+    if re.fullmatch(r"\d+(\.\d+)?s", text):
+        return _duration(text)
     return float(text) if re.fullmatch(r"[+-]?\d+\.\d+", text) else _unquote(text)
 
 
@@ -368,7 +372,14 @@ def _value(cell: str, chosen: pa.DataType) -> Any:
         return text.encode()
     if pa.types.is_timestamp(chosen):
         return _timestamp(text, chosen)
+    if pa.types.is_duration(chosen):
+        return _duration(text)
     return text
+
+
+def _duration(text: str) -> datetime.timedelta:
+    """`1.5s` is one and a half seconds."""
+    return datetime.timedelta(microseconds=int(Decimal(text.removesuffix("s")) * 1_000_000))
 
 
 def _timestamp(text: str, chosen: pa.DataType) -> Any:
@@ -402,6 +413,8 @@ def write_value(value: Any) -> str:
         return "[" + ",".join(write_value(item) for item in value) + "]"
     if isinstance(value, datetime.datetime):
         return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, datetime.timedelta):
+        return f"{Decimal(value // datetime.timedelta(microseconds=1)) / 1_000_000}s"
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value)
     if isinstance(value, str):
@@ -427,5 +440,7 @@ def _type_name(value: Any) -> str:
         return f"decimal(18,{-exponent if isinstance(exponent, int) else 0})"
     if isinstance(value, datetime.datetime):
         return "timestamp[us]"
+    if isinstance(value, datetime.timedelta):
+        return "duration[us]"
     names = {int: "int", float: "double", str: "string", datetime.date: "date"}
     return names[type(value)]

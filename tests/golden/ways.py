@@ -21,6 +21,7 @@ from tests.golden.embedded import embedded_ways
 from tests.golden.format import Case
 from tests.oracle import incomplete, oracle
 from tests.oracle.events import Event
+from tests.oracle.values import Moment
 
 TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -95,11 +96,12 @@ class Clock:
             self.ticks_per_second = TICKS_PER_SECOND.get(case.options.get("time_unit", ""))
 
     def ticks(self, column: pa.ChunkedArray) -> list[int]:
+        """The times of events, as moments where they are timestamps."""
         if not self.is_timestamp:
             return [int(ticks) for ticks in column.to_pylist()]
         assert self.ticks_per_second is not None
         per_tick = self.ticks_per_second // TICKS_PER_SECOND[column.type.unit]
-        return [ticks * per_tick for ticks in column.cast(pa.int64()).to_pylist()]
+        return [Moment(ticks * per_tick) for ticks in column.cast(pa.int64()).to_pylist()]
 
     def moment(self, ticks: int) -> Any:
         """Ticks in the type of the input's time column."""
@@ -126,7 +128,8 @@ def _attributes_by_type(case: Case) -> Mapping[str, list[str]] | None:
 
 def _oracle_answer(results: list[oracle.Result], clock: Clock) -> Answer:
     def timed(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: clock.moment(value) if name in ("start", "end") else value for name, value in row.items()}
+        is_time = {name: name in ("start", "end") or isinstance(value, Moment) for name, value in row.items()}
+        return {name: clock.moment(value) if is_time[name] else value for name, value in row.items()}
 
     rows = [timed(result.row) for result in results]
     if not any(isinstance(result, oracle.CompressedMatches) for result in results):

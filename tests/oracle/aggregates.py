@@ -16,7 +16,7 @@ from tests.oracle.conditions import Conditions
 from tests.oracle.expressions import attribute, children, evaluate, is_aggregate, is_length, mentions_absent
 from tests.oracle.output import Match
 from tests.oracle.selection import Selection
-from tests.oracle.values import EXACT, Point, sort_key
+from tests.oracle.values import EXACT, Elapsed, Point, arithmetic, sort_key
 
 Group = tuple[Any, ...]
 
@@ -138,12 +138,16 @@ def aggregate(
     return float(total / len(values)) if function == "avg" else total
 
 
+def _added(total: Any, value: Any) -> Any:
+    return arithmetic("+", total, value, None) if isinstance(value, Elapsed) else total + value
+
+
 def _sum(values: Sequence[Any]) -> Any:
     """Exact over integers and decimals; over doubles as exact as a double can be."""
     if not any(isinstance(value, float) for value in values):
         total = values[0]
         for value in values[1:]:
-            total = EXACT.add(total, value) if isinstance(value, Decimal) else total + value
+            total = EXACT.add(total, value) if isinstance(value, Decimal) else _added(total, value)
         return total
     infinite = {value for value in values if math.isinf(value)}
     if any(math.isnan(value) for value in values) or len(infinite) == 2:
@@ -198,6 +202,7 @@ def rows_at_moments(selection: Selection, matches: Iterable[Match]) -> list[Aggr
                 continue
             row = {"end": moment, **_group(conditions, members[0]), **columns}
             if _passes(conditions, row, standing):
+                row = {name: v.timedelta() if isinstance(v, Elapsed) else v for name, v in row.items()}
                 rows.append((moment, key, AggregateRow(moment, moment, row)))
     return [row for _, _, row in sorted(rows, key=lambda found: found[:2])]
 

@@ -16,7 +16,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Expr, IndexKind, Reference
 from tests.oracle import functions
 from tests.oracle.events import Event, EventTypes
-from tests.oracle.values import EXACT, MICROSECONDS_PER_SECOND, Lasting, Point, arithmetic, compare, negated
+from tests.oracle.values import EXACT, MICROSECONDS_PER_SECOND, Elapsed, Lasting, Point, arithmetic, compare, negated
 
 AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "first", "last"})
 OWN_TIMES_AND_TYPE: Mapping[str, Callable[[Event], Any]] = {
@@ -155,6 +155,9 @@ def attribute(event: Event, path: tuple[str, ...], types: EventTypes) -> Any:
         value = None
     for name in path[1:]:
         value = None if value is None else value.get(name)
+    if isinstance(value, datetime.timedelta):
+        microseconds = value // datetime.timedelta(microseconds=1)
+        return Elapsed.of(Fraction(microseconds, MICROSECONDS_PER_SECOND), MICROSECONDS_PER_SECOND)
     return value
 
 

@@ -14,7 +14,7 @@ from tests.oracle.events import Event
 from tests.oracle.expressions import attribute, evaluate
 from tests.oracle.negation import match_end
 from tests.oracle.selection import Run, Selection
-from tests.oracle.values import Lasting, Point
+from tests.oracle.values import Elapsed, Lasting, Moment, Point
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def match_of(selection: Selection, run: Run) -> Match:
     """ "A composite event (a match) starts with its first event and ends with its last." """
     conditions = selection.conditions
     first = selection.events[run[0][0]]
-    start, end = first.start, match_end(selection, run)
+    start = first.start
+    end = type(start)(match_end(selection, run))
     bound = selection.bound(run)
     paths = [test.names for test in conditions.equivalences]
     return Match(
@@ -69,7 +70,9 @@ def match_of(selection: Selection, run: Run) -> Match:
         row={"start": start, "end": end, **_columns(selection, bound)},
         places={component.number: positions for component, positions in zip(conditions.positives, run, strict=True)},
         partition=conditions.partition(first),
-        partition_columns={".".join(path): attribute(first, path, conditions.settings.types) for path in paths},
+        partition_columns={
+            ".".join(path): _settled(attribute(first, path, conditions.settings.types), False) for path in paths
+        },
     )
 
 
@@ -80,7 +83,8 @@ def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]
     returns = conditions.query.returns
     if returns is not None:
         scope = conditions.scope(bound)
-        return {column_name(item): _settled(evaluate(item.expression, scope)) for item in returns.items}
+        is_timestamp = any(isinstance(event.start, Moment) for event in selection.events)
+        return {column_name(item): _settled(evaluate(item.expression, scope), is_timestamp) for item in returns.items}
     columns: dict[str, Any] = {}
     for component in conditions.positives:
         events = bound[component.name]
@@ -92,10 +96,14 @@ def _structs(events: Iterable[Event]) -> list[dict[str, Any]]:
     return [dict(event.attributes) for event in events]
 
 
-def _settled(value: Any) -> Any:
-    """A literal in no company is a double, a length of time is ticks."""
+def _settled(value: Any, is_timestamp: bool) -> Any:
+    """A literal in no company is a double; a length of time is a duration, or ticks where time is a number."""
+    if isinstance(value, list):
+        return [_settled(item, is_timestamp) for item in value]
     if isinstance(value, Point):
         return float(value)
+    if isinstance(value, Elapsed) or (isinstance(value, Lasting) and is_timestamp):
+        return value.timedelta()
     return int(value) if isinstance(value, Lasting) else value
 
 

@@ -11,7 +11,7 @@ import math
 import uuid
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 DECIMAL_DIGITS_MAX = 18
@@ -28,14 +28,33 @@ class Lasting(int):
     """A length of time that knows how long it is: its int is the ticks, which is what it is beside a plain number."""
 
     seconds: Fraction
+    ticks_per_second: int
 
     @classmethod
-    def of(cls, seconds: Fraction, ticks_per_second: int) -> Lasting:
+    def of(cls, seconds: Fraction, ticks_per_second: int) -> Self:
         exact = seconds * ticks_per_second
         assert exact.denominator == 1, f"{seconds} s is not a whole number of ticks"
         lasting = cls(exact)
         lasting.seconds = seconds
+        lasting.ticks_per_second = ticks_per_second
         return lasting
+
+    def timedelta(self) -> datetime.timedelta:
+        return datetime.timedelta(microseconds=int(self.seconds * MICROSECONDS_PER_SECOND))
+
+
+class Elapsed(Lasting):
+    """The difference of two timestamps, and what is computed from one: a duration in every company."""
+
+    def __abs__(self) -> Elapsed:
+        return Elapsed.of(abs(self.seconds), self.ticks_per_second)
+
+
+class Moment(int):
+    """The ticks of an event's own time, where time is a timestamp."""
+
+
+Time = datetime.date | Moment
 
 
 def settled(*values: Any) -> list[Any]:
@@ -149,8 +168,10 @@ def arithmetic(operator: str, left: Any, right: Any, ticks_per_second: int | Non
     """`+ - * / %`; null in, null out."""
     if left is None or right is None:
         return None
-    if isinstance(left, datetime.date) or isinstance(right, datetime.date):
+    if isinstance(left, Time) or isinstance(right, Time):
         return _time_arithmetic(operator, left, right, ticks_per_second)
+    if isinstance(left, Elapsed) or isinstance(right, Elapsed):
+        return _duration_arithmetic(operator, left, right)
     if operator == "/":
         # "`/` is double"; "division by zero gives null".
         left, right = (float(v) for v in settled(left, right))
@@ -179,25 +200,54 @@ def _remainder(left: Any, right: Any) -> Any:
 def negated(value: Any) -> Any:
     if value is None:
         return None
+    if isinstance(value, Elapsed):
+        return _duration_arithmetic("*", value, -1)
     return Point(-value) if isinstance(value, Point) else checked(-value)
 
 
+def _duration_arithmetic(operator: str, left: Any, right: Any) -> Any:
+    """ "Durations are added and subtracted, times an integer they are durations, divided by each other doubles." """
+    if operator == "*":
+        duration, number = (left, right) if isinstance(left, Elapsed) else (right, left)
+        return _checked_duration(duration.seconds * number, duration)
+    assert isinstance(left, Lasting) and isinstance(right, Lasting), f"no meaning for {left!r} {operator} {right!r}"
+    finer = left if isinstance(left, Elapsed) else right
+    if operator in ("/", "%") and right.seconds == 0:
+        return None
+    if operator == "/":
+        return float(left.seconds / right.seconds)
+    if operator == "%":
+        remainder = abs(left.seconds) % abs(right.seconds)
+        return _checked_duration(-remainder if left.seconds < 0 else remainder, finer)
+    seconds = left.seconds + right.seconds if operator == "+" else left.seconds - right.seconds
+    return _checked_duration(seconds, finer)
+
+
+def _checked_duration(seconds: Fraction, like: Elapsed) -> Elapsed | None:
+    found: Elapsed | None = checked(Elapsed.of(seconds, like.ticks_per_second))
+    return found
+
+
 def _time_arithmetic(operator: str, left: Any, right: Any, ticks_per_second: int | None) -> Any:
-    """The difference of two times is int64 ticks, of the time column or of microseconds, whichever is finer; a time
-    plus or minus ticks is a time. Dates count in days."""
-    if isinstance(right, datetime.date) and not isinstance(left, datetime.date):
+    """The difference of two timestamps is a duration, in ticks of the time column or of microseconds, whichever is
+    finer; that of two dates is a number of days. A time plus or minus a duration or ticks is a time."""
+    if isinstance(right, Time) and not isinstance(left, Time):
         left, right = right, left
-    is_date = not isinstance(left, datetime.datetime)
-    if isinstance(right, datetime.date):
+    is_date = type(left) is datetime.date
+    if isinstance(right, Time):
         assert operator == "-"
-        if is_date and not isinstance(right, datetime.datetime):
+        if is_date and type(right) is datetime.date:
             return (left - right).days
-        difference = microseconds(left, None) - microseconds(right, None)
+        difference = microseconds(left, ticks_per_second) - microseconds(right, ticks_per_second)
         per_second = max(MICROSECONDS_PER_SECOND, ticks_per_second or 0)
-        return checked(Lasting.of(difference / MICROSECONDS_PER_SECOND, per_second))
+        return checked(Elapsed.of(difference / MICROSECONDS_PER_SECOND, per_second))
+    sign = 1 if operator == "+" else -1
+    if isinstance(left, Moment):
+        assert ticks_per_second is not None
+        ticks = right.seconds * ticks_per_second if isinstance(right, Lasting) else right
+        return Moment(left + sign * int(ticks))
     if isinstance(right, Lasting):
         seconds = right.seconds
     else:
         seconds = Fraction(right) * 86_400 if is_date else Fraction(right, MICROSECONDS_PER_SECOND)
-    moved = datetime.timedelta(microseconds=int(seconds * MICROSECONDS_PER_SECOND))
-    return left + moved if operator == "+" else left - moved
+    return left + sign * datetime.timedelta(microseconds=int(seconds * MICROSECONDS_PER_SECOND))

@@ -153,14 +153,14 @@ def refused(kind: str, role: str) -> str | None:
         or pa.types.is_string(type_)
         or kind.startswith(("large_s", "large_b", "fixed_size_b"))
     )
-    is_moment = pa.types.is_timestamp(type_) or pa.types.is_date(type_)
+    is_time = pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_duration(type_)
     if kind == "null":
         return "QueryError" if role == "order of neighbours" else None
     if role in ADDED and (not is_number or kind in WIDE):
         return "QueryError"
     if pa.types.is_boolean(type_):
         return "QueryError" if role in ORDERED else None
-    if not (is_number or is_text or is_moment) or kind in WIDE:
+    if not (is_number or is_text or is_time) or kind in WIDE:
         return "QueryError" if role in COMPARED else None
     return "InputError" if kind == "uint64 above 2^63" and role not in CARRIED else None
 

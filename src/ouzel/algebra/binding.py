@@ -57,7 +57,9 @@ from ouzel.lang.syntax import Reference, Span
 _PARTS_MAX = 10_000
 _ROUNDS_MAX = 64
 # Types that kernels can carry from one iteration to the next.
-_CARRIED = NUMBERS | {Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.STRING, Kind.BINARY, Kind.UNKNOWN, Kind.NULL}
+_CARRIED = NUMBERS | {
+    Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.DURATION, Kind.STRING, Kind.BINARY, Kind.UNKNOWN, Kind.NULL,
+}  # fmt: skip
 
 
 def check(expression: Stream) -> None:

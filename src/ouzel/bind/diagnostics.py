@@ -68,6 +68,8 @@ def hint_for(target: Type, found: Type, operands: Sequence[Bound], doing: str) -
         return "a date has no zone: compare with TIMESTAMP '2024-05-31 00:00:00Z'"
     if Kind.STRING in kinds and kinds & {Kind.DATE, Kind.TIMESTAMP}:
         return "write DATE '2024-05-31' or TIMESTAMP '2024-05-31 12:00:00'"
+    if Kind.DURATION in kinds and kinds & NUMBERS:
+        return "write the number with a unit, such as 5 min; a parameter is a timedelta"
     if doing == "compare" and Kind.BOOL in kinds:
         return "write TRUE or FALSE" if any(isinstance(operand, Constant) for operand in operands) else None
     if Kind.STRING in kinds and kinds & NUMBERS:

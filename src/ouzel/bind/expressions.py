@@ -13,6 +13,7 @@ from ouzel.bind.functions import AGGREGATES, EVENT_FUNCTIONS, FUNCTIONS, Accepts
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX, Parameters
 from ouzel.bind.model import (
     BOOL,
+    DURATION,
     FLOAT,
     INT,
     NULL,
@@ -31,7 +32,7 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.bind.names import Names, Place
-from ouzel.bind.typing import Typing, described, operation
+from ouzel.bind.typing import IN_SECONDS, Typing, described, operation
 from ouzel.lang import syntax
 from ouzel.lang.syntax import IndexKind, Reference, Span
 
@@ -41,6 +42,7 @@ _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 _KINDS = {
     Accepts.STRING: {Kind.STRING},
     Accepts.NUMBER: NUMBERS,
+    Accepts.NUMBER_OR_DURATION: NUMBERS | {Kind.DURATION},
     Accepts.DOUBLE: NUMBERS,
     Accepts.INTEGER: {Kind.INT},
     Accepts.INTEGER_CONSTANT: {Kind.INT},
@@ -302,10 +304,11 @@ class Expressions:
                 raise self.source.mistake("booleans have no order", argument.span)
         if accepts in (Accepts.ALIKE, Accepts.ORDERED):
             return argument
-        # A duration whose ticks are not known yet will be an integer.
-        expected = _KINDS[accepts] | ({Kind.DURATION} if Kind.INT in _KINDS[accepts] else set())
-        if kind.kind not in expected and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
-            raise self.source.mistake(f"{name} takes {accepts.value} here, got {described(kind)}", argument.span)
+        # A duration whose unit is not known yet may become an integer.
+        is_open = kind == DURATION and Kind.INT in _KINDS[accepts]
+        if not is_open and kind.kind not in _KINDS[accepts] and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
+            hint = IN_SECONDS if kind.kind is Kind.DURATION and Kind.INT in _KINDS[accepts] else None
+            raise self.source.mistake(f"{name} takes {accepts.value} here, got {described(kind)}", argument.span, hint)
         self.typing.check_digits([argument])
         if accepts is Accepts.INTEGER_CONSTANT:
             is_small = (
@@ -383,8 +386,10 @@ class Expressions:
             if kind == BOOL:
                 raise self.source.mistake("booleans have no order", operand.span)
             return kind
-        if kind.kind not in NUMBERS and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
-            raise self.source.mistake(f"cannot add up {described(kind)} in {name}(…)", operand.span)
+        is_added = kind.kind in NUMBERS or (kind.kind is Kind.DURATION and name == "sum")
+        if not is_added and kind.kind not in (Kind.UNKNOWN, Kind.NULL):
+            hint = IN_SECONDS if kind.kind is Kind.DURATION else None
+            raise self.source.mistake(f"cannot add up {described(kind)} in {name}(…)", operand.span, hint)
         self.typing.check_digits([operand])
         if name == "avg":
             return FLOAT

@@ -19,6 +19,7 @@ class Accepts(Enum):
 
     STRING = "a string"
     NUMBER = "a number"
+    NUMBER_OR_DURATION = "a number or a duration"
     DOUBLE = "a number, made a double"
     INTEGER = "an integer"
     INTEGER_CONSTANT = "an integer literal or parameter"
@@ -134,7 +135,9 @@ FUNCTION_GROUPS: dict[str, tuple[Function, ...]] = {
         ),
     ),
     "Numbers": (
-        _function("abs(x)", [_NUMBER], _as_first, "the absolute value; null for the smallest integer"),
+        _function(
+            "abs(x)", [Accepts.NUMBER_OR_DURATION], _as_first, "the absolute value; null for the smallest integer"
+        ),
         _function("sign(x)", [_DOUBLE], FLOAT, "-1.0, 0.0 or 1.0", aliases=("signum",)),
         _function(
             "round(x[, digits])",

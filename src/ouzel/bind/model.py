@@ -27,7 +27,7 @@ class Kind(Enum):
     BINARY = "binary"
     DATE = "date"  # days
     TIMESTAMP = "timestamp"  # ticks of `unit`, with or without a zone
-    DURATION = "duration"  # only literals and parameters; converted to ticks when combined with a number of ticks
+    DURATION = "duration"  # ticks of `unit`; a literal or parameter has no unit until it is combined
     STRUCT = "struct"  # fields are reached by dots
     OTHER = "list or map"  # carried to the output, never compared
 
@@ -46,7 +46,7 @@ class Type:
     kind: Kind
     precision: int = 0
     scale: int = 0
-    unit: str | None = None  # of timestamps: "us" or "ns"
+    unit: str | None = None  # of timestamps and durations: "us" or "ns"
     zone: str | None = None  # of timestamps: None means without zone
     fields: tuple[tuple[str, Type], ...] = ()  # of structs
 
@@ -66,6 +66,11 @@ BINARY = Type(Kind.BINARY)
 DATE = Type(Kind.DATE)
 DURATION = Type(Kind.DURATION)
 OTHER = Type(Kind.OTHER)
+
+
+def duration_type(unit: str | None) -> Type:
+    """A duration in the ticks of timestamps of a unit."""
+    return Type(Kind.DURATION, unit=unit or "us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class Constant(Bound):
     """A literal or parameter as the engine stores it: timestamps as ticks, dates as days since 1970, decimals at the
-    scale of their type, durations as integer ticks, or as nanoseconds of type DURATION while the tick is not known."""
+    scale of their type, durations as ticks of the unit of their type, or as nanoseconds while it has none."""
 
     value: int | float | Decimal | str | bytes | bool | None
 

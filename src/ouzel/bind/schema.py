@@ -26,6 +26,7 @@ from ouzel.bind.model import (
     Kind,
     TimeDomain,
     Type,
+    duration_type,
 )
 from ouzel.bind.typing import common_type
 from ouzel.errors import InputError
@@ -50,6 +51,7 @@ _TYPE_OF_PYTHON_TYPE: dict[type, Type] = {
     bytes: BINARY,
     datetime.date: DATE,
     datetime.datetime: Type(Kind.TIMESTAMP, unit="us"),
+    datetime.timedelta: duration_type("us"),
     decimal.Decimal: Type(Kind.DECIMAL, precision=18, scale=6),
 }
 _PLAIN = re.compile(r"\s*([A-Za-z_]\w*)\s*")
@@ -57,6 +59,10 @@ _DECIMAL = re.compile(
     r"(?:decimal|numeric|decimal32|decimal64|decimal128|decimal256)(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.I
 )
 _TIMESTAMP = re.compile(r"timestamp(_ntz|_ltz)?(?:\[\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([^\]]+))?\])?", re.I)
+# Spark writes its intervals as "interval day to second".
+_DURATION = re.compile(
+    r"duration(?:\[\s*(s|ms|us|ns)\s*\])?|interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?", re.I
+)
 _NESTED_MAX = 50
 
 Declaration = Any  # a Type, a name such as "double", a Python type, an Arrow type, or a mapping for a struct
@@ -103,6 +109,8 @@ def type_of_arrow(data_type: Any) -> Type:
         return type_of_arrow(data_type.value_type)
     if arrow.is_timestamp(data_type):
         return timestamp_type(data_type.unit, data_type.tz)
+    if arrow.is_duration(data_type):
+        return duration_type("ns" if data_type.unit == "ns" else "us")
     if arrow.is_decimal(data_type):
         return _decimal(data_type.precision, data_type.scale)
     if arrow.is_struct(data_type):
@@ -158,6 +166,8 @@ def _parsed_type(text: str, whole: str, spark: bool, depth: int) -> tuple[Type, 
         suffix = (found[1] or "").lower()
         is_zoned = suffix == "_ltz" or (spark and suffix != "_ntz")
         return timestamp_type(found[2] or "us", found[3] or ("UTC" if is_zoned else None)), text[found.end() :]
+    if found := _DURATION.match(text):
+        return duration_type("ns" if found[1] == "ns" else "us"), text[found.end() :]
     name = _PLAIN.match(text)
     if name is None:
         raise _bad_type(whole)

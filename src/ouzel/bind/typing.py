@@ -7,9 +7,11 @@ The rules:
 - Decimals follow Spark's rules for precision and scale, with 18 digits in place of 38: the scale is kept, and a value
   that needs more digits is null, like every overflow. An integer that is added to a decimal must fit into 18 digits at
   that scale. Comparisons are exact at all scales.
-- Timestamps compare in the finer unit of the two. `timestamp - timestamp` is an integer number of ticks, of the time
-  column's unit or of the timestamps' own if that is finer; timestamp ± integer counts such ticks.
-- A duration becomes ticks: of the timestamps it is combined with, otherwise of the time column.
+- Timestamps and durations compare in the finer unit of the two. `timestamp - timestamp` is a duration, in the time
+  column's unit or in the timestamps' own if that is finer; timestamp ± integer counts ticks of that unit.
+- Durations are added and subtracted, times an integer they are durations, divided by each other doubles.
+- A written duration has no unit until it is combined. Beside integers it becomes ticks: of the dates or times that
+  they count, otherwise of the time column.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from ouzel.bind.model import (
     Operation,
     TimeDomain,
     Type,
+    duration_type,
 )
 from ouzel.errors import argument
 from ouzel.lang.syntax import Span
@@ -47,6 +50,7 @@ from ouzel.lang.syntax import Span
 _BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}
 _DAY_NS = NANOSECONDS_OF_UNIT["days"]
 _EXACT = Context(prec=2 * DECIMAL_DIGITS_MAX)
+IN_SECONDS = "divide a duration by another one to get a number, as in (b.time - a.time) / 1 s"
 _ARTICLES = {Kind.INT: "an integer", Kind.OTHER: "a list or map", Kind.NULL: "null", Kind.UNKNOWN: "of unknown type"}
 
 
@@ -94,6 +98,9 @@ def common_type(left: Type, right: Type) -> Type | None:
         if Kind.FLOAT in kinds:
             return FLOAT
         return _wider_decimal(_as_decimal(left), _as_decimal(right))
+    if kinds == {Kind.DURATION}:
+        # A written duration takes the unit of the other one.
+        return duration_type("ns" if "ns" in (left.unit, right.unit) else "us")
     if kinds == {Kind.TIMESTAMP} and (left.zone is None) == (right.zone is None):
         zone = left.zone if left.zone == right.zone else "UTC"
         return Type(Kind.TIMESTAMP, unit="ns" if "ns" in (left.unit, right.unit) else "us", zone=zone)
@@ -148,6 +155,8 @@ class Typing:
         if both_decimals and have.scale == target.scale and have.precision <= target.precision:
             return expression
         if isinstance(expression, Constant):
+            if have == DURATION:
+                return replace(self.ticks(expression, NANOSECONDS_OF_UNIT[target.unit or "us"]), type=target)
             return replace(expression, value=_converted_value(expression, target), type=target)
         return Operation("cast", (expression,), type=target, span=expression.span)
 
@@ -164,7 +173,8 @@ class Typing:
             target = found
         if target.kind is Kind.DECIMAL:
             self.check_digits(operands)
-        return [o if o.type == DURATION else self.converted(o, target) for o in operands]
+        is_open = target.kind is not Kind.DURATION
+        return [o if o.type == DURATION and is_open else self.converted(o, target) for o in operands]
 
     def check_digits(self, operands: Sequence[Bound]) -> None:
         for operand in operands:
@@ -230,12 +240,15 @@ class Typing:
     def lone(self, expression: Bound) -> Bound:
         """An expression without a neighbour: its type is now final."""
         if isinstance(expression, Constant) and expression.type == DURATION:
+            if self.time.type.kind is Kind.TIMESTAMP:
+                return self.converted(expression, duration_type(self.time.type.unit))
             return self.ticks(expression, None)
         return settled(expression)
 
     def tick_ns_of(self, expression: Bound) -> int | None:
         """The length of the ticks that an integer expression counts, if its parts show it."""
         match expression:
+            # DUR of the algebra.
             case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.TIMESTAMP:
                 return NANOSECONDS_OF_UNIT[left.type.unit or "us"]
             case Operation(operator="-", operands=(left, right)) if left.type.kind is right.type.kind is Kind.DATE:
@@ -251,13 +264,13 @@ class Typing:
     def _durations_as_ticks(self, operands: Sequence[Bound]) -> Sequence[Bound]:
         if not any(operand.type == DURATION for operand in operands):
             return operands
-        others = [operand for operand in operands if operand.type.kind not in (Kind.DURATION, Kind.NULL)]
+        others = [operand for operand in operands if operand.type != DURATION and operand.type.kind is not Kind.NULL]
         if any(operand.type == UNKNOWN for operand in others):
             return operands
         if not others:
             return [replace(o, type=INT) if o.type == DURATION else o for o in operands]
         if not all(operand.type.kind in NUMBERS for operand in others):
-            return operands
+            return operands  # beside times and durations the common type decides
         tick_ns = next((found for o in others if (found := self.tick_ns_of(o)) is not None), None)
         return [self.ticks(o, tick_ns) if isinstance(o, Constant) and o.type == DURATION else o for o in operands]
 
@@ -307,14 +320,14 @@ class Typing:
     # ── Arithmetic ─────────────────────────────────────────────────────────────────────────────────
 
     def negated(self, operand: Bound, span: Span) -> Bound:
-        is_number = operand.type.kind in NUMBERS or operand.type == DURATION
+        is_number = operand.type.kind in NUMBERS or operand.type.kind is Kind.DURATION
         if is_number and isinstance(operand, Constant) and isinstance(operand.value, int | float | Decimal):
-            if operand.type == INT and operand.value == INT64_MIN:
+            if operand.type != DURATION and operand.value == INT64_MIN:
                 raise self.source.mistake("the integer does not fit into 64 bits", span)
             # The minus of Decimal would round long numbers.
             value = operand.value.copy_negate() if isinstance(operand.value, Decimal) else -operand.value
             return replace(operand, value=value, span=span)
-        if operand.type.kind not in NUMBERS and operand.type.kind not in (Kind.UNKNOWN, Kind.NULL):
+        if not is_number and operand.type.kind not in (Kind.UNKNOWN, Kind.NULL):
             raise self.source.mistake(f"cannot negate {described(operand.type)}", span)
         self.check_digits([operand])
         return operation("negate", [operand], operand.type, span)
@@ -326,8 +339,10 @@ class Typing:
             if operand.type.kind in (Kind.BOOL, Kind.STRING, Kind.BINARY, Kind.STRUCT, Kind.OTHER):
                 hint = "concat(…) joins strings" if operand.type.kind is Kind.STRING and operator == "+" else None
                 raise self.source.mistake(f"cannot compute with {described(operand.type)}", operand.span, hint)
-        if Kind.DURATION in kinds:
-            return self._with_duration(operator, left, right, span)
+        if DURATION in (left.type, right.type):
+            return self._with_written_duration(operator, left, right, span)
+        if kinds[0] is Kind.DURATION or (kinds[1] is Kind.DURATION and kinds[0] not in (Kind.TIMESTAMP, Kind.DATE)):
+            return self._of_durations(operator, left, right, span)
         if Kind.TIMESTAMP in kinds or Kind.DATE in kinds:
             return self._with_time(operator, left, right, span)
         if operator == "/":
@@ -377,24 +392,49 @@ class Typing:
             if left.type.unit == "us" and domain.unit == "ns":
                 finer = replace(left.type, unit="ns")
                 left, right = self.converted(left, finer), self.converted(right, finer)
-            return operation("-", [left, right], INT, span)
+            result = INT if left.type == DATE else duration_type(left.type.unit)
+            return operation("-", [left, right], result, span)
         if kinds[1] in temporal and operator == "+" and kinds[0] not in temporal:
             left, right = right, left
             kinds = kinds[::-1]
+        if operator in ("+", "-") and kinds == (Kind.TIMESTAMP, Kind.DURATION):
+            unit = "ns" if "ns" in (left.type.unit, right.type.unit) else "us"
+            left = self.converted(left, replace(left.type, unit=unit))
+            return operation(operator, [left, self.converted(right, duration_type(unit))], left.type, span)
         if operator in ("+", "-") and kinds[0] in temporal and kinds[1] in (Kind.INT, Kind.UNKNOWN, Kind.NULL):
             # Subtracting an unknown type may give a difference of two times or a time.
             result = UNKNOWN if kinds[1] is Kind.UNKNOWN and operator == "-" else left.type
             return operation(operator, [left, self.converted(right, INT)], result, span)
         if operator == "-" and kinds[0] in (Kind.UNKNOWN, Kind.NULL):
-            return operation("-", [self.converted(left, right.type), right], INT, span)
+            known = kinds[0] is Kind.NULL
+            result = INT if kinds[1] is Kind.DATE else duration_type(right.type.unit) if known else UNKNOWN
+            return operation("-", [self.converted(left, right.type), right], result, span)
         raise self.source.mistake(
             f"cannot compute {described(left.type)} {operator} {described(right.type)}",
             span,
             "subtract two times, or add a duration or a whole number of ticks to one",
         )
 
-    def _with_duration(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
-        """At least one operand is a duration, which is always a constant."""
+    def _of_durations(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
+        """At least one operand is a duration with a unit; the other one is neither a time nor a written duration."""
+        kinds = left.type.kind, right.type.kind
+        if kinds == (Kind.UNKNOWN, Kind.DURATION) or kinds == (Kind.DURATION, Kind.UNKNOWN):
+            return operation(operator, [left, right], UNKNOWN, span)
+        if operator == "+" and kinds[1] in (Kind.TIMESTAMP, Kind.DATE):
+            return self._with_time(operator, right, left, span)
+        if operator == "*" and kinds in ((Kind.DURATION, Kind.INT), (Kind.INT, Kind.DURATION)):
+            return operation("*", [left, right], left.type if kinds[0] is Kind.DURATION else right.type, span)
+        if {*kinds} <= {Kind.DURATION, Kind.NULL} and operator != "*":
+            left, right = self.unified([left, right], span, "combine")
+            if operator == "/":
+                return operation("/", [self.converted(o, FLOAT) for o in (left, right)], FLOAT, span)
+            return operation(operator, [left, right], left.type, span)
+        raise self.source.mistake(
+            f"cannot compute {described(left.type)} {operator} {described(right.type)}", span, IN_SECONDS
+        )
+
+    def _with_written_duration(self, operator: str, left: Bound, right: Bound, span: Span) -> Bound:
+        """At least one operand is a duration as written, a constant without a unit of ticks."""
         swapped = left.type == DURATION and right.type != DURATION
         other, duration = (right, left) if swapped else (left, right)
         assert isinstance(duration, Constant) and isinstance(duration.value, int)
@@ -407,6 +447,9 @@ class Typing:
             return Constant(other.value * duration.value, type=DURATION, span=span)
         if other.type.kind is Kind.UNKNOWN:
             return operation(operator, [left, right], FLOAT if operator == "/" else UNKNOWN, span)
+        if other.type.kind is Kind.DURATION:
+            left, right = (self.converted(operand, other.type) for operand in (left, right))
+            return self._of_durations(operator, left, right, span)
         tick_ns = self.tick_ns_of(other)
         if other.type.kind is Kind.TIMESTAMP:
             tick_ns = NANOSECONDS_OF_UNIT[other.type.unit or "us"]
@@ -436,5 +479,8 @@ def _converted_value(constant: Constant, target: Type) -> int | float | Decimal 
     if target.kind is Kind.TIMESTAMP and isinstance(value, int):
         unit_ns = NANOSECONDS_OF_UNIT[target.unit or "us"]
         ticks = value * (_DAY_NS if have.kind is Kind.DATE else NANOSECONDS_OF_UNIT[have.unit or "us"]) // unit_ns
+        return ticks if INT64_MIN <= ticks <= INT64_MAX else None
+    if target.kind is Kind.DURATION and isinstance(value, int):
+        ticks = value * NANOSECONDS_OF_UNIT[have.unit or "us"] // NANOSECONDS_OF_UNIT[target.unit or "us"]
         return ticks if INT64_MIN <= ticks <= INT64_MAX else None
     raise AssertionError(f"no conversion of {have} to {target}")

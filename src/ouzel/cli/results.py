@@ -260,18 +260,26 @@ def _text_or_bytes(
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(one.name, pa.string()) if pa.types.is_nested(one.type) else one for one in schema])
+    return pa.schema([pa.field(one.name, pa.string()) if _has_no_csv(one.type) else one for one in schema])
+
+
+def _has_no_csv(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind) or pa.types.is_duration(kind))
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Structs and lists as JSON, because CSV has neither."""
+    """Structs and lists as JSON, because CSV has neither. Durations as text: Arrow would write their ticks."""
     columns = [
-        pa.array([None if value is None else json_line(value) for value in column.to_pylist()], pa.string())
-        if pa.types.is_nested(column.type)
+        pa.array([None if value is None else _csv_text(value) for value in column.to_pylist()], pa.string())
+        if _has_no_csv(column.type)
         else column
         for column in table.columns
     ]
     return pa.table(columns, names=table.column_names)
+
+
+def _csv_text(value: Any) -> str:
+    return str(value) if isinstance(value, timedelta) else json_line(value)
 
 
 def json_line(value: Any) -> str:

@@ -393,7 +393,7 @@ def _cast(source: Type, target: Type) -> list[Instruction]:
     if target.kind is Kind.FLOAT:
         if source.kind is Kind.FLOAT:
             return []
-        if source.kind is Kind.INT:
+        if source.kind in (Kind.INT, Kind.DURATION):
             return [Instruction(Opcode.TO_FLOAT)]
         if source.kind is Kind.DECIMAL:
             scale = Instruction(Opcode.FLOAT, constant=float(10**source.scale))

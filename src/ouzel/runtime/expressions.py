@@ -97,16 +97,17 @@ def _compared_with_number(condition: Bound, frame: Frame) -> np.ndarray | None:
     if not isinstance(condition, Operation) or condition.operator not in _ON_NUMBERS:
         return None
     left, right = condition.operands
-    if not isinstance(right, Constant) or isinstance(left, Constant) or left.type.kind not in (Kind.INT, Kind.FLOAT):
+    if not isinstance(right, Constant) or isinstance(left, Constant) or left.type.kind not in _NUMBERS:
         return None
     if right.value is None or right.type.kind is not left.type.kind or right.value != right.value:
         return None
     column = evaluate(left, frame)
-    values = numbers(column, np.int64 if left.type.kind is Kind.INT else np.float64)
+    values = numbers(column, np.float64 if left.type.kind is Kind.FLOAT else np.int64)
     result = _ON_NUMBERS[condition.operator](values, right.value)
     return result & valids(column) if column.null_count else result
 
 
+_NUMBERS = (Kind.INT, Kind.FLOAT, Kind.DURATION)
 # NaN is greater than every number, so it is not less or equal; numpy agrees.
 _ON_NUMBERS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
     "=": np.equal,
@@ -147,7 +148,7 @@ def evaluate(expression: Bound, frame: Frame) -> Column:
     return apply(expression, operands, types, frame.rows)
 
 
-_LISTED = (Kind.INT, Kind.STRING, Kind.BINARY, Kind.DATE, Kind.TIMESTAMP)
+_LISTED = (Kind.INT, Kind.STRING, Kind.BINARY, Kind.DATE, Kind.TIMESTAMP, Kind.DURATION)
 
 
 def _with_constants(expression: Operation, frame: Frame) -> Column | None:
@@ -425,6 +426,8 @@ def convert(operand: Column, source: Type, target: Type, wanted: pa.DataType) ->
         if source.kind is Kind.TIMESTAMP and source.unit != target.unit:
             return _rescale(operand, source.unit or "us", target.unit or "us")
         return operand
+    if source.kind is target.kind is Kind.DURATION:
+        return _rescale(operand, source.unit or "us", target.unit or "us")
     if target.kind is Kind.DATE and source.kind is Kind.TIMESTAMP:
         return to_date([operand], [source], target)
     return pc.cast(operand, wanted, safe=False)

@@ -415,7 +415,7 @@ def _folded(expression: Aggregation, values: Column, valid: np.ndarray, offsets:
     if function == "sum" and kind.kind is Kind.DECIMAL:
         return _decimal_sum(expression, values, offsets)
     if function in ("sum", "avg"):
-        if function == "sum" and kind.kind is Kind.INT:
+        if function == "sum" and kind.kind in (Kind.INT, Kind.DURATION):
             sums, exists = sum_integers(offsets, *split(values, np.int64))
             return join(sums, exists, pa.int64())
         floats, valid = split(cast(values, kind, replace(kind, kind=Kind.FLOAT)), np.float64)

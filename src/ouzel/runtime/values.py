@@ -1,7 +1,7 @@
 """The engine form of values: the type of a column while expressions are computed, and conversions to and from it.
 
-Integers, dates (days) and timestamps (ticks) are int64; floats are float64; decimals, strings, binaries and booleans
-are Arrow's own.
+Integers, dates (days), timestamps and durations (ticks) are int64; floats are float64; decimals, strings, binaries and
+booleans are Arrow's own.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def _converted(array: pa.Array, declared: Type) -> Column:
         if array.type.unit != unit:
             array = pc.cast(array, pa.timestamp(unit, array.type.tz))
         return array.view(pa.int64())
+    if declared.kind is Kind.DURATION:
+        return pc.cast(array, pa.duration(declared.unit or "us")).view(pa.int64())
     if declared.kind is Kind.DATE:
         return pc.cast(pc.cast(array, pa.date32()).view(pa.int32()), pa.int64())
     return pc.cast(array, wanted)
@@ -145,9 +147,11 @@ def to_float(column: Column) -> Column:
 
 
 def from_engine(column: Column, declared: Type) -> Column:
-    """A computed column in its output type: ticks and days become timestamps and dates again."""
+    """A computed column in its output type: ticks and days become timestamps, durations and dates again."""
     if declared.kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp(declared.unit or "us", declared.zone))
+    if declared.kind is Kind.DURATION:
+        return column.view(pa.duration(declared.unit or "us"))
     if declared.kind is Kind.DATE:
         return column.cast(pa.int32()).view(pa.date32())
     if declared.kind is Kind.STRING and column.type == pa.large_string():

@@ -188,6 +188,8 @@ def _value(stored: int | str, kind: Type) -> Any:
         return stored / 10**kind.scale
     if kind.kind is Kind.TIMESTAMP:
         return pa.scalar(stored, pa.timestamp(kind.unit or "us", kind.zone))
+    if kind.kind is Kind.DURATION:
+        return pa.scalar(stored, pa.duration(kind.unit or "us"))
     if kind.kind is Kind.DATE:
         return pa.scalar(stored, pa.int32()).cast(pa.date32())
     return stored

@@ -29,6 +29,7 @@ _SIMPLE: tuple[tuple[type[spark.DataType], pa.DataType], ...] = (
     (spark.DateType, pa.date32()),
     (spark.TimestampNTZType, pa.timestamp("us")),
     (spark.TimestampType, pa.timestamp("us", tz="UTC")),
+    (spark.DayTimeIntervalType, pa.duration("us")),
 )
 
 
