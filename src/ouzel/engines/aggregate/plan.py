@@ -404,7 +404,8 @@ class _Aggregate(Engine):
         return self._not_divided(plan)
 
     def not_by_key(self, plan: AggregatePlan) -> str:
-        if plan.split is not None:
+        # Groups that end together have the order of their keys, in the whole stream.
+        if plan.several_keys_a_group:
             return "a group may have events of several keys"
         return self._not_divided(plan)
 
