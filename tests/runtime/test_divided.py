@@ -18,7 +18,8 @@ import ouzel
 from ouzel.engines.kleene import operator as repetitions
 from ouzel.engines.sequence import operator as sequences
 from ouzel.kernels import pauses
-from ouzel.runtime import threads
+from ouzel.runtime import session, tasks, threads
+from ouzel.runtime.limits import Limits
 from tests.agreement import case_count
 from tests.generate import PROFILES, random_case
 
@@ -59,6 +60,7 @@ WHOLE = {
 @pytest.fixture(autouse=True)
 def small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "EVENTS_MIN", 1)
+    monkeypatch.setattr(session, "EVENTS_MIN", 1)
     monkeypatch.setattr(threads, "_CHUNK_ROWS", 64)
     monkeypatch.setattr(threads, "OVERLAP_MAX", 100.0)
     # Kernels write to the same memory piece by piece.
@@ -325,14 +327,14 @@ def test_limits_hold_as_in_one_thread(
 
 
 def test_shares_of_limits_are_kept_by_the_whole() -> None:
-    limits = threads.Limits(10_000_000, 10_000_000, 100_000_000)
+    limits = Limits(10_000_000, 10_000_000, 100_000_000)
     for parts in (1, 2, 3, 16, 64):
         share = limits.share(parts)
         assert share is not None
         assert parts * share.max_answer_events <= limits.max_answer_events
         assert parts * share.max_partial_matches <= limits.max_partial_matches
     assert limits.share(1) == limits
-    assert threads.Limits(1000, 1, 1).share(2) is None
+    assert Limits(1000, 1, 1).share(2) is None
 
 
 def test_error_of_one_part_is_that_of_one_thread() -> None:
@@ -369,11 +371,75 @@ def test_first_error_is_raised_and_others_stop() -> None:
             raise
 
     with pytest.raises(ValueError, match="first"):
-        threads.together([fail, wait], 2)
+        tasks.run_tasks([fail, wait], 2)
     with pytest.raises(ValueError, match="first"):
-        threads.together([wait, fail], 2)
+        tasks.run_tasks([wait, fail], 2)
     # The caller's own task has no pause to stop at.
     assert stopped == [True]
+
+
+# ── Streams ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def streamed(make: Any, batches: list[pa.Table]) -> list[dict[Any, Any]]:
+    made = make()
+    answers = [made.push(batch) for batch in batches[:3]]
+    made = type(made).restore(made.snapshot())
+    answers += [made.push(batch) for batch in batches[3:]]
+    answers.append(made.finish())
+    return [{name: rows.to_pylist() for name, rows in answer.items() if rows.num_rows} for answer in answers]
+
+
+def an_engine() -> ouzel.Engine:
+    return ouzel.Engine({name: text for name, text in (KEYED | UNKEYED | WHOLE).items() if name != "no window"})
+
+
+def a_set() -> ouzel.QuerySet:
+    made = ouzel.QuerySet()
+    for name, text in (KEYED | UNKEYED).items():
+        if name != "no window":
+            made.add(name, text)
+    return made
+
+
+@pytest.mark.parametrize("make", [an_engine, a_set])
+def test_queries_of_a_stream_run_beside_each_other(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = events(240, 11)
+    batches = [table.slice(first, 40) for first in range(0, 240, 40)]
+    monkeypatch.setenv("OUZEL_THREADS", "1")
+    one = streamed(make, batches)
+    assert any(one)
+    ran: list[int] = []
+    run_tasks = session.run_tasks
+
+    def counted(tasks: Any, count: int) -> Any:
+        ran.append(count)
+        return run_tasks(tasks, count)
+
+    monkeypatch.setattr(session, "run_tasks", counted)
+    monkeypatch.setenv("OUZEL_THREADS", "3")
+    assert streamed(make, batches) == one
+    assert set(ran) == {3}
+    monkeypatch.setattr(session, "EVENTS_MIN", 1000)
+    ran.clear()
+    assert streamed(make, batches) == one
+    assert not ran
+
+
+def test_query_that_fails_beside_others_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUZEL_THREADS", "3")
+    table = events(240, 11).append_column("big", pa.array([2**62] * 240))
+    queries = {
+        "counts": KEYED["counts"],
+        "fails": "PATTERN SEQ(A a, B b) WHERE [id] AGG SUM(a.big) GROUP BY id WITHIN 90",
+        "stacks": KEYED["stacks"],
+    }
+    engine = ouzel.Engine(queries)
+    found = [engine.push(table), engine.finish()]
+    assert [problem.query for problem in engine.problems()] == ["fails"]
+    for name in ("counts", "stacks"):
+        rows = pa.concat_tables([answer[name] for answer in found])
+        assert rows.equals(ouzel.match(table, queries[name], threads=1))
 
 
 # ── Options ────────────────────────────────────────────────────────────────────────────────────────
@@ -381,15 +447,15 @@ def test_first_error_is_raised_and_others_stop() -> None:
 
 def test_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUZEL_THREADS", raising=False)
-    assert threads.thread_count(None) == len(os.sched_getaffinity(0))
-    assert threads.thread_count(3) == 3
+    assert tasks.thread_count(None) == len(os.sched_getaffinity(0))
+    assert tasks.thread_count(3) == 3
     monkeypatch.setenv("OUZEL_THREADS", "5")
-    assert threads.thread_count(None) == 5
-    assert threads.thread_count(2) == 2
-    monkeypatch.setattr(threads, "_is_in_spark_task", lambda: True)
-    assert threads.thread_count(None) == 5
+    assert tasks.thread_count(None) == 5
+    assert tasks.thread_count(2) == 2
+    monkeypatch.setattr(tasks, "_is_in_spark_task", lambda: True)
+    assert tasks.thread_count(None) == 5
     monkeypatch.delenv("OUZEL_THREADS")
-    assert threads.thread_count(None) == 1
+    assert tasks.thread_count(None) == 1
 
 
 @pytest.mark.parametrize("given", [0, -1, "2", True, 1.5])

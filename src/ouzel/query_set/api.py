@@ -45,6 +45,7 @@ from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program, check_columns, event_types, make_program
 from ouzel.runtime.session import Session
+from ouzel.runtime.tasks import thread_count
 from ouzel.sealing import SNAPSHOT, decoding
 
 
@@ -409,6 +410,7 @@ class QuerySet(Feeder[Any]):
         merged = Merged(layout, self._limits, time_unit=time_unit, merge=self._merge)
         self._set_delay(catalog_of(layout, time_unit=time_unit))
         self._session = GrowingSession(Program((), layout, self._limits), merged)
+        self._session.threads = thread_count(None)
         pending, places, self._registrations, self._places = self._registrations, self._places, [], {}
         try:
             for one in pending:
@@ -461,6 +463,7 @@ class QuerySet(Feeder[Any]):
         [{'query': 'high', 'start': 1, 'end': 1, 'price': 93}]
         """
         session = GrowingSession.restore(blob)
+        session.threads = thread_count(None)
         layout, feeder = session.program.layout, session.feeder
         assert feeder is not None
         with decoding(SNAPSHOT):

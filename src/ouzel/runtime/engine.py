@@ -23,7 +23,8 @@ from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.problems import Problem
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import Session
-from ouzel.runtime.threads import answers, thread_count
+from ouzel.runtime.tasks import thread_count
+from ouzel.runtime.threads import answers
 from ouzel.sealing import SNAPSHOT, decoding
 
 Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
@@ -240,6 +241,7 @@ class Engine(Feeder[str]):
             engine._calls.owe(session.owed)
         engine._warned = len(session.problems)
         session.isolates = True
+        session.threads = thread_count(None)
         return engine
 
     def _nothing(self) -> dict[str, pa.Table]:
@@ -253,6 +255,7 @@ class Engine(Feeder[str]):
             program = self._binder.program
             self._set_delay(program.catalog)
             self._session = Session(program, keep_late=self._keep_late, isolates=True)
+            self._session.threads = thread_count(None)
             self._absent = AbsentColumns(program)
             self._many = ManyMatches(program, self._queries)
         return self._session

@@ -6,8 +6,9 @@ which are late, and stores all its state in one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
 from ouzel.runtime.program import Program, dump, load
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.tasks import EVENTS_MIN, run_tasks
 from ouzel.sealing import SNAPSHOT, decoding
 
 LATEST = 2**63 - 1
@@ -59,6 +61,9 @@ class Session:
         self._newest = EARLIEST
         self._nothing: dict[str, pa.Table] | None = None  # an empty table for each query that runs
         self._layouts: dict[str, Layout] = {}
+        # Operators may do their work beside each other, if many events came since they did it last.
+        self.threads = 1
+        self._unread = 0
         # The operators with the queries that they answer. An operator comes after those whose output it reads.
         self._operators: dict[Operator, list[str]] = {}
         self._operator_of: dict[str, Operator] = {}
@@ -198,12 +203,15 @@ class Session:
 
     def _take(self, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
         """Pass events that are not late to the operators."""
-        for operator, names in tuple(self._operators.items()):
-            # Queries of one operator read the same streams. Those of one that stopped meanwhile are gone.
-            if names and reads_input(query := self._queries[names[0]]):
-                self._attempt(operator, self._stage, operator, query, table, ticks, zero_copy)
+        self._unread += len(ticks)
+        for _ in self._each(lambda operator: self._stage(operator, table, ticks, zero_copy)):
+            pass
 
-    def _stage(self, operator: Operator, query: AnyQuery, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
+    def _stage(self, operator: Operator, table: pa.Table, ticks: np.ndarray, zero_copy: bool) -> None:
+        # Queries of one operator read the same streams.
+        query = self._queries[self._operators[operator][0]]
+        if not reads_input(query):
+            return
         if is_composed(query):
             # Composed queries also hold matches of other queries, so only the needed columns are kept.
             table, zero_copy = widen_input(table, ticks, self._program.layout, self._layouts[query.name]), False
@@ -217,15 +225,43 @@ class Session:
         try:
             return step(*args)
         except Exception as error:
-            names = list(self._operators[operator])
-            if not isinstance(error, OuzelError):
-                quoted = ", ".join(f"'{name}'" for name in names)
-                error.add_note(f"This happened in {'query' if len(names) == 1 else 'one of the queries'} {quoted}.")
-            if not self.isolates:
-                raise
-            for name in names:
-                self._fail(name, error)
+            self._fail_all(operator, error)
             return None
+
+    def _each(self, step: Callable[[Operator], T]) -> Iterator[T | None]:
+        """Do a step of each operator: one after another, or on several threads if many events are read."""
+        operators = tuple(self._operators)
+        reads_others = any(is_composed(query) for query in self._queries.values())
+        if self.threads == 1 or len(operators) == 1 or self._unread < EVENTS_MIN or reads_others:
+            for operator in operators:
+                yield self._attempt(operator, step, operator)
+            return
+
+        def outcome(operator: Operator) -> T | Exception:
+            try:
+                return step(operator)
+            except Exception as error:
+                return error
+
+        pause()
+        outcomes = run_tasks([partial(outcome, operator) for operator in operators], self.threads)
+        for operator, found in zip(operators, outcomes, strict=True):
+            if isinstance(found, Exception):
+                self._fail_all(operator, found)
+                yield None
+            else:
+                yield found
+
+    def _fail_all(self, operator: Operator, error: Exception) -> None:
+        """Raise an error, or stop the queries of an operator because of it."""
+        names = list(self._operators[operator])
+        if not isinstance(error, OuzelError):
+            quoted = ", ".join(f"'{name}'" for name in names)
+            error.add_note(f"This happened in {'query' if len(names) == 1 else 'one of the queries'} {quoted}.")
+        if not self.isolates:
+            raise error
+        for name in names:
+            self._fail(name, error)
 
     def _fail(self, name: str, error: Exception) -> None:
         """Stop a query because of an error of its own."""
@@ -286,8 +322,8 @@ class Session:
         self._stage_inbox(watermark)
         answers: dict[str, pa.Table] = {}
         # Matches passed on are at or before the watermark, so they are never late.
-        for operator in tuple(self._operators):
-            for name, answer in (self._attempt(operator, operator.advance, watermark) or {}).items():
+        for found in self._each(lambda operator: operator.advance(watermark)):
+            for name, answer in (found or {}).items():
                 if isinstance(answer, OuzelError):
                     if not self.isolates:
                         raise answer
@@ -297,6 +333,7 @@ class Session:
                 query = self._queries[name]
                 if query.into is not None and answer.table.num_rows:
                     self._hand_on(query, answer)
+        self._unread = 0
         timers = [operator.timer for operator in self._operators]
         deadline = min((tick for tick in timers if tick is not None), default=None)
         self._inbox.passed(watermark, deadline, min((operator.room for operator in self._operators), default=0))

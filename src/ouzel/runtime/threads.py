@@ -16,25 +16,21 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import contextvars
 import itertools
-import os
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute
-from ouzel.errors import InputError, OuzelError
+from ouzel.errors import OuzelError
 from ouzel.kernels.columns import Text, column_of, numbers_of
 from ouzel.kernels.order import first_disorder
 from ouzel.kernels.parts import add_hashes, divide, merge
-from ouzel.kernels.pauses import call_on_pause, pause
+from ouzel.kernels.pauses import pause
 from ouzel.plan.division import not_by_key, reach_ticks, shared_columns
 from ouzel.plan.model import Plan
 from ouzel.runtime.arrays import empty_table
@@ -44,45 +40,14 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Divisible, Found, Operator, operator_for, operators_for
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import LATEST, Session
+from ouzel.runtime.tasks import EVENTS_MIN, run_tasks
 from ouzel.runtime.values import one_array
 
-T = TypeVar("T")
-
-# Below so many events of the types that a query names, threads gain less than they cost.
-EVENTS_MIN = 200_000
 _SAMPLED_ROWS = 1024
 # Slices of time may read at most this share of the rows twice.
 OVERLAP_MAX = 1 / 8
 # Rows of an answer that one task builds, if parts by key are merged.
 _CHUNK_ROWS = 1 << 17
-_JOIN_SECONDS = 0.02
-
-
-def thread_count(given: int | None) -> int:
-    """The number of threads: `threads=`, OUZEL_THREADS, or all cores; one in a task of Spark."""
-    if given is None:
-        text = os.environ.get("OUZEL_THREADS")
-        if text is None:
-            return 1 if _is_in_spark_task() else _cores()
-        try:
-            given = int(text)
-        except ValueError:
-            raise InputError(f"OUZEL_THREADS must be an integer >= 1, got {text!r}") from None
-        if given < 1:
-            raise InputError(f"OUZEL_THREADS must be an integer >= 1, got {text!r}")
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise InputError(f"threads= must be an integer >= 1, got {given!r}")
-    return int(given)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _is_in_spark_task() -> bool:
-    """Spark starts a worker for each core already."""
-    pyspark = sys.modules.get("pyspark")
-    return pyspark is not None and pyspark.TaskContext.get() is not None
 
 
 def answers(program: Program, table: pa.Table, threads: int) -> dict[str, pa.Table]:
@@ -127,7 +92,7 @@ def _in_threads(program: Program, table: pa.Table, threads: int, slices: _Slices
     if slices is not None:
         tasks += [partial(slices.rows_of, number) for number in range(len(slices.bounds))]
     parts: dict[str, list[pa.Table]] = {query.name: [] for query in program.queries}
-    for found in together(tasks, threads):
+    for found in run_tasks(tasks, threads):
         for name, rows in found.items():
             parts[name].append(rows)
     for (name,) in divided:
@@ -247,7 +212,7 @@ def _divided(program: Program, name: str, table: pa.Table, threads: int) -> pa.T
     parts = _selected(plan, layout, table, columns, threads)
     if len(parts) == 1:
         limits = program.limits
-    made = together([partial(_search, plan, layout, limits, table, ticks, part) for part in parts], threads)
+    made = run_tasks([partial(_search, plan, layout, limits, table, ticks, part) for part in parts], threads)
     return _rows(made[0][0], [found for _, found in made], table, ticks, threads)
 
 
@@ -295,11 +260,11 @@ def _selected(plan: Plan, layout: Layout, table: pa.Table, columns: Sequence[str
     stager = cast(Divisible, operator_for(plan, layout, Limits())).stager
     bounds = [table.num_rows * number // threads for number in range(threads + 1)]
     ranges = [table.slice(first, last - first) for first, last in itertools.pairwise(bounds)]
-    found = together([partial(stager.select, part) for part in ranges], threads)
+    found = run_tasks([partial(stager.select, part) for part in ranges], threads)
     if sum(len(rows) for rows, _ in found) < EVENTS_MIN:
         rows = np.concatenate([rows + np.int32(first) for (rows, _), first in zip(found, bounds, strict=False)])
         return [(rows, np.concatenate([roles for _, roles in found]))]
-    divided = together(
+    divided = run_tasks(
         [
             partial(_divide, part, columns, rows, roles, first, threads)
             for part, (rows, roles), first in zip(ranges, found, bounds, strict=False)
@@ -358,7 +323,7 @@ def _rows(operator: Divisible, parts: Sequence[Found], table: pa.Table, ticks: n
         # Nothing is before the first cut if the first tick has many rows.
         if slices := [one for one in ends if one[1] < one[2]]:
             tasks.append(partial(_merged, operator, slices, table, ticks))
-    tables = together(tasks, threads)
+    tables = run_tasks(tasks, threads)
     return pa.concat_tables(tables)
 
 
@@ -374,54 +339,3 @@ def _merged(
         ties = np.concatenate([part.ties[first:last] for part, first, last in slices])
         order = np.lexsort((operator.tie_ranks(table, ticks, ties), times)).astype(np.int32)
     return operator.rows_of(contents, order)
-
-
-# ── Threads ───────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Stopped(BaseException):
-    """Ends work beside which other work has failed."""
-
-
-def together(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """Do tasks in threads, this one among them. If one fails, the others end at their next pause, and its error is
-    raised."""
-    if threads == 1 or len(tasks) < 2:
-        return [task() for task in tasks]
-    results: dict[int, T] = {}
-    errors: list[BaseException] = []
-    numbers = itertools.count()
-
-    def work() -> None:
-        try:
-            while not errors and (number := next(numbers)) < len(tasks):
-                results[number] = tasks[number]()
-        except BaseException as error:
-            errors.append(error)
-
-    def stop_if_failed() -> None:
-        if errors:
-            raise _Stopped
-
-    def work_beside() -> None:
-        call_on_pause(stop_if_failed)
-        work()
-
-    others = [
-        threading.Thread(target=contextvars.copy_context().run, args=(work_beside,), daemon=True)
-        for _ in range(min(threads, len(tasks)) - 1)
-    ]
-    for other in others:
-        other.start()
-    work()
-    for other in others:
-        while other.is_alive():
-            other.join(_JOIN_SECONDS)
-            if not errors:
-                try:
-                    pause()
-                except BaseException as error:
-                    errors.append(error)
-    if errors:
-        raise errors[0]
-    return [results[number] for number in range(len(tasks))]
