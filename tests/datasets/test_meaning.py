@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 import ouzel
+from benchmarks.medicine import medicine
 from benchmarks.sase_generators import sase_events, sase_matches_per_event, sase_query
-from ouzel.datasets import medicine, shop_day
+from ouzel.datasets import shop_day
 from tests.oracle.events import Event
 from tests.oracle.oracle import answer
 

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ouzel.datasets import ShopDay, medicine, shop_day
+from benchmarks.medicine import medicine
+from ouzel.datasets import ShopDay, shop_day
 from ouzel.errors import InputError
 
 Row = dict[str, Any]

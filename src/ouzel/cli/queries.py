@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +10,6 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 import ouzel
@@ -31,7 +28,7 @@ from ouzel.cli.options import (
 )
 from ouzel.cli.results import Format, Results
 from ouzel.cli.run import FormatOption, OutputOption
-from ouzel.errors import InputError, OuzelError
+from ouzel.errors import OuzelError
 from ouzel.lang import syntax
 
 Files = Annotated[
@@ -251,96 +248,44 @@ def _comments_between(text: str, start: int, end: int) -> tuple[str, list[str]]:
 # ── Generate ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class Workload:
-    """A stream that is generated from a number of events and a seed, and a query for it."""
-
-    events: str
-    make: Callable[[int, int], pa.Table]
-    query: str
+class Workload(StrEnum):
+    SHOP = "shop"
 
 
-WORKLOADS = {
-    "shop": Workload(
-        "RFID readings of a day in a shop, with known thefts",
-        lambda events, seed: ouzel.datasets.shop_day(events, seed=seed).events,
-        "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours OUTPUT NON_OVERLAPPING\n"
-        "RETURN Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)",
-    ),
-    "medicine": Workload(
-        "doses of medicine, with known overdoses",
-        lambda events, seed: ouzel.datasets.medicine(events, seed=seed).events,
-        "PATTERN SEQ(MedicineTaken x, MedicineTaken y)\n"
-        "WHERE [name] AND [medicine] AND x.amount + y.amount > 1000 WITHIN 4 hours\n"
-        "RETURN Overdose(x.name AS patient, x.amount + y.amount AS amount)",
-    ),
-}
-
-
-def _names(incomplete: str) -> list[tuple[str, str]]:
-    return [(name, workload.events) for name, workload in WORKLOADS.items() if name.startswith(incomplete)]
-
-
-WorkloadArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="WORKLOAD", help="One of " + ", ".join(WORKLOADS) + ".", autocompletion=_names),
-]
-EventsOption = Annotated[int, typer.Option("--events", "-n", min=0, help="How many events.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same events.")]
+SHOP_QUERY = (
+    "PATTERN SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 12 hours OUTPUT NON_OVERLAPPING\n"
+    "RETURN Theft(x.tag_id AS tag, x.shelf_id AS shelf, z.time AS left_at)"
+)
 
 
 @report_errors
 def generate_command(
-    workload: WorkloadArgument = None,
+    workload: Annotated[
+        Workload, typer.Argument(metavar="WORKLOAD", help="shop: RFID readings of a day in a shop, with known thefts.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A Parquet, CSV, JSON Lines or Arrow file.")
     ] = None,
     format: Annotated[Format | None, typer.Option("--format", "-f", help="By default that of the file suffix.")] = None,
-    events: EventsOption = 100_000,
-    seed: SeedOption = 0,
+    events: Annotated[int, typer.Option("--events", "-n", min=0, help="How many events.")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same events.")] = 0,
     query: Annotated[
         bool, typer.Option("--query", help="Print a query for these events instead of the events.")
     ] = False,
 ) -> None:
-    """Make a seeded stream with known answers. Without WORKLOAD, list the workloads.
+    """Make a seeded stream with known answers.
 
     \b
     Examples:
       ouzel generate shop --output readings.parquet --events 1000000 --seed 7
       ouzel generate shop --query > theft.query
-      ouzel generate medicine --format jsonl --events 20
+      ouzel generate shop --format jsonl --events 1000
     """
-    if workload is None:
-        _list_workloads()
-        return
-    chosen = _workload(workload)
     if query:
-        out().print(chosen.query)
+        out().print(SHOP_QUERY)
         return
-    made = _made(workload, events, seed)
-    with Results({workload: made.schema}, output, format) as results:
-        results.write({workload: made})
+    made = ouzel.datasets.shop_day(events, seed=seed).events
+    with Results({workload.value: made.schema}, output, format) as results:
+        results.write({workload.value: made})
     if output is not None:
         out(stderr=True).print(f"{made.num_rows:,} events written to {output}", style="dim")
-
-
-def _list_workloads() -> None:
-    shown = Table("workload", "events", box=None)
-    for name, workload in WORKLOADS.items():
-        shown.add_row(Text(name, "cyan"), workload.events)
-    console = out()
-    console.print(shown)
-    console.print("\nouzel generate WORKLOAD --output FILE makes one; --query prints a query for it", style="dim")
-
-
-def _workload(name: str) -> Workload:
-    if name not in WORKLOADS:
-        raise InputError(f"there is no workload '{name}'; the workloads are {', '.join(WORKLOADS)}")
-    return WORKLOADS[name]
-
-
-def _made(name: str, events: int, seed: int) -> pa.Table:
-    try:
-        return _workload(name).make(events, seed)
-    except ValueError as error:
-        raise OuzelError(str(error)) from None
