@@ -14,8 +14,7 @@ from scipy import special, stats
 import ouzel
 from ouzel import InputError, LossModel
 from ouzel.loss import Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
-from ouzel.loss.gaps import Duration, gap_from_dict
-from ouzel.loss.special import incomplete_gamma
+from ouzel.loss.gaps import Duration, gap_from_dict, incomplete_gamma
 
 SEEN = (np.array([3, 0, 1]), np.array([1, 2, 5, 9]))
 PAIRS = [

@@ -448,7 +448,7 @@ class _Binder:
                     text=written(fold.step),
                     hint="keep in the step what theta and step read",
                 )
-            if not self._settle_registers(after, again, carried, registers, slot):
+            if not self._widen_registers(after, again, carried, registers, slot):
                 break
         else:
             raise QueryError(
@@ -508,7 +508,7 @@ class _Binder:
         ordered = {name: named[name] for name in after.named}
         return _Columns(ordered, slot if after.open_at == CURRENT else after.open_at)
 
-    def _settle_registers(
+    def _widen_registers(
         self, after: _Columns, again: _Columns, carried: _Columns, registers: dict[str, Type], slot: int
     ) -> bool:
         """Whether another attribute needs a register, or a register needs a wider type."""

@@ -16,19 +16,10 @@ from ouzel.bind.model import BINARY, BOOL, DATE, DURATION, FLOAT, INT, NULL, STR
 from ouzel.errors import QueryError, parameter_value
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Span, TemporalKind
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 DECIMAL_DIGITS_MAX = 18
-NANOSECONDS_OF_UNIT = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "min": 60 * 10**9,
-    "h": 3_600 * 10**9,
-    "days": 86_400 * 10**9,
-    "weeks": 7 * 86_400 * 10**9,
-}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _TEMPORAL = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"

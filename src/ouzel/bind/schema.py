@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ouzel.bind.diagnostics import nearest, quoted
-from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import (
     BINARY,
     BOOL,
@@ -30,7 +29,7 @@ from ouzel.bind.model import (
 )
 from ouzel.bind.typing import common_type
 from ouzel.errors import InputError
-from ouzel.lang.vocabulary import UNIT_OF_WORD
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT, UNIT_OF_WORD
 
 _TYPE_OF_NAME = {
     **dict.fromkeys(("bool", "boolean"), BOOL),

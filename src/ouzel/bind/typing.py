@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 
 from ouzel.bind.diagnostics import Source, hint_for
-from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN, NANOSECONDS_OF_UNIT, decimal_type
+from ouzel.bind.literals import DECIMAL_DIGITS_MAX, INT64_MAX, INT64_MIN, decimal_type
 from ouzel.bind.model import (
     BOOL,
     DATE,
@@ -45,6 +45,7 @@ from ouzel.bind.model import (
 )
 from ouzel.errors import argument
 from ouzel.lang.syntax import Span
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 
 # What a duration may be combined with while the tick is not known.
 _BESIDE_WAITING_DURATIONS = NUMBERS | {Kind.UNKNOWN, Kind.NULL}

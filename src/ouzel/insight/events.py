@@ -101,7 +101,7 @@ def read_events(
     """An input bound to one query, in stream order."""
     prepared = as_queries(query)
     for one in prepared.values():
-        _must_be_tellable(one)
+        _check_can_be_shown(one)
     if isinstance(events, Mapping):
         inputs = {name: with_readable_time(as_table(one), time) for name, one in events.items()}
         schemas = {name: one.schema for name, one in inputs.items()}
@@ -120,7 +120,7 @@ def read_events(
     )
 
 
-def _must_be_tellable(query: Any) -> None:
+def _check_can_be_shown(query: Any) -> None:
     if not isinstance(query, Query):
         raise QueryError("an expression of the algebra cannot be shown event by event; give a query as text")
     if query.tree.threshold is not None:

@@ -93,15 +93,15 @@ class Search:
                 break
             run = waiting.pop()
             found.looked_at += 1
-            worth = 1000 * len(run) + min(sum(map(len, run)), 999)
+            reached = 1000 * len(run) + min(sum(map(len, run)), 999)
             if self.accepts(run):
                 forbidden = self.forbidden(run)
                 if forbidden is None:
                     found.match = run
                     break
                 found.forbidden.append(forbidden)
-            if worth > best:
-                best, found.furthest = worth, run
+            if reached > best:
+                best, found.furthest = reached, run
             # The earliest event of the next component is tried first.
             waiting += reversed(list(self._moves(run)))
         return found

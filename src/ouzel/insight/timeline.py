@@ -142,15 +142,15 @@ def _incidents(paths: list[list[int]]) -> list[Incident]:
 
 def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
     """For each match the places of its events, in pattern order."""
-    at_moment: dict[Any, list[int]] = {}
-    for place, moment in enumerate(events.table.column(events.layout.time).to_pylist()):
-        at_moment.setdefault(moment, []).append(place)
+    at_time: dict[Any, list[int]] = {}
+    for place, time in enumerate(events.table.column(events.layout.time).to_pylist()):
+        at_time.setdefault(time, []).append(place)
     for row in found.to_pylist():
         path = []
         for component in events.query.positives:
             bound = row[component.variable]
             for one in bound if component.kleene else [bound]:
-                there = at_moment[one[events.layout.time]]
+                there = at_time[one[events.layout.time]]
                 # If two events are equal in all columns, either may be drawn.
                 path.append(next(place for place in there if _is_it(events, component, place, one)))
         yield path
@@ -272,8 +272,8 @@ class _Canvas:
         for tick in _axis_ticks(self._first, self._first + self._span, time):
             x = self.x(tick)
             parts.append(f'<line class="axis" x1="{x:.1f}" y1="{base}" x2="{x:.1f}" y2="{base + 5}"/>')
-            moment = escape(_moment(tick, time, self._span))
-            parts.append(f'<text class="small middle" x="{x:.1f}" y="{base + 19}">{moment}</text>')
+            label = escape(_tick_label(tick, time, self._span))
+            parts.append(f'<text class="small middle" x="{x:.1f}" y="{base + 19}">{label}</text>')
         return parts
 
     def _marks(self, bound: set[int]) -> list[str]:
@@ -362,7 +362,7 @@ def _axis_ticks(first: int, last: int, time: pa.DataType) -> list[int]:
     return list(range(-(-first // step) * step, last + 1, step))
 
 
-def _moment(tick: int, time: pa.DataType, span: int) -> str:
+def _tick_label(tick: int, time: pa.DataType, span: int) -> str:
     value = ticks_to_time(np.array([tick], np.int64), time)[0].as_py()
     if not hasattr(value, "strftime"):
         return plain(value)

@@ -94,7 +94,7 @@ def why(
         place, note = _place(read, start)
         search = Search(read, place)
         found = search.find(search_limit)
-    return _told(search, found, note)
+    return _described(search, found, note)
 
 
 def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:
@@ -140,7 +140,7 @@ def _furthest(events: Events, limit: int) -> tuple[Search, Found, str]:
     for place in tried:
         search = Search(events, int(place))
         found = search.find(limit)
-        if best is None or _worth(found) > _worth(best[1]):
+        if best is None or _reached(found) > _reached(best[1]):
             best = search, found
         if found.match is not None:
             break
@@ -149,7 +149,7 @@ def _furthest(events: Events, limit: int) -> tuple[Search, Found, str]:
     return *best, f", which got furthest of {of} that may begin one" if len(passing) > 1 else ""
 
 
-def _worth(found: Found) -> tuple[bool, bool, int, int]:
+def _reached(found: Found) -> tuple[bool, bool, int, int]:
     return found.match is not None, bool(found.forbidden), len(found.furthest), sum(map(len, found.furthest))
 
 
@@ -157,10 +157,10 @@ def _types(component: Component) -> str:
     return " or ".join(component.types or ("any type",))
 
 
-# ── Telling ────────────────────────────────────────────────────────────────────────────────────────
+# ── The reasons ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _told(search: Search, found: Found, note: str) -> Why:
+def _described(search: Search, found: Found, note: str) -> Why:
     words = Words(search)
     steps, verdict, stopped_by, complete, reached = _outcome(search, found, words)
     query = search.events.query

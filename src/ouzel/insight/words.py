@@ -53,7 +53,7 @@ class Words:
 
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
-    def moment(self, tick: int) -> str:
+    def time_of(self, tick: int) -> str:
         """A tick in the format of the input's times."""
         time = self._events.layout.schema.field(self._events.layout.time).type
         try:
@@ -66,7 +66,7 @@ class Words:
         values = [(name, self._events.table.column(name)[place].as_py()) for name in self._shown]
         text = ", ".join(f"{name}={plain(value)}" for name, value in values if value is not None)
         kind = self._events.types[place].as_py() or "an event without a type"
-        return f"{kind} at {self.moment(int(self._events.end[place]))}" + (f" ({text})" if text else "")
+        return f"{kind} at {self.time_of(int(self._events.end[place]))}" + (f" ({text})" if text else "")
 
     def bound(self, run: Run) -> list[str]:
         """One line for each component that is bound."""
@@ -86,14 +86,14 @@ class Words:
 
     def forbidden(self, found: Forbidden) -> str:
         after, before = self._search.interval(found.run, found.negative)
-        between = f"is between {self.moment(after)} and {self.moment(before)}"
+        between = f"is between {self.time_of(after)} and {self.time_of(before)}"
         return f"{_negative(found.negative)}: {self.event(found.place)} {between}"
 
     def not_forbidden(self, run: Run) -> list[str]:
         lines = []
         for negative in self._query.negatives:
             after, before = self._search.interval(run, negative)
-            between = f"between {self.moment(after)} and {self.moment(before)}"
+            between = f"between {self.time_of(after)} and {self.time_of(before)}"
             lines.append(f"{_negative(negative)}: no such event {between}")
         return lines
 
@@ -133,7 +133,7 @@ class Words:
     def _until(self) -> str:
         window = self._query.window
         if self._search.window_end is not None:
-            return f"until the window closes at {self.moment(self._search.window_end)}"
+            return f"until the window closes at {self.time_of(self._search.window_end)}"
         if isinstance(window, EventWindow):
             return f"within {window.count} events of the partition"
         return "until the input ends"
@@ -157,7 +157,7 @@ class Words:
                 f"it has no type, where {needed} is needed" if kind is None else f"it is of type {kind}, not {needed}"
             )
         if hindrance is Bar.ORDER:
-            return f"it does not come after {self.moment(int(self._events.end[run[-1][-1]]))}"
+            return f"it does not come after {self.time_of(int(self._events.end[run[-1][-1]]))}"
         if hindrance is Bar.WINDOW:
             return "it is outside the window"
         if isinstance(hindrance, EquivalenceTest):

@@ -46,6 +46,16 @@ UNIT_OF_WORD = {
     }.items()
     for word in words.split()
 }
+NANOSECONDS_OF_UNIT = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3_600 * 10**9,
+    "days": 86_400 * 10**9,
+    "weeks": 7 * 86_400 * 10**9,
+}
 UNITS_HINT = "the units are us, ms, s, min, h, days and weeks"
 
 SYMBOLS = {

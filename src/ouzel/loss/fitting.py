@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ouzel.errors import InputError
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.loss.gaps import FAMILIES, Duration, Exponential, Gamma, Gap, Histogram, LogNormal, Uniform
 
 Array = NDArray[np.float64]
 Fitted = tuple[dict[str, Gap], dict[str, Gap], dict[str, float]]
 
-_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # With fewer gaps a histogram would show noise; with more, its bins hold a few dozen each.
 _BINS_MAX = 40
 
@@ -90,7 +90,7 @@ def _times(table: pa.Table, name: str, time: str) -> tuple[NDArray[np.int64], ND
         raise InputError(f"times must be timestamps or whole numbers, and '{time}' of '{name}' is {values.type}")
     known = np.asarray(values.is_valid().to_numpy(), bool)
     ticks = pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
-    return np.asarray(ticks), known, _NANOSECONDS[values.type.unit] if exact else None
+    return np.asarray(ticks), known, NANOSECONDS_OF_UNIT[values.type.unit] if exact else None
 
 
 def _family(family: str | Mapping[str, str], name: str) -> str:

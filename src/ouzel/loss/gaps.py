@@ -18,17 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.errors import InputError, QueryError, argument
-from ouzel.loss.special import complementary_error, incomplete_gamma
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 
 Array = NDArray[np.float64]
 
 # Between these quantiles every family is smooth enough for a polynomial of moderate degree.
 _LANDMARKS = (1e-12, 1e-8, 1e-5, 1e-3, 0.02, 0.1, 0.3, 0.6)
 _LOGARITHMS = np.linspace(-300.0, 300.0, 4801)
-_NANOSECONDS = {
-    "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3_600 * 10**9,
-    "days": 86_400 * 10**9, "weeks": 7 * 86_400 * 10**9,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ def length_of(given: GivenLength, what: str) -> Length:
             raise InputError(f"{what}='{given}' is not a duration: {error.message}") from None
         if not isinstance(parsed, WrittenDuration):
             raise InputError(f"{what}='{given}' is not a duration; write it like '5 s' or '2 hours'")
-        return Duration(float(parsed.amount) * _NANOSECONDS[parsed.unit])
+        return Duration(float(parsed.amount) * NANOSECONDS_OF_UNIT[parsed.unit])
     return number_of(given, what)
 
 
@@ -257,10 +253,10 @@ class LogNormal(Gap):
         return np.where(inside, np.exp(-z * z / 2) / (safe * self.sigma * math.sqrt(2 * math.pi)), 0.0)
 
     def cdf(self, t: Array) -> Array:
-        return complementary_error(-self._standard(t) / math.sqrt(2)) / 2
+        return _erfc(-self._standard(t) / math.sqrt(2)) / 2
 
     def survival(self, t: Array) -> Array:
-        return complementary_error(self._standard(t) / math.sqrt(2)) / 2
+        return _erfc(self._standard(t) / math.sqrt(2)) / 2
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         return np.asarray(_known(self.median) * np.exp(self.sigma * rng.standard_normal(count)))
@@ -388,3 +384,70 @@ def _stored(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_stored(item) for item in value)
     return value
+
+
+# ── Special functions ──────────────────────────────────────────────────────────────────────────────
+
+# By numpy alone, because Ouzel does not depend on scipy.
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_ITERATIONS_MAX = 100_000
+_SMALLEST = 1e-300
+_CLOSE = 1e-16
+
+
+def incomplete_gamma(shape: float, x: Array) -> tuple[Array, Array]:
+    """The regularised incomplete gamma functions, lower and upper, each with a small relative error.
+
+    The series is used below the mean and the continued fraction above it, so that neither subtracts nearly equal
+    numbers (Numerical Recipes 6.2).
+
+    >>> lower, upper = incomplete_gamma(1.0, np.array([2.0]))
+    >>> bool(np.isclose(upper[0], np.exp(-2.0), rtol=1e-14, atol=0.0))
+    True
+    """
+    lower, upper = np.zeros(x.shape), np.ones(x.shape)
+    inside = np.isfinite(x) & (x > 0)
+    small = inside & (x < shape + 1)
+    large = inside & ~small
+    beyond = np.isposinf(x)
+    lower[small] = _series(shape, x[small])
+    upper[small] = 1 - lower[small]
+    upper[large] = _continued_fraction(shape, x[large])
+    lower[large] = 1 - upper[large]
+    lower[beyond], upper[beyond] = 1.0, 0.0
+    return lower, upper
+
+
+def _front(shape: float, x: Array) -> Array:
+    return np.exp(shape * np.log(x) - x - math.lgamma(shape))
+
+
+def _series(shape: float, x: Array) -> Array:
+    term = np.full(x.shape, 1 / shape)
+    total = term.copy()
+    for step in range(1, _ITERATIONS_MAX):
+        term *= x / (shape + step)
+        total += term
+        if not np.any(term > total * _CLOSE):
+            break
+    return np.asarray(np.minimum(total * _front(shape, x), 1.0))
+
+
+def _continued_fraction(shape: float, x: Array) -> Array:
+    """Lentz's method."""
+    b = x + 1 - shape
+    c = np.full(x.shape, 1 / _SMALLEST)
+    d = 1 / b
+    value = d.copy()
+    for step in range(1, _ITERATIONS_MAX):
+        numerator = -step * (step - shape)
+        b = b + 2
+        d = numerator * d + b
+        d = 1 / np.where(np.abs(d) < _SMALLEST, _SMALLEST, d)
+        c = b + numerator / c
+        c = np.where(np.abs(c) < _SMALLEST, _SMALLEST, c)
+        factor = c * d
+        value *= factor
+        if not np.any(np.abs(factor - 1) > 1e-15):
+            break
+    return np.asarray(np.clip(value * _front(shape, x), 0.0, 1.0))

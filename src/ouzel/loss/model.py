@@ -92,11 +92,11 @@ class LossModel:
         from ouzel.loss.fitting import fitted
 
         gaps, skip_gaps, priors = fitted(matches, components, time, family)
-        beside = {name: _mapping(given.pop(name, {}), name) for name in ("gaps", "skip_gaps", "priors")}
+        given_by_hand = {name: _mapping(given.pop(name, {}), name) for name in ("gaps", "skip_gaps", "priors")}
         return cls(
-            gaps={**gaps, **beside["gaps"]},
-            skip_gaps={**skip_gaps, **beside["skip_gaps"]},
-            priors={**priors, **beside["priors"]},
+            gaps={**gaps, **given_by_hand["gaps"]},
+            skip_gaps={**skip_gaps, **given_by_hand["skip_gaps"]},
+            priors={**priors, **given_by_hand["priors"]},
             **given,
         )
 

@@ -55,7 +55,7 @@ class Scoring:
         self._places = [place for place, c in enumerate(components) if not c.negated]
         self._window = window
         self._nested: dict[tuple[int, int], Panels] = {}
-        self._stretches: dict[int, _Stretches] = {}
+        self._missing_weights: dict[int, _MissingWeights] = {}
 
     def edge(self, source: int, target: int) -> Edge:
         """The edge between two positives."""
@@ -143,9 +143,9 @@ class Scoring:
 
     def _between(self, edge: Edge, t: Array) -> Array:
         """Missing components between two bound ones: weight(all happened) / sum over all subsets."""
-        if edge.source not in self._stretches:
-            self._stretches[edge.source] = _Stretches(self, edge.source)
-        whole, every = self._stretches[edge.source].weights(edge.target, t)
+        if edge.source not in self._missing_weights:
+            self._missing_weights[edge.source] = _MissingWeights(self, edge.source)
+        whole, every = self._missing_weights[edge.source].weights(edge.target, t)
         return np.where(every > 0, whole / np.where(every > 0, every, 1.0), 0.0)
 
     def _prior(self, place: int) -> float:
@@ -173,7 +173,7 @@ class Scoring:
         return breaks_for(landmarks, sorted({kink for gap in gaps for kink in gap.kinks}), self._window)
 
 
-class _Stretches:
+class _MissingWeights:
     """The weights of missing components after one bound component, by forward recursion.
 
     Summing over subsets one by one would double with every component. Instead, `every[e]` is the weighted density that

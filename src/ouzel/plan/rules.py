@@ -151,10 +151,10 @@ def _keep_negatives_apart(plan: Plan) -> Plan:
     equalities."""
     forbidding = dict(plan.forbidding)
     for negative in plan.unguarded:
-        beside = min((c.position for c in plan.positives), key=lambda position: abs(position - negative.position))
+        neighbour = min((c.position for c in plan.positives), key=lambda position: abs(position - negative.position))
         for part in plan.key:
             if negative.position in part.expressions:
-                values = {position: part.expressions[position] for position in (beside, negative.position)}
+                values = {position: part.expressions[position] for position in (neighbour, negative.position)}
                 equality = equal_values(plan.query, values, values[negative.position].span)
                 if equality not in forbidding[negative.position]:
                     forbidding[negative.position] += (equality,)

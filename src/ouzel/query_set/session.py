@@ -64,7 +64,7 @@ class GrowingSession(Session):
             return
         # With its last query an operator ends, and those that were removed before leave the program.
         others = [] if operator is None else [one for one in operator.schemas if not self.unmerged.is_needed(one)]
-        self.unmerged.forget({name, *(one for one in others if one != name and self.drop(one))})
+        self.unmerged.end({name, *(one for one in others if one != name and self.drop(one))})
 
     def _stop(self, name: str, problem: Problem) -> None:
         if name != MERGED:

@@ -166,7 +166,7 @@ class UnmergedQueries:
         """Whether what runs under a name runs for a query of the set."""
         return bool(self._running[name].members)
 
-    def forget(self, names: Collection[str]) -> None:
+    def end(self, names: Collection[str]) -> None:
         """What ran under some names has ended."""
         for name in names:
             del self._running[name]

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.diagnostics import listed, nearest, quoted
-from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import BoundQuery, Component, TimeWindow
 from ouzel.bind.script import INPUT
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.plan.explain import attributes_read
 from ouzel.prepared import Query
 from ouzel.runtime.layout import Layout, unchecked_ticks
 from ouzel.runtime.program import Program
 
 # List all types up to this many.
-TYPES_TOLD_MAX = 10
+TYPES_LISTED_MAX = 10
 
 
 class EmptyAnswers:
@@ -70,7 +70,7 @@ class EmptyAnswers:
             return None
         types = missing.types or ()
         hint = nearest(types[0], self._seen) if len(types) == 1 else None
-        if hint is None and 0 < len(self._seen) <= TYPES_TOLD_MAX:
+        if hint is None and 0 < len(self._seen) <= TYPES_LISTED_MAX:
             hint = f"the types are {listed(map(quoted, sorted(self._seen)), 'and')}"
         text = f"no event has the type {listed(map(quoted, types))} in its column {quoted(self._layout.type)}"
         if self._without_type:

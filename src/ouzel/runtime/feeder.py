@@ -14,9 +14,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.literals import NANOSECONDS_OF_UNIT
 from ouzel.bind.model import Catalog
 from ouzel.errors import InputError, ProblemWarning, QueryError, argument
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.runtime.calls import Calls, exclusive
 from ouzel.runtime.layout import tick_of, ticks_of
 from ouzel.runtime.problems import Answers, Problem

@@ -69,7 +69,7 @@ def shown_time(tick: int, layout: Layout) -> int | datetime | None:
     if not pa.types.is_timestamp(kind):
         return tick
     try:
-        moment: datetime = pa.scalar(tick if kind.unit != "ns" else tick // 1000, pa.timestamp("us", kind.tz)).as_py()
+        shown: datetime = pa.scalar(tick if kind.unit != "ns" else tick // 1000, pa.timestamp("us", kind.tz)).as_py()
     except (OverflowError, ValueError):
         return tick
-    return moment
+    return shown
