@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from ouzel.kernels.columns import coded_of, column_of, numbers_of, text_of
 from ouzel.kernels.text import (
-    COMPARED_CONSTANTS_MAX,
-    PLACED_EXACTLY_MAX,
     classify,
     constants_of,
     select,
@@ -75,9 +73,7 @@ def test_dictionary_codes_go_through_a_small_table(values, constants, skipped):
     assert list(zip(rows.tolist(), codes.tolist(), strict=True)) == kept
 
 
-@pytest.mark.parametrize(
-    "count", [1, COMPARED_CONSTANTS_MAX, COMPARED_CONSTANTS_MAX + 1, PLACED_EXACTLY_MAX, 255, 256, 700]
-)
+@pytest.mark.parametrize("count", [1, 6, 7, 128, 255, 256, 700])
 @pytest.mark.parametrize("shape", ["E{}", "Event{:05d}Type", "{}.of.some.Company.Event", "same begin {:06d} same end"])
 def test_any_number_of_constants(count, shape):
     names = [shape.format(number) for number in range(count + 50)]
