@@ -14,7 +14,6 @@ import ouzel
 from benchmarks import pages
 from docs.make_pictures import FIGURES, pictures
 from docs.reference import DIRECTIVE, with_reference
-from ouzel.cli import run
 from ouzel.cli.app import application
 from tests.repository.sources import ROOT
 from tests.repository.test_pages import PAGES, blocks, page_name
@@ -39,8 +38,6 @@ def commands(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", CONSOLE, ids=page_name)
 def test_commands_show_what_a_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # Where kernels are still to be compiled, a run would say so.
-    monkeypatch.setattr(run, "PATIENCE_SECONDS", 3_600.0)
     same = doctest.OutputChecker().check_output
     for command, shown in commands(page):
         program, *words = shlex.split(command)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from threading import Timer
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -43,7 +40,6 @@ FormatOption = Annotated[
     typer.Option("--format", "-f", help="By default a table on a terminal, JSON Lines into a pipe."),
 ]
 
-PATIENCE_SECONDS = 4.0
 READABLE_ON_SPARK = ("parquet", "csv", "json")
 SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
@@ -121,7 +117,13 @@ def _on_this_machine(job: Job) -> Ran:
     watch, what, without_type = EmptyAnswers(program), what_comes_out(queries), 0
     many, cautions = ManyMatches(program, queries), list[str]()
     schemas = {name: Session(program).schemas[name] for name in queries}
-    with Results(schemas, job.output, job.format, job.limit) as results, _progress(inputs.rows, quiet) as progress:
+    with Results(schemas, job.output, job.format, job.limit) as results, _ProgressBar(inputs.rows, quiet) as progress:
+
+        def take(answers: dict[str, pa.Table]) -> None:
+            asked = {name: answers[name] for name in schemas}
+            results.write(asked)
+            cautions.extend(many.warnings(table, asked))
+
         for table, earliest_later in inputs.batches(program.layout):
             if session is None:
                 statistics = key_statistics(program.queries, table, program.layout)
@@ -130,29 +132,19 @@ def _on_this_machine(job: Job) -> Ran:
                 without_type += table[program.layout.type].null_count
             if not all(results.rows.values()):
                 watch.look_at(table)
-            with _patience(quiet):
-                interruptible(session.push, table)
-                if earliest_later is not None:
-                    answers = _asked(interruptible(session.advance, earliest_later - 1), schemas)
-                    results.write(answers)
-                    cautions += many.warnings(table, answers)
+            interruptible(session.push, table)
+            if earliest_later is not None:
+                take(interruptible(session.advance, earliest_later - 1))
             progress.more(table.num_rows, counted(sum(results.rows.values()), what))
             if results.is_full:
                 break
         if session is not None and not results.is_full:
-            with _patience(quiet):
-                answers = _asked(interruptible(session.finish), schemas)
-                results.write(answers)
-                cautions += many.warnings(table, answers)
+            take(interruptible(session.finish))
             progress.more(0, counted(sum(results.rows.values()), what))
     cautions += watch.reasons(name for name, rows in results.rows.items() if not rows)
     for text in () if quiet else cautions:
         caution(text)
     return Ran(inputs.rows, results, without_type)
-
-
-def _asked(answers: dict[str, pa.Table], schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
-    return {name: answers[name] for name in schemas}
 
 
 # ── Progress ───────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +155,7 @@ class _Rate(ProgressColumn):
         return Text(f"{task.finished_speed or task.speed or 0:,.0f} events/s")
 
 
-class _Running:
+class _ProgressBar:
     """A progress bar on the standard error stream if it is a terminal."""
 
     def __init__(self, total: int, quiet: bool) -> None:
@@ -173,7 +165,7 @@ class _Running:
         self._progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
         self._task = self._progress.add_task("", total=total, found="")
 
-    def __enter__(self) -> _Running:
+    def __enter__(self) -> _ProgressBar:
         self._progress.start()
         return self
 
@@ -182,24 +174,6 @@ class _Running:
 
     def more(self, events: int, found: str) -> None:
         self._progress.update(self._task, advance=events, found=found)
-
-
-def _progress(total: int, quiet: bool) -> _Running:
-    return _Running(total, quiet)
-
-
-@contextmanager
-def _patience(quiet: bool) -> Iterator[None]:
-    """Say that a single piece is being read, so that the command does not seem stuck."""
-    note = "still running: the first query of its kind compiles its kernels, once after an installation"
-    timer = Timer(PATIENCE_SECONDS, lambda: out(stderr=True).print(note, style="dim"))
-    timer.daemon = True
-    if not quiet:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _summary(ran: Ran, what: str, seconds: float, output: Path | None) -> None:

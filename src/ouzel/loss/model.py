@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ouzel.errors import InputError
+from ouzel.lang.vocabulary import NANOSECONDS_OF_UNIT
 from ouzel.loss.gaps import Gap, gap_from_dict, number_of
 
 _VERSION = 1
@@ -136,10 +139,50 @@ class LossModel:
         return cls(**fields)
 
     def plot(self, path: str | None = None, *, components: Sequence[str] | None = None) -> Any:
-        """The gaps' densities with loss rates and priors, as a matplotlib figure; with `path` also as a file."""
-        from ouzel.loss.plotting import plot
+        """The gaps' densities with loss rates and priors, as a matplotlib figure; with `path` also as a file.
 
-        return plot(self, components, path)
+        One panel for each component shows its gap and the gap that skips it.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise InputError("plotting a loss model needs matplotlib: pip install matplotlib") from None
+        names = list(components) if components is not None else list(dict.fromkeys([*self.gaps, *self.skip_gaps]))
+        if not names:
+            raise InputError("this loss model has no gaps to plot")
+        unknown = [name for name in names if name not in self.gaps and name not in self.skip_gaps]
+        if unknown:
+            raise InputError(f"this loss model has no gap of '{unknown[0]}'; it has {', '.join(self.gaps) or 'none'}")
+        figure = Figure(figsize=(6, 2.2 * len(names)), layout="constrained")
+        for number, name in enumerate(names, start=1):
+            axes = figure.add_subplot(len(names), 1, number)
+            for gap, label in ((self.gaps.get(name), "gap"), (self.skip_gaps.get(name), "gap to the next if skipped")):
+                if gap is not None:
+                    _draw(axes, gap, label)
+            facts = [f"loss {self.loss_of(name, None):g}"]
+            if name in self.priors:
+                facts.append(f"prior {self.priors[name]:g}")
+            axes.set_title(f"{name}: {', '.join(facts)}", fontsize=10, loc="left")
+            axes.set_yticks([])
+            axes.legend(fontsize=8)
+        if path is not None:
+            try:
+                figure.savefig(path, dpi=120)
+            except (OSError, ValueError) as error:
+                raise InputError(f"cannot write the picture to '{path}': {error}") from None
+        return figure
+
+
+def _draw(axes: Any, gap: Gap, label: str) -> None:
+    try:
+        in_units, unit = gap.in_ticks(None), "ticks"
+    except InputError:
+        in_units, unit = gap.in_ticks(NANOSECONDS_OF_UNIT["s"]), "seconds"
+    marks = in_units.landmarks()
+    end = marks[-1] if in_units.kinks else float(np.interp(0.995, in_units.cdf(np.array(marks)), marks))
+    t = np.linspace(0.0, end * 1.05, 400)[1:]
+    axes.plot(t, in_units.density(t), label=f"{label}, {gap.family}")
+    axes.set_xlabel(unit, fontsize=8)
 
 
 def _mapping(given: Any, what: str) -> Mapping[str, Any]:
