@@ -98,7 +98,7 @@ def test_expressions_are_values() -> None:
         "[]",
         "{}",
         '{"operator": "eval"}',
-        '{"operator": "round"}',
+        '{"operator": "iteration"}',
         '{"operator": "select", "input": 5, "condition": "x > 1"}',
         '{"operator": "select", "input": {"operator": "base", "type": "A"}, "condition": 7}',
         '{"operator": "select", "input": {"operator": "base", "type": "A"}, "condition": "x >"}',

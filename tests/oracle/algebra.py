@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ouzel.algebra.streams import Base, Extend, Fold, Next, Project, Rename, Round, Select, Stream, Union
+from ouzel.algebra.streams import Base, Extend, Fold, Iteration, Next, Project, Rename, Select, Stream, Union
 from ouzel.lang import parse_expression, syntax
 from ouzel.lang.syntax import Reference
 from tests.oracle.events import Event, EventTypes
@@ -165,7 +165,7 @@ def _fold(fold: Fold, world: World) -> Iterator[Composite]:
 
 
 def _stepped(step: Stream, event: Composite, before: Composite, world: World) -> Composite | None:
-    if isinstance(step, Round):
+    if isinstance(step, Iteration):
         return event
     below = _stepped(step.input, event, before, world)  # type: ignore[attr-defined]
     return None if below is None else _unary(step, below, before, world)

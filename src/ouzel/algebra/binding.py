@@ -18,10 +18,10 @@ from ouzel.algebra.model import (
     BoundAlgebra,
     BoundStream,
     Branch,
-    Hop,
     Operand,
     Operator,
     Source,
+    Step,
     moved,
     on_edge,
     register,
@@ -31,10 +31,10 @@ from ouzel.algebra.streams import (
     Base,
     Extend,
     Fold,
+    Iteration,
     Next,
     Project,
     Rename,
-    Round,
     Select,
     Stream,
     Union,
@@ -55,7 +55,7 @@ from ouzel.lang import syntax
 from ouzel.lang.syntax import Reference, Span
 
 _PARTS_MAX = 10_000
-_ROUNDS_MAX = 64
+_ITERATIONS_MAX = 64
 # Types that kernels can carry from one iteration to the next.
 _CARRIED = NUMBERS | {
     Kind.BOOL, Kind.DATE, Kind.TIMESTAMP, Kind.DURATION, Kind.STRING, Kind.BINARY, Kind.UNKNOWN, Kind.NULL,
@@ -85,7 +85,7 @@ def bind(
     >>> from ouzel.algebra.streams import stream
     >>> quotes = stream("Stock", name="string", price="double")
     >>> bound = bind(quotes.next(quotes.select("price > 10")), Catalog())
-    >>> [len(branch.hops) for branch in bound.streams[-1].branches]
+    >>> [len(branch.steps) for branch in bound.streams[-1].branches]
     [1]
     """
     binder = _Binder(catalog, (time, type), params or {}, parameter_types, _resubscribed(expression))
@@ -328,22 +328,22 @@ class _Binder:
 
     def _unary(self, branch: Branch, operator: Stream) -> Branch:
         columns = _Columns(branch.columns, branch.open_slot)
-        last = len(branch.hops)
+        last = len(branch.steps)
         names = self._names("", columns, None, columns.named, 0, last)
         columns, condition = self._applied(operator, columns, names)
         branch = replace(branch, columns=columns.named, open_slot=columns.open_at)
         return branch if condition is None else self._with_condition(branch, condition)
 
     def _with_condition(self, branch: Branch, condition: Bound) -> Branch:
-        slot = len(branch.hops)
-        if not branch.hops:
+        slot = len(branch.steps)
+        if not branch.steps:
             said = on_edge(condition, slot, None, None)
             return replace(branch, start=replace(branch.start, conditions=(*branch.start.conditions, said)))
-        hop = branch.hops[-1]
-        rounds = tuple(
-            replace(each, results=(*each.results, on_edge(condition, slot, hop, each))) for each in hop.rounds
+        step = branch.steps[-1]
+        iterations = tuple(
+            replace(each, results=(*each.results, on_edge(condition, slot, step, each))) for each in step.iterations
         )
-        return replace(branch, hops=(*branch.hops[:-1], replace(hop, rounds=rounds)))
+        return replace(branch, steps=(*branch.steps[:-1], replace(step, iterations=iterations)))
 
     def _applied(self, operator: Stream, columns: _Columns, names: _Names) -> tuple[_Columns, Bound | None]:
         """The attributes after a unary operator, and its condition on the event."""
@@ -418,13 +418,13 @@ class _Binder:
         )
 
     def _next(self, branch: Branch, operand: Operand, event: _Columns, theta: str | None) -> Branch:
-        slot = len(branch.hops) + 1
+        slot = len(branch.steps) + 1
         before = _Columns(branch.columns, branch.open_slot)
         joint = event.over(before)
         tests = self._theta(theta, joint, before, event)
         columns = joint.moved(CURRENT, slot)
-        hop = Hop(Operator.NEXT, operand, (model.Round(theta=tests),), len(branch.register_types))
-        return replace(branch, hops=(*branch.hops, hop), columns=columns.named, open_slot=columns.open_at)
+        step = Step(Operator.NEXT, operand, (model.Iteration(theta=tests),), len(branch.register_types))
+        return replace(branch, steps=(*branch.steps, step), columns=columns.named, open_slot=columns.open_at)
 
     def _theta(self, theta: str | None, joint: _Columns, before: _Columns, event: _Columns) -> tuple[Bound, ...]:
         if theta is None:
@@ -433,14 +433,14 @@ class _Binder:
         return (self._condition(theta, names),)
 
     def _fold(self, branch: Branch, operand: Operand, event: _Columns, fold: Fold) -> Branch:
-        slot = len(branch.hops) + 1
+        slot = len(branch.steps) + 1
         first_register = len(branch.register_types)
         before = self._first_values(_Columns(branch.columns, branch.open_slot), fold, slot - 1)
-        first, after = self._round(fold, before, event)
+        first, after = self._iteration(fold, before, event)
         registers: dict[str, Type] = {}
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(_ITERATIONS_MAX):
             carried = self._carried(after, registers, slot, first_register)
-            later, again = self._round(fold, carried, event)
+            later, again = self._iteration(fold, carried, event)
             if set(again.named) != set(after.named):
                 odd = sorted(set(again.named) ^ set(after.named))[0]
                 raise QueryError(
@@ -457,14 +457,14 @@ class _Binder:
             )
         typing = self._typing("")
         names = list(registers)
-        rounds = tuple(
+        iterations = tuple(
             replace(each, registers=tuple(typing.converted(columns.named[n], registers[n]) for n in names))
             for each, columns in ((first, after), (later, again))
         )
-        hop = Hop(Operator.FOLD, operand, rounds, first_register)
+        step = Step(Operator.FOLD, operand, iterations, first_register)
         return replace(
             branch,
-            hops=(*branch.hops, hop),
+            steps=(*branch.steps, step),
             columns=carried.named,
             open_slot=carried.open_at,
             register_types=(*branch.register_types, *registers.values()),
@@ -482,17 +482,17 @@ class _Binder:
             given[name] = self._value(text, self._names(text, before, None, before.named, 0, last))
         return _Columns({**before.named, **given}, before.open_at)
 
-    def _round(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Round, _Columns]:
+    def _iteration(self, fold: Fold, before: _Columns, event: _Columns) -> tuple[model.Iteration, _Columns]:
         """One iteration from an instance with these attributes: the tests, and the attributes after the step."""
         columns = event.over(before)
         theta = self._theta(fold.theta, columns, before, event)
         keeps: list[Bound] = []
-        for operator in _steps(fold.step):
+        for operator in _operators_of(fold.step):
             names = self._names("", columns, before, {**before.named, **columns.named}, 0, CURRENT)
             columns, condition = self._applied(operator, columns, names)
             if condition is not None:
                 keeps.append(condition)
-        return model.Round(theta=theta, keeps=tuple(keeps)), columns
+        return model.Iteration(theta=theta, keeps=tuple(keeps)), columns
 
     def _carried(self, after: _Columns, registers: dict[str, Type], slot: int, first_register: int) -> _Columns:
         """The attributes of an instance between iterations: from its events if possible, otherwise in registers."""
@@ -562,12 +562,12 @@ class _Binder:
         return expression
 
 
-def _steps(step: Stream) -> Iterator[Stream]:
+def _operators_of(step: Stream) -> Iterator[Stream]:
     """The operators of a step in the order in which they are applied."""
-    if isinstance(step, Round):
+    if isinstance(step, Iteration):
         return
     assert isinstance(step, UNARY)
-    yield from _steps(step.input)
+    yield from _operators_of(step.input)
     yield step
 
 

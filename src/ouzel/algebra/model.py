@@ -49,7 +49,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Iteration:
     """One way to read an event. `next` has one; `fold` has one for its first iteration and one for all later ones.
 
     An event is taken if `theta` holds. Then the instance continues in the fold if `keeps` hold, and is also a result if
@@ -70,12 +70,12 @@ class Operator(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class Step:
     """A `next` or `fold` of a branch, or a step of a pattern query."""
 
     operator: Operator
     operand: Operand
-    rounds: tuple[Round, ...]
+    iterations: tuple[Iteration, ...]
     first_register: int = 0
 
 
@@ -84,7 +84,7 @@ class Branch:
     """A linear-plus expression without union: its first operand and the operators after it."""
 
     start: Operand
-    hops: tuple[Hop, ...] = ()
+    steps: tuple[Step, ...] = ()
     columns: Mapping[str, Bound] = field(default_factory=dict)
     # The schema is unknown: names that are not in `columns` are assumed to be attributes of this slot.
     open_slot: int | None = None
@@ -106,14 +106,14 @@ def may_repeat(stream: BoundStream) -> bool:
     if len(stream.branches) > 1:
         return True
     (branch,) = stream.branches
-    folds = sum(hop.operator is Operator.FOLD for hop in branch.hops)
+    folds = sum(step.operator is Operator.FOLD for step in branch.steps)
     return folds > 1 or any(source.base is None for source in sources_of(branch))
 
 
 def folds_derived(stream: BoundStream) -> bool:
     """Whether a fold reads another stream; then there can be exponentially many ways to make its instances."""
-    hops = (hop for branch in stream.branches for hop in branch.hops)
-    return any(hop.operator is Operator.FOLD and hop.operand.source.base is None for hop in hops)
+    steps = (step for branch in stream.branches for step in branch.steps)
+    return any(step.operator is Operator.FOLD and step.operand.source.base is None for step in steps)
 
 
 def reads_start(stream: BoundStream) -> bool:
@@ -129,16 +129,16 @@ def reads_start(stream: BoundStream) -> bool:
 
 def _expressions(branch: Branch) -> Iterator[Bound]:
     yield from branch.columns.values()
-    for hop in branch.hops:
-        yield from hop.operand.conditions
-        for each in hop.rounds:
+    for step in branch.steps:
+        yield from step.operand.conditions
+        for each in step.iterations:
             for expressions in (each.theta, each.keeps, each.results, each.registers):
                 yield from expressions
 
 
 def sources_of(branch: Branch) -> list[Source]:
     """The source of the events of each slot."""
-    return [branch.start.source, *(hop.operand.source for hop in branch.hops)]
+    return [branch.start.source, *(step.operand.source for step in branch.steps)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +184,15 @@ def moved(expression: Bound, source: int, target: int) -> Bound:
     return replaced(expression, change)
 
 
-def on_edge(expression: Bound, slot: int, hop: Hop | None, each: Round | None) -> Bound:
+def on_edge(expression: Bound, slot: int, step: Step | None, each: Iteration | None) -> Bound:
     """A condition on a result, as a condition on the edge that makes it: the slot's event is the current one."""
 
     def change(reference: Attribute | Intrinsic) -> Bound:
         if reference.component == slot:
             return replace(reference, component=CURRENT)
-        if reference.component == REGISTERS and hop is not None and each is not None:
+        if reference.component == REGISTERS and step is not None and each is not None:
             assert isinstance(reference, Attribute)
-            number = int(reference.path[0]) - hop.first_register
+            number = int(reference.path[0]) - step.first_register
             if number >= 0:
                 return each.registers[number]
         return reference

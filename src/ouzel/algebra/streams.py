@@ -74,9 +74,9 @@ class Stream:
         >>> rising = quotes.fold(quotes, "name = name.last", step="price > price.last")
         """
         if step is None:
-            step = Round()
+            step = Iteration()
         elif isinstance(step, str):
-            step = Select(Round(), _text(step, "fold"))
+            step = Select(Iteration(), _text(step, "fold"))
         _check_step(step)
         if first is not None:
             _mapping(first, "first= in fold", '{"low": "price"}')
@@ -96,7 +96,7 @@ class Base(Stream):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Round(Stream):
+class Iteration(Stream):
     """In a step: the result of one iteration of fold."""
 
 
@@ -167,7 +167,7 @@ def stream(type: str | None = None, *, start: str | None = None, **columns: str)
 
 def step() -> Stream:
     """The start of a step of fold: `step().select("price > price.last").extend(n="n.last + 1")`."""
-    return Round()
+    return Iteration()
 
 
 def inputs_of(expression: Stream) -> tuple[Stream, ...]:
@@ -197,7 +197,7 @@ def written(expression: Stream) -> str:
         case Base(type=type_, start=start):
             name = type_ if type_ is not None else "stream()"
             return name if start is None else f"{name}[start={start}]"
-        case Round():
+        case Iteration():
             return "step()"
         case Select(input=below, condition=text):
             return f"{written(below)}.select({text!r})"
@@ -213,7 +213,7 @@ def written(expression: Stream) -> str:
             return f"{written(left)}.next({written(right)}{'' if theta is None else f', {theta!r}'})"
         case Fold(left=left, right=right, theta=theta, step=each, first=first):
             more = "" if theta is None else f", {theta!r}"
-            more += "" if isinstance(each, Round) else f", step={written(each)}"
+            more += "" if isinstance(each, Iteration) else f", step={written(each)}"
             more += f", first={dict(first)!r}" if first else ""
             return f"{written(left)}.fold({written(right)}{more})"
     raise AssertionError(f"{type(expression).__name__} is not a stream")
@@ -222,7 +222,7 @@ def written(expression: Stream) -> str:
 # ── As plain data ──────────────────────────────────────────────────────────────────────────────────
 
 _OPERATORS: dict[str, type[Stream]] = {
-    cls.__name__.lower(): cls for cls in (Base, Round, Select, Project, Rename, Extend, Union, Next, Fold)
+    cls.__name__.lower(): cls for cls in (Base, Iteration, Select, Project, Rename, Extend, Union, Next, Fold)
 }
 
 
@@ -290,7 +290,7 @@ def _composed(node: Stream) -> Stream:
             if not all(isinstance(value, str) for value in given):
                 raise TypeError("the event type and start= must be text")
             return stream(type_, start=start, **dict(columns or ()))
-        case Round():
+        case Iteration():
             return node
     raise TypeError(f"a {type(node).__name__} is not a stream")
 
@@ -323,21 +323,21 @@ def _mapping(given: Any, where: str, example: str) -> None:
 
 
 def _stream(other: Any, where: str) -> Stream:
-    if not isinstance(other, Stream) or _has_round(other):
+    if not isinstance(other, Stream) or _has_iteration(other):
         what = "a step" if isinstance(other, Stream) else f"a {type(other).__name__}"
         raise InputError(f"{where}(…) must be given a stream of ouzel.algebra, got {what}")
     return other
 
 
-def _has_round(expression: Stream) -> bool:
-    return isinstance(expression, Round) or any(_has_round(below) for below in inputs_of(expression))
+def _has_iteration(expression: Stream) -> bool:
+    return isinstance(expression, Iteration) or any(_has_iteration(below) for below in inputs_of(expression))
 
 
 def _check_step(each: Any) -> None:
     below = each
     while isinstance(below, UNARY):
         below = below.input
-    if not isinstance(below, Round):
+    if not isinstance(below, Iteration):
         raise InputError(
             "the step of fold(…) must be a condition or ouzel.algebra.step() with select, project, rename and extend"
         )
@@ -345,7 +345,7 @@ def _check_step(each: Any) -> None:
 
 def _checked(made: Stream) -> Stream:
     """The expression. If all its streams declare their columns, its names and types are checked now."""
-    if _has_round(made) or not all(base.columns is not None for base in bases(made)):
+    if _has_iteration(made) or not all(base.columns is not None for base in bases(made)):
         return made
     from ouzel.algebra.binding import check
 

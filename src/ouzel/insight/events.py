@@ -40,7 +40,7 @@ from ouzel.runtime.inputs import as_table, with_readable_time
 from ouzel.runtime.layout import Layout, ticks_of, widen
 from ouzel.runtime.output import MatchesByPlace, MatchFrame
 from ouzel.runtime.program import make_program
-from ouzel.runtime.stream_order import deciding_columns, stream_order
+from ouzel.runtime.stream_order import stream_order, tie_break_columns
 from ouzel.runtime.values import Column, compare
 
 # For each positive component bound so far, in pattern order: the places of its events in stream order.
@@ -137,7 +137,7 @@ def _check_can_be_shown(query: Any) -> None:
 
 def _order(events: Events) -> np.ndarray | None:
     plan = make_plan(events.query)
-    names = [*events.layout.order, *deciding_columns(plan, events.layout)]
+    names = [*events.layout.order, *tie_break_columns(plan, events.layout)]
     everyone = np.arange(events.count, dtype=np.int32)
     return stream_order(
         events.end, events.end, _plays(events, plan), events.table.select(names), everyone, len(events.layout.order)

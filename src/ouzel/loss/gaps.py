@@ -253,10 +253,10 @@ class LogNormal(Gap):
         return np.where(inside, np.exp(-z * z / 2) / (safe * self.sigma * math.sqrt(2 * math.pi)), 0.0)
 
     def cdf(self, t: Array) -> Array:
-        return _erfc(-self._standard(t) / math.sqrt(2)) / 2
+        return np.asarray(_erfc(-self._standard(t) / math.sqrt(2)) / 2)
 
     def survival(self, t: Array) -> Array:
-        return _erfc(self._standard(t) / math.sqrt(2)) / 2
+        return np.asarray(_erfc(self._standard(t) / math.sqrt(2)) / 2)
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         return np.asarray(_known(self.median) * np.exp(self.sigma * rng.standard_normal(count)))

@@ -119,7 +119,7 @@ class Group:
 
 def is_indexable(streams: Sequence[BoundStream]) -> bool:
     """Whether an expression is linear-plus over the input, so that it can be merged with others."""
-    sources = [s for b in streams[-1].branches for s in (b.start.source, *(h.operand.source for h in b.hops))]
+    sources = [s for b in streams[-1].branches for s in (b.start.source, *(h.operand.source for h in b.steps))]
     return len(streams) == 1 and all(s.base is not None and s.base.start is None for s in sources)
 
 

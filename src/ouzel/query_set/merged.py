@@ -130,7 +130,7 @@ class Merged:
 
     def is_bounded(self, group: Group) -> bool:
         """Whether the queries of a group wait for a bounded time only."""
-        if not any(branch.hops for branch in group.stream.branches):
+        if not any(branch.steps for branch in group.stream.branches):
             return True
         rows = np.arange(min(len(group.ids), 64))
         segment = Segment([(group, rows)], self.planner, self._limits, merge=False)

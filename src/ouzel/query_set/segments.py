@@ -105,12 +105,12 @@ class Segment:
         self.automata = built.automata
         self._node_of = built.node_of
         self._owners = owners
-        hops = [len(b.hops) for g, _ in members for b in g.stream.branches]
+        steps = [len(b.steps) for g, _ in members for b in g.stream.branches]
         registers = [len(b.register_types) for g, _ in members for b in g.stream.branches]
         self.machine = Machine(
             built.automata,
             planner.lanes,
-            slots=max(hops, default=0) + 1,
+            slots=max(steps, default=0) + 1,
             registers=max(registers, default=0),
             limits=limits,
         )

@@ -25,7 +25,7 @@ from ouzel.query_set.subsumption import Limit, Within, asks_for_more, without_li
 from ouzel.runtime.layout import Layout, ticks_of
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.program import Program
-from ouzel.runtime.stream_order import deciding_columns
+from ouzel.runtime.stream_order import tie_break_columns
 
 
 @dataclass
@@ -307,7 +307,7 @@ def _key(program: Program) -> tuple[str, tuple[Limit, ...]]:
         return _written(stripped), ()
     # If the order of simultaneous events matters, the columns that RETURN reads also decide it.
     if plan.has_runs:
-        return _written([replace(stripped, returns=()), deciding_columns(plan, program.layout)]), ()
+        return _written([replace(stripped, returns=()), tie_break_columns(plan, program.layout)]), ()
     stripped, limits = without_limits(stripped)
     return _written(replace(stripped, returns=())), limits
 

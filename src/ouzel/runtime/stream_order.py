@@ -18,7 +18,7 @@ from ouzel.runtime.pruning import columns_read
 from ouzel.runtime.values import one_array
 
 
-def deciding_columns(plan: Plan, layout: Layout) -> list[str]:
+def tie_break_columns(plan: Plan, layout: Layout) -> list[str]:
     """The tie-break columns of simultaneous events, after the order= columns: the type, then those that the query uses,
     by attribute name."""
     used = set(layout.schema.names)

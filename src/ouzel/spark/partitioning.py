@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ouzel.algebra.model import CURRENT, BoundStream, Branch, Round
+from ouzel.algebra.model import CURRENT, BoundStream, Branch, Iteration
 from ouzel.bind.model import At, Attribute, Bound, BoundQuery, EventWindow, Kind, Operation
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.model import KeyPart, Plan
@@ -305,16 +305,16 @@ def key_of(part: Group | Registration) -> frozenset[str] | None:
 
 
 def _key_of_stream(stream: BoundStream) -> frozenset[str] | None:
-    keys = [_key_of_branch(branch) for branch in stream.branches if branch.hops]
+    keys = [_key_of_branch(branch) for branch in stream.branches if branch.steps]
     return frozenset.intersection(*keys) if keys else None
 
 
 def _key_of_branch(branch: Branch) -> frozenset[str]:
     """An event must be equal to one of the instance, which is equal to those before it."""
-    return frozenset.intersection(*(_equal_columns(each) for hop in branch.hops for each in hop.rounds))
+    return frozenset.intersection(*(_equal_columns(each) for step in branch.steps for each in step.iterations))
 
 
-def _equal_columns(each: Round) -> frozenset[str]:
+def _equal_columns(each: Iteration) -> frozenset[str]:
     found = set()
     pending: list[Bound] = list(each.theta)
     while pending:

@@ -65,11 +65,11 @@ class GroupIndex:
         if not self._query.group_by or self._plan.split is not None:
             return
         # The first instance represents its key: the last write wins, so the order is reversed.
-        speaker = np.full(key_count, -1, np.int64)
-        speaker[instances.key[::-1]] = np.arange(len(rows) - 1, -1, -1)
-        keys = np.flatnonzero(speaker >= 0)
+        representative = np.full(key_count, -1, np.int64)
+        representative[instances.key[::-1]] = np.arange(len(rows) - 1, -1, -1)
+        keys = np.flatnonzero(representative >= 0)
         keys = keys[keys >= known]
-        chosen = speaker[keys]
+        chosen = representative[keys]
         component = instances.component[chosen]
         reading = np.array([self._same_columns(position) for position in range(len(self._query.components))])[component]
         for position in np.unique(reading):

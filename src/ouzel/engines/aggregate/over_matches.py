@@ -187,7 +187,7 @@ class MatchesOperator(QueryOperator):
             self._standing.append((matches, starts, ends))
         rows = self._rows(self._read(matches, starts, ends), until)
         self._now = max(self._now, until)
-        self._forget(until)
+        self._evict(until)
         return self._answer(rows)
 
     # ── Coming and going ───────────────────────────────────────────────────────────────────────────
@@ -237,16 +237,16 @@ class MatchesOperator(QueryOperator):
         rows: list[tuple[int, Group, list[Any]]] = []
         following = next(coming, None)
         while True:
-            moment = None if following is None else following[0]
+            tick = None if following is None else following[0]
             if self._query.emit_on_change and self._leaving and self._leaving[0][0] <= until:
                 expiry = self._leaving[0][0]
-                moment = expiry if moment is None else min(moment, expiry)
-            if moment is None:
+                tick = expiry if tick is None else min(tick, expiry)
+            if tick is None:
                 return rows
             before: dict[Group, list[Any]] = {}
             completed = set()
-            self._let_go(moment, before)
-            while following is not None and following[0] == moment:
+            self._expire(tick, before)
+            while following is not None and following[0] == tick:
                 _, start, key, values = following
                 following = next(coming, None)
                 group = _as_key(key)
@@ -254,7 +254,7 @@ class MatchesOperator(QueryOperator):
                 completed.add(group)
                 self._add(start, group, values)
             rows += [
-                (moment, group, self._values_of(group))
+                (tick, group, self._values_of(group))
                 for group in sorted(before, key=repr)
                 if group in completed or not _same(before[group], self._shown(group))
             ]
@@ -262,9 +262,9 @@ class MatchesOperator(QueryOperator):
                 if not self._groups[group].count:
                     del self._groups[group]
 
-    def _let_go(self, moment: int, before: dict[Group, list[Any]]) -> None:
+    def _expire(self, tick: int, before: dict[Group, list[Any]]) -> None:
         """Remove the matches that have left the window by a timestamp."""
-        while self._leaving and self._leaving[0][0] <= moment:
+        while self._leaving and self._leaving[0][0] <= tick:
             _, _, group, values = heapq.heappop(self._leaving)
             if self._query.emit_on_change:
                 before.setdefault(group, self._shown(group))
@@ -280,16 +280,16 @@ class MatchesOperator(QueryOperator):
         values = self._values_of(group)
         return [value for value, column in zip(values, self._query.aggregates, strict=True) if not column.hidden]
 
-    def _forget(self, until: int) -> None:
+    def _evict(self, until: int) -> None:
         if self._window is None:
             return
         alive = [(t, s, e) for t, s, e in self._standing if int(s.max()) + self._window > until]
         self._standing = alive
 
-    # ── Telling ────────────────────────────────────────────────────────────────────────────────────
+    # ── Output ─────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, rows: Sequence[tuple[int, Group, list[Any]]]) -> Answer:
-        ticks = np.array([moment for moment, _, _ in rows], np.int64)
+        ticks = np.array([tick for tick, _, _ in rows], np.int64)
         keys = []
         for number, key in enumerate(self._query.group_by):
             wanted = self.schema.field(key.name).type

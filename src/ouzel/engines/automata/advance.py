@@ -496,7 +496,7 @@ def leave(automata, state, events, results, node, instance, event, bits, other_b
 
 
 @helper(inline=True)
-def _read(automata, state, events, results, event, moment, taken, made):
+def _read(automata, state, events, results, event, stamp, taken, made):
     """One event: new instances at the start, then the instances that it may affect, list by list."""
     counters, links, places = state.counters, state.links, state.places
     counters[Counter.SERIAL] += 1
@@ -573,8 +573,8 @@ def _read(automata, state, events, results, event, moment, taken, made):
                 if not is_dead and not takes(automata, state, events, instance, event, wait, mask, duration):
                     continue
                 gone = is_dead or automata.waits[wait, Wait.STAYS] == 0
-                if gone and state.times[instance, Time.STAMP] != moment:
-                    state.times[instance, Time.STAMP] = moment
+                if gone and state.times[instance, Time.STAMP] != stamp:
+                    state.times[instance, Time.STAMP] = stamp
                     links[taken, Link.TAKEN] = instance
                     taken += 1
                 if is_dead:
@@ -597,7 +597,7 @@ def _read(automata, state, events, results, event, moment, taken, made):
 
 
 @helper(inline=True)
-def _go_round(automata, state, events, instance, event):
+def _iterate(automata, state, events, instance, event):
     """Give an instance the event of one more iteration."""
     times = state.times
     state.members[state.links[instance, Link.MEMBER_HEAD], 1] = -1
@@ -609,7 +609,7 @@ def _go_round(automata, state, events, instance, event):
 
 
 @kernel
-def advance(automata: Automata, state: State, events: Events, first: int, last: int, results: Results, moment: int):
+def advance(automata: Automata, state: State, events: Events, first: int, last: int, results: Results, stamp: int):
     """Read events from `first` on. Returns where it stopped, the status, and the number of the last timestamp."""
     position = first
     counters = state.counters
@@ -618,7 +618,7 @@ def advance(automata: Automata, state: State, events: Events, first: int, last: 
         if len(state.links) - counters[Counter.FREE] >= counters[Counter.SWEEP_AT]:
             sweep(automata, state, now)
         after = position
-        moment += 1
+        stamp += 1
         taken = 0
         made = 0
         found = results.count[0]
@@ -626,7 +626,7 @@ def advance(automata: Automata, state: State, events: Events, first: int, last: 
         members = counters[Counter.MEMBERS]
         status = Status.DONE
         while after < last and events.times[after, Time.END] == now and status == Status.DONE:
-            status, taken, made = _read(automata, state, events, results, after, moment, taken, made)
+            status, taken, made = _read(automata, state, events, results, after, stamp, taken, made)
             after += 1
         if status != Status.DONE:
             # Nothing of this timestamp has happened.
@@ -638,7 +638,7 @@ def advance(automata: Automata, state: State, events: Events, first: int, last: 
             for k in range(taken):
                 head = state.links[state.links[k, Link.TAKEN], Link.MEMBER_HEAD]
                 state.members[head, 1] = max(state.members[head, 1], np.int32(-1))
-            return position, status, moment
+            return position, status, stamp
         if automata.content_lane >= 0 and made > 1:
             made = keep_distinct(state, events, automata.content_lane, made)
         for k in range(made):
@@ -647,11 +647,11 @@ def advance(automata: Automata, state: State, events: Events, first: int, last: 
             instance = state.links[k, Link.TAKEN]
             following = state.members[state.links[instance, Link.MEMBER_HEAD], 1]
             if following < -1:
-                _go_round(automata, state, events, instance, -2 - following)
+                _iterate(automata, state, events, instance, -2 - following)
             else:
                 unlink(automata, state, instance)
         counters[Counter.EVENTS] += after - position
         counters[Counter.CREATED] += counters[Counter.MEMBERS] - members
         counters[Counter.RESULTS] += results.count[0] - found
         position = after
-    return position, Status.DONE, moment
+    return position, Status.DONE, stamp

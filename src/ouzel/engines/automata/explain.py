@@ -12,9 +12,9 @@ from ouzel.algebra.model import (
     REGISTERS,
     BoundAlgebra,
     Branch,
-    Hop,
     Operator,
     Source,
+    Step,
     duration,
 )
 from ouzel.algebra.normal_form import normal_form
@@ -89,21 +89,21 @@ def _draw(branch: Branch, states: list[State], arrows: list[Arrow], time: Type) 
     states.append(State("start"))
     label = _source(branch.start.source)
     arrows.append(Arrow("forward", place, place + 1, label, _texts(branch.start.conditions, time)))
-    for number, hop in enumerate(branch.hops, start=1):
+    for number, step in enumerate(branch.steps, start=1):
         place += 1
         states.append(State(_letter(number)))
-        first = hop.rounds[0]
-        source = _source(hop.operand.source)
-        theta = _texts((*hop.operand.conditions, *first.theta), time)
+        first = step.iterations[0]
+        source = _source(step.operand.source)
+        theta = _texts((*step.operand.conditions, *first.theta), time)
         passed = f"NOT ({' AND '.join([source, *theta])})"
         arrows.append(Arrow("filter", place, place, "every event", (passed,)))
-        later = hop.rounds[-1]
-        if hop.operator is Operator.FOLD:
+        later = step.iterations[-1]
+        if step.operator is Operator.FOLD:
             tests = _texts((*later.theta, *later.keeps), time)
-            arrows.append(Arrow("rebind", place, place, source, (*tests, *_registers(hop, time))))
+            arrows.append(Arrow("rebind", place, place, source, (*tests, *_registers(step, time))))
         tests = _texts((*later.theta, *later.keeps, *later.results), time)
         arrows.append(Arrow("forward", place, place + 1, source, tests))
-    states.append(State(_letter(len(branch.hops) + 1), final=True))
+    states.append(State(_letter(len(branch.steps) + 1), final=True))
 
 
 def _letter(number: int) -> str:
@@ -135,12 +135,12 @@ def _text(expression: Bound, time: Type) -> str:
     return render(query, rewritten(expression, change)).replace("event.DUR", "DUR").replace(":.", ":")
 
 
-def _registers(hop: Hop, time: Type) -> tuple[str, ...]:
-    values = hop.rounds[-1].registers
-    return tuple(f"carried.{hop.first_register + k} := {_text(value, time)}" for k, value in enumerate(values))
+def _registers(step: Step, time: Type) -> tuple[str, ...]:
+    values = step.iterations[-1].registers
+    return tuple(f"carried.{step.first_register + k} := {_text(value, time)}" for k, value in enumerate(values))
 
 
 def _summary(branch: Branch) -> str:
     parts = [_source(branch.start.source)]
-    parts += [f"{hop.operator.value} {_source(hop.operand.source)}" for hop in branch.hops]
+    parts += [f"{step.operator.value} {_source(step.operand.source)}" for step in branch.steps]
     return ", ".join(parts)

@@ -65,7 +65,7 @@ class Machine:
         self._results = new_results(1024, slots=slots + 1, registers=registers)
         self.events = new_events(0, len(lanes.ints), len(lanes.floats))
         self.rows = np.empty(0, np.int64)
-        self._moment = 0
+        self._stamp = 0
 
     def feed(self, events: Events, rows: np.ndarray, rank: Callable[[Events], None], name: str) -> Results:
         """Read events that are ordered by end; returns the results, which the next call overwrites."""
@@ -80,8 +80,8 @@ class Machine:
         self._results.count[0] = 0
         pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
-            first, status, self._moment = cayuga.advance(
-                self.automata, self.state, self.events, first, pieces.end(first), self._results, self._moment
+            first, status, self._stamp = cayuga.advance(
+                self.automata, self.state, self.events, first, pieces.end(first), self._results, self._stamp
             )
             if status == Status.DONE:
                 if first == last:
@@ -147,7 +147,7 @@ class Machine:
         links = self.state.links
         return int(links[links[:, Link.NODE] >= 0, Link.MEMBER_COUNT].sum())
 
-    def forget(self, now: int, life: int) -> None:
+    def evict(self, now: int, life: int) -> None:
         """Drop what can lead to no result after a tick: instances, then the events before them."""
         if life == INT64_MAX or not len(self.rows):
             return

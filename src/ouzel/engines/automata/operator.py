@@ -113,7 +113,7 @@ class StreamAutomaton:
         self._machine = Machine(
             automata,
             planner.lanes,
-            slots=max(len(b.hops) for b in stream.branches) + 1,
+            slots=max(len(b.steps) for b in stream.branches) + 1,
             registers=max(len(b.register_types) for b in stream.branches),
             limits=limits,
         )
@@ -153,13 +153,13 @@ class StreamAutomaton:
         results = self._machine.feed(ready.events, ready.rows, self._maker.rank, self._name)
         answer = self._collect(results)
         if self.life < INT64_MAX:
-            self._machine.forget(until, self.life)
+            self._machine.evict(until, self.life)
             for payload in self._payloads:
                 payload.evict(max(INT64_MIN, until + 1 - self.life))
-            self._forget_texts()
+            self._compact_texts()
         return answer
 
-    def _forget_texts(self) -> None:
+    def _compact_texts(self) -> None:
         """Drop codes of texts that nothing held here has, so that memory follows the longest DUR."""
         lanes = [number for number, lane in enumerate(self._lanes.ints) if lane.form is Form.CODE]
         if not is_sparse(self.texts.count - self._constant_texts, len(lanes) * self.held_events):
@@ -400,7 +400,7 @@ class AlgebraOperator(QueryOperator):
     @property
     def room(self) -> int:
         """A lower bound of the events without an answer that may come before a limit must be checked."""
-        if any(hop.operator is Operator.FOLD for s in self._query.streams for b in s.branches for hop in b.hops):
+        if any(step.operator is Operator.FOLD for s in self._query.streams for b in s.branches for step in b.steps):
             return 0  # One event may double the instances.
         branches = sum(len(stream.branches) for stream in self._query.streams)
         free = min(automaton.free for automaton in self._automata) // branches
@@ -430,7 +430,7 @@ def require_bounded(query: BoundAlgebra) -> None:
     """On streams next and fold need an upper bound on DUR: without one, instances would wait without end."""
     for stream in query.streams:
         automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, Limits(), None)
-        if any(branch.hops for branch in stream.branches) and automaton.life == INT64_MAX:
+        if any(branch.steps for branch in stream.branches) and automaton.life == INT64_MAX:
             raise QueryError(
                 "on a stream next(…) and fold(…) need an upper bound on DUR",
                 text=query.text,

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ouzel.algebra.model import CURRENT, BoundStream, Branch, Hop, Operand, Operator, Round, Source, duration, moved
+from ouzel.algebra.model import (
+    CURRENT,
+    BoundStream,
+    Branch,
+    Iteration,
+    Operand,
+    Operator,
+    Source,
+    Step,
+    duration,
+    moved,
+)
 from ouzel.algebra.streams import Base
 from ouzel.bind.model import (
     BOOL,
@@ -65,22 +76,22 @@ def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
         else:
             conditions.append(Operation("=", (attributes[1], attributes[0]), type=BOOL))
     first = tuple(moved(one, 0, CURRENT) for one in conditions if components_of(one) <= {0})
-    hops: tuple[Hop, ...] = ()
+    steps: tuple[Step, ...] = ()
     if len(components) > 1:
         later = [moved(one, 1, CURRENT) for one in conditions if not components_of(one) <= {0}]
-        hops = (_hop(sources[1], later, window.ticks, query),)
-    branch = Branch(Operand(sources[0], first), hops, columns)
+        steps = (_step(sources[1], later, window.ticks, query),)
+    branch = Branch(Operand(sources[0], first), steps, columns)
     return BoundStream(bases[0], (branch,), {name: value.type for name, value in columns.items()})
 
 
-def _hop(source: Source, conditions: list[Bound], ticks: int, query: BoundQuery) -> Hop:
+def _step(source: Source, conditions: list[Bound], ticks: int, query: BoundQuery) -> Step:
     """The second event. Instances are found by equalities; all other tests are on the edges, so that queries that
     differ in them share a wait."""
     finding = [one for one in conditions if _is_equality(one, with_instance=True)]
     finding = finding or [one for one in conditions if _is_equality(one, with_instance=False)]
     rest = tuple(one for one in conditions if one not in finding)
     within = Operation("<=", (duration(0, CURRENT, query.catalog.time.type), Constant(ticks, type=INT)), type=BOOL)
-    return Hop(Operator.EACH, Operand(source), (Round((*finding, within), results=rest),))
+    return Step(Operator.EACH, Operand(source), (Iteration((*finding, within), results=rest),))
 
 
 def _is_equality(condition: Bound, *, with_instance: bool) -> bool:

@@ -20,8 +20,8 @@ from ouzel.algebra.model import (
     REGISTERS,
     BoundAlgebra,
     Branch,
+    Iteration,
     Operator,
-    Round,
     Source,
     duration,
     moved,
@@ -194,29 +194,29 @@ class Planner:
 
     def branch(self, branch: Branch) -> PlannedBranch:
         """The automaton of one branch."""
-        self._sources = (branch.start.source, *(hop.operand.source for hop in branch.hops))
+        self._sources = (branch.start.source, *(step.operand.source for step in branch.steps))
         nodes: list[PlannedNode] = [PlannedNode()]
         edges: list[PlannedEdge] = []
         start = self._conjuncts(branch.start.conditions, branch.start.source, member=True)
         entering: list[_Entering] = [(0, start, (), branch.start.conditions)]
-        for number, hop in enumerate(branch.hops, start=1):
-            source = hop.operand.source
+        for number, step in enumerate(branch.steps, start=1):
+            source = step.operand.source
             places = []
-            for each in hop.rounds:
-                conditions = (*hop.operand.conditions, *each.theta)
+            for each in step.iterations:
+                conditions = (*step.operand.conditions, *each.theta)
                 places.append(len(nodes))
-                nodes.append(replace(self._node(conditions, source, number), stays=hop.operator is Operator.EACH))
+                nodes.append(replace(self._node(conditions, source, number), stays=step.operator is Operator.EACH))
             edges += [PlannedEdge(s, places[0], c, r, "forward", text) for s, c, r, text in entering]
             entering = []
-            for place, each in zip(places, hop.rounds, strict=True):
-                registers = self._registers(each, hop.first_register)
-                if hop.operator is Operator.FOLD:
+            for place, each in zip(places, step.iterations, strict=True):
+                registers = self._registers(each, step.first_register)
+                if step.operator is Operator.FOLD:
                     keeps = self._conjuncts(each.keeps, source)
                     edges.append(PlannedEdge(place, places[-1], keeps, registers, "rebind", each.keeps))
                 conditions = (*each.keeps, *each.results)
                 entering.append((place, self._conjuncts(conditions, source), registers, conditions))
         final = len(nodes)
-        nodes.append(PlannedNode(slot=len(branch.hops) + 1))
+        nodes.append(PlannedNode(slot=len(branch.steps) + 1))
         edges += [PlannedEdge(s, final, c, r, "forward", text) for s, c, r, text in entering]
         return PlannedBranch(branch, tuple(nodes), tuple(edges))
 
@@ -230,7 +230,7 @@ class Planner:
         kept = PlannedConjunct(first.static, first.durations, rest, first.enabled)
         return PlannedNode((kept,), slot, first.key, conditions)
 
-    def _registers(self, each: Round, first: int) -> tuple[tuple[int, int, bool], ...]:
+    def _registers(self, each: Iteration, first: int) -> tuple[tuple[int, int, bool], ...]:
         found = []
         for number, value in enumerate(each.registers, start=first):
             found.append((number, self._value_program(value), value.type.kind is Kind.FLOAT))

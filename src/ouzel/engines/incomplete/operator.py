@@ -31,7 +31,7 @@ from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, InstanceOperator
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.stream_order import deciding_columns
+from ouzel.runtime.stream_order import tie_break_columns
 
 _OUTPUT_MATCHES = 1 << 14
 
@@ -52,7 +52,7 @@ class IncompleteOperator(InstanceOperator):
         self._state = new_state(self._tables, 0, 1)
         self._output = new_output(self._tables, _OUTPUT_MATCHES)
         if query.output.form is OutputForm.BEST:
-            ordering = {*self._buffer.columns, *deciding_columns(plan, layout), *layout.order}
+            ordering = {*self._buffer.columns, *tie_break_columns(plan, layout), *layout.order}
             self._buffer.columns = [name for name in layout.schema.names if name in ordering]
         self.schema = output_schema(query, layout)
 

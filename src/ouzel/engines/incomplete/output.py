@@ -20,7 +20,7 @@ from ouzel.runtime.expressions import holds
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.output import Output, returned
-from ouzel.runtime.stream_order import deciding_columns, ranks
+from ouzel.runtime.stream_order import ranks, tie_break_columns
 from ouzel.runtime.values import one_array
 
 
@@ -167,7 +167,7 @@ def _stream_positions(plan: Plan, layout: Layout, table: pa.Table, ticks: np.nda
     keys = [ticks]
     if layout.start is not None:
         keys.append(ranks(one_array(table.column(layout.start))))
-    for name in (*layout.order, *deciding_columns(plan, layout)):
+    for name in (*layout.order, *tie_break_columns(plan, layout)):
         if name in table.column_names:
             keys.append(ranks(one_array(table.column(name))))
     order = np.lexsort(keys[::-1])

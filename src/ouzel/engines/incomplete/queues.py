@@ -69,10 +69,10 @@ def next_kept(links, node):
 
 
 @helper(inline=True)
-def last_before(end, links, node, oldest, moment):
+def last_before(end, links, node, oldest, before):
     """The newest instance of a queue, from `node` down, that ends before a time; the result is below `oldest` if there
     is none."""
-    return newest_slot_before(end, links[:, QueueLink.JUMP], links[:, QueueLink.BELOW], node, oldest, moment)
+    return newest_slot_before(end, links[:, QueueLink.JUMP], links[:, QueueLink.BELOW], node, oldest, before)
 
 
 def rebase(state: ArrivalState, dead: int, used: int) -> None:

@@ -100,13 +100,13 @@ def is_subsumed(tables, state, instances, base, oldest, window_start):
         above = place + 1
         while tried[above] < 0:
             above += 1
-        moment = start[tried[above]]
+        before = start[tried[above]]
         if chosen[place] >= 0:
             # It stays bound; an event inserted above it cannot be below it.
             candidate = chosen[place] if entering else _UNSET
         elif entering:
             own = base + tables.component_at[place]
-            candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, moment)
+            candidate = last_before(end, links, state.queues[own, Queue.NEWEST], oldest, before)
         elif tried[place] >= 0:
             candidate = links[tried[place], QueueLink.BELOW]
         else:
@@ -174,8 +174,8 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     begun = written
     now = end[slot]
     room = tables.max_matches_per_timestamp
-    if state.counters[ArrivalCounter.MOMENT] == now:
-        room -= state.counters[ArrivalCounter.AT_MOMENT]
+    if state.counters[ArrivalCounter.LATEST_TICK] == now:
+        room -= state.counters[ArrivalCounter.AT_LATEST]
     state.bound[tables.component_at[last_position]] = slot
     state.missing[last_position] = 0
     if not tests_pass(tables, state, instances, tables.first_test[last_position], tables.first_test[last_position + 1]):
@@ -295,10 +295,10 @@ def search(tables, state, instances, slot, base, oldest, window_start, output):
     state.counters[ArrivalCounter.EDGES] += seen
     state.counters[ArrivalCounter.MATCHES] += found
     if found > 0:
-        state.counters[ArrivalCounter.AT_MOMENT] = found + (
-            state.counters[ArrivalCounter.AT_MOMENT] if state.counters[ArrivalCounter.MOMENT] == now else 0
+        state.counters[ArrivalCounter.AT_LATEST] = found + (
+            state.counters[ArrivalCounter.AT_LATEST] if state.counters[ArrivalCounter.LATEST_TICK] == now else 0
         )
-        state.counters[ArrivalCounter.MOMENT] = now
+        state.counters[ArrivalCounter.LATEST_TICK] = now
     return Status.DONE
 
 

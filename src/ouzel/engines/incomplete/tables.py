@@ -27,8 +27,8 @@ SLACK = 1 + 1e-6
 class ArrivalCounter(IntEnum):
     """Places in `ArrivalState.counters`."""
 
-    MOMENT = 0  # the tick of the latest matches
-    AT_MOMENT = 1  # how many there were at it
+    LATEST_TICK = 0  # the tick of the latest matches
+    AT_LATEST = 1  # how many there were at it
     OLDEST = 2  # a slot before which all events have left the window
     # Work counters; the answer does not depend on them.
     INSTANCES = 3  # seen

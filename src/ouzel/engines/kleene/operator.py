@@ -277,7 +277,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
         """Simultaneous events are read in stream order."""
         rows, places = np.unique(ties, return_inverse=True)
-        deciding = table.select(self._stager.deciding)
+        deciding = table.select(self._stager.tie_breaks)
         end = ticks[rows]
         order = stream_order(end, end, np.ones(len(rows), bool), deciding, rows, len(self._layout.order))
         ranks = np.arange(len(rows))

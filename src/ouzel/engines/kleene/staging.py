@@ -20,7 +20,7 @@ from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.staging import Stager, have_no_nulls
-from ouzel.runtime.stream_order import deciding_columns
+from ouzel.runtime.stream_order import tie_break_columns
 from ouzel.runtime.values import Column, engine_type, one_array
 
 
@@ -31,7 +31,7 @@ class RunStager(Stager):
         super().__init__(plan, Lanes(), layout)
         self._run_plan = plan
         self._lowered = lowered
-        self.deciding = [*layout.order, *deciding_columns(plan, layout)]
+        self.tie_breaks = [*layout.order, *tie_break_columns(plan, layout)]
         self._keyed = [*plan.partitioning, *plan.hashed]
         # Negatives that no written equality names forbid with any value.
         free = {c.position for c in plan.unguarded} if plan.hashed else set()
@@ -96,7 +96,7 @@ class RunStager(Stager):
             lane_flags=flags,
             flagged=np.ones(len(flags), np.uint8),
         )
-        return places, Block(rows, events, table.select(self.deciding), chosen)
+        return places, Block(rows, events, table.select(self.tie_breaks), chosen)
 
     def _frame(self, table: pa.Table, ticks: np.ndarray, rows: np.ndarray) -> EventFrame:
         return EventFrame(self._query, self._layout, table, ticks, lambda component: rows, len(rows))

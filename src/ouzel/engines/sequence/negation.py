@@ -127,8 +127,8 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
         if last_tick > until:
             break
         room = tables.max_matches_per_timestamp
-        if counters[Counter.MOMENT] == last_tick:
-            room -= counters[Counter.AT_MOMENT]
+        if counters[Counter.LATEST_TICK] == last_tick:
+            room -= counters[Counter.AT_LATEST]
         mark = written
         tail = waiting_tail[first]
         row = tail
@@ -170,10 +170,10 @@ def release_until(tables: StackTables, state: StackState, instances: Instances, 
         _heap_pop(start, waiting_heap, counters[Counter.HEAP])
         waiting_tail[first] = -1
         if written > mark:
-            if counters[Counter.MOMENT] != last_tick:
-                counters[Counter.MOMENT] = last_tick
-                counters[Counter.AT_MOMENT] = 0
-            counters[Counter.AT_MOMENT] += written - mark
+            if counters[Counter.LATEST_TICK] != last_tick:
+                counters[Counter.LATEST_TICK] = last_tick
+                counters[Counter.AT_LATEST] = 0
+            counters[Counter.AT_LATEST] += written - mark
     output.written[0] = written
     return status
 

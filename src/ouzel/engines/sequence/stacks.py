@@ -199,8 +199,8 @@ def _scan(
             room = tables.max_waiting - counters[Counter.WAITING]
         else:
             room = tables.max_matches_per_timestamp
-            if counters[Counter.MOMENT] == now:
-                room -= counters[Counter.AT_MOMENT]
+            if counters[Counter.LATEST_TICK] == now:
+                room -= counters[Counter.AT_LATEST]
         room = min(capacity, written + max(room, 0))
         status, reached, seen, complete = _search(
             tables, state, instances, slot, oldest, window_start, written, room, output
@@ -216,10 +216,10 @@ def _scan(
         matches += found
         if found > 0 and not waits:
             written = reached
-            counters[Counter.AT_MOMENT] = found + (
-                counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0
+            counters[Counter.AT_LATEST] = found + (
+                counters[Counter.AT_LATEST] if counters[Counter.LATEST_TICK] == now else 0
             )
-            counters[Counter.MOMENT] = now
+            counters[Counter.LATEST_TICK] = now
         slot += 1
     position = slot if status != Status.DONE else last
     if in_blocks:

@@ -83,8 +83,8 @@ def scan_plain(
             now = end[slot]
             oldest = first_alive(end, oldest, oldest_alive(now, window))
             room = tables.max_matches_per_timestamp
-            if counters[Counter.MOMENT] == now:
-                room -= counters[Counter.AT_MOMENT]
+            if counters[Counter.LATEST_TICK] == now:
+                room -= counters[Counter.AT_LATEST]
             room = min(capacity, written + max(room, 0))
             reached, seen = _search(
                 end, below, previous_top, guards, guarded, state.cursor, slot, now, oldest, written, room, output
@@ -97,10 +97,10 @@ def scan_plain(
             edges += seen
             matches += reached - written
             if reached > written:
-                counters[Counter.AT_MOMENT] = (
-                    reached - written + (counters[Counter.AT_MOMENT] if counters[Counter.MOMENT] == now else 0)
+                counters[Counter.AT_LATEST] = (
+                    reached - written + (counters[Counter.AT_LATEST] if counters[Counter.LATEST_TICK] == now else 0)
                 )
-                counters[Counter.MOMENT] = now
+                counters[Counter.LATEST_TICK] = now
                 written = reached
         if status == Status.DONE:
             position = block_end

@@ -35,8 +35,8 @@ class Counter(IntEnum):
     WAITING = 0  # matches that wait for a negated end
     FREE = 1  # first free row of the waiting matches, -1 if none
     HEAP = 2  # how many first instances have waiting matches
-    MOMENT = 3  # the tick of the latest matches
-    AT_MOMENT = 4  # how many there were at it
+    LATEST_TICK = 3  # the tick of the latest matches
+    AT_LATEST = 4  # how many there were at it
     OLDEST = 5  # a slot before which all events have left the window; updated from time to time
     # Work counters for the tables of SASE section 5; the answer does not depend on them.
     INSTANCES = 6  # seen
@@ -247,7 +247,7 @@ def new_state(tables: StackTables, slot_capacity: int, key_capacity: int = 1, *,
     """The state before the first instance."""
     counters = np.zeros(len(Counter), np.int64)
     counters[Counter.FREE] = -1
-    counters[Counter.MOMENT] = INT64_MIN
+    counters[Counter.LATEST_TICK] = INT64_MIN
     empty = StackState(
         head=np.empty(0, np.int32),
         second_head=np.empty(0, np.int32),
