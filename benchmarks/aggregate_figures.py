@@ -13,6 +13,7 @@ import ouzel
 from benchmarks.aggregate_sharing import ratio_of, with_prefix, with_substring
 from benchmarks.aggregate_streams import PAPER_RATIO_AT_LENGTH_5, query_text, table_of
 from benchmarks.measure import alternate
+from ouzel.runtime.engine import match_without
 
 Table = tuple[list[str], list[list[str]]]
 # Small, since what is built grows by an order of magnitude with each component.
@@ -33,14 +34,15 @@ class Figure:
 def _peak_bytes(text: str, events: int, *, built: bool) -> int:
     """What answering a query adds to the largest size of a fresh process, after a first answer over few events."""
     program = (
-        "import sys, ouzel\n"
+        "import sys\n"
+        "from ouzel.runtime.engine import match_without\n"
         "from benchmarks.aggregate_streams import table_of\n"
         "off = ['count_without_matches'] if sys.argv[2] == 'True' else []\n"
         "size = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) << 10\n"
-        "ouzel.match(table_of(300, 1), sys.argv[1], rules_off=off)\n"
+        "match_without(off, table_of(300, 1), sys.argv[1])\n"
         "table = table_of(int(sys.argv[3]), 1)\n"
         "before = size()\n"
-        "ouzel.match(table, sys.argv[1], rules_off=off)\n"
+        "match_without(off, table, sys.argv[1])\n"
         "print(size() - before)"
     )
     ended = subprocess.run(
@@ -51,11 +53,11 @@ def _peak_bytes(text: str, events: int, *, built: bool) -> int:
 
 def _against_building(text: str, events: int, runs: int) -> list[str]:
     table = table_of(events, 1)
-    counted, built = ouzel.match(table, text), ouzel.match(table, text, rules_off=BUILT)
+    counted, built = ouzel.match(table, text), match_without(BUILT, table, text)
     assert counted.equals(built), "counting and building differ"
     work: dict[str, Callable[[], Any]] = {
         "counted": lambda: ouzel.match(table, text),
-        "built": lambda: ouzel.match(table, text, rules_off=BUILT),
+        "built": lambda: match_without(BUILT, table, text),
     }
     seconds = alternate(work, runs)
     memory = [_peak_bytes(text, events, built=way) / 2**20 for way in (False, True)]

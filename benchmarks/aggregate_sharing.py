@@ -27,6 +27,7 @@ from ouzel.engines.aggregate.tree_tables import (
     new_shared_state,
     reserve_shared,
 )
+from ouzel.runtime.engine import match_without
 
 SEED = 20260714
 KEYS = 100
@@ -233,7 +234,7 @@ def _ratio_of_answers(mix: Mix, events: int, rounds: int) -> float:
         return ouzel.match(table, queries)
 
     def unshared() -> Any:
-        return ouzel.match(table, queries, rules_off=["share_counters"])
+        return match_without(["share_counters"], table, queries)
 
     one, other = shared(), unshared()
     order = [("end", "ascending"), ("id", "ascending")]

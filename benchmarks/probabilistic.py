@@ -20,6 +20,7 @@ import ouzel
 from benchmarks.lossy_shop import PATTERN, RETURN, WITHOUT_GATE, LossyShop, lossy_shop, model_of
 from benchmarks.measure import Bar, alternate, machine, markdown
 from ouzel.loss import Exponential
+from ouzel.runtime.engine import match_without
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 LOSSES = (0.01, 0.05, 0.1)
@@ -223,13 +224,13 @@ def bounds(events: int, runs: int) -> Part:
     text = f"{sequence(6, 6_000)} THRESHOLD 0.01"
     model = ouzel.LossModel(0.05, gaps=gaps(6, 500))
     pruned = ouzel.match(table, text, model=model)
-    whole = ouzel.match(table, text, model=model, rules_off=["upper_bounds"])
+    whole = match_without(["upper_bounds"], table, text, model=model)
     assert pruned.num_rows == whole.num_rows > 0
     assert np.allclose(np.sort(pruned["score"].to_numpy()), np.sort(whole["score"].to_numpy()), rtol=1e-9)
     seconds = alternate(
         {
             "on": lambda: ouzel.match(table, text, model=model),
-            "off": lambda: ouzel.match(table, text, model=model, rules_off=["upper_bounds"]),
+            "off": lambda: match_without(["upper_bounds"], table, text, model=model),
         },
         runs,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from ouzel.algebra import Stream
 from ouzel.plan.choose import all_rules
 from ouzel.plan.model import KeyStrategy
 from ouzel.prepared import as_queries
+from ouzel.runtime.engine import match_without
 from ouzel.runtime.program import make_program
 from ouzel.runtime.session import Session
 from tests.generate.cases import COLUMNS, Case, RandomCase, counted
@@ -38,8 +39,8 @@ def agree(case: Case, ways: Iterable[Way], rng: random.Random, name: object = ""
 # ── Ways of running ────────────────────────────────────────────────────────────────────────────────
 
 
-def matched(case: Case, **options: Any) -> Any:
-    found = ouzel.match(case.table, case.query, **case.options, **options)
+def matched(case: Case, rules_off: Collection[str] = (), **options: Any) -> Any:
+    found = match_without(rules_off, case.table, case.query, **case.options, **options)
     return case.read((found["query"] if isinstance(found, dict) else found).to_pylist())
 
 

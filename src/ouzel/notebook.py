@@ -1,8 +1,12 @@
-"""How results show themselves in notebooks: pictures as pictures, text in a fixed width."""
+"""How results show themselves in notebooks: tables as tables, pictures as pictures, text in a fixed width."""
 
 from __future__ import annotations
 
+import sys
 from html import escape
+from typing import Any
+
+ROWS_SHOWN = 20
 
 
 def preformatted(text: str) -> str:
@@ -35,3 +39,42 @@ class Explanation(str):
 
     def _repr_html_(self) -> str:
         return preformatted(self)
+
+
+def table_html(table: Any) -> str:
+    """The first rows of an Arrow table as HTML.
+
+    >>> import pyarrow as pa
+    >>> table_html(pa.table({"tag": ["<gin>"]})).partition("<tbody>")[2]
+    '<tr><td>&lt;gin&gt;</td></tr></tbody></table><p>1 row</p>'
+    """
+    head = "".join(f'<th title="{escape(str(one.type))}">{escape(one.name)}</th>' for one in table.schema)
+    rows = table.slice(0, ROWS_SHOWN).to_pylist()
+    cells = ("".join(f"<td>{escape(_cell(value), quote=False)}</td>" for value in row.values()) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    shown = f", the first {ROWS_SHOWN} shown" if table.num_rows > ROWS_SHOWN else ""
+    count = f"{table.num_rows:,} row{'' if table.num_rows == 1 else 's'}{shown}"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{count}</p>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_cell(part)}" for name, part in value.items() if part is not None)
+    if isinstance(value, list):
+        return "[" + "; ".join(map(_cell, value)) + "]"
+    return "" if value is None else str(value)
+
+
+def show_tables() -> None:
+    """In a notebook, show Arrow tables as HTML, unless it has another way already. pyarrow shows them as text."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None:
+        return
+    import pyarrow
+
+    formatter = shell.display_formatter.formatters["text/html"]
+    try:
+        formatter.lookup_by_type(pyarrow.Table)
+    except KeyError:
+        formatter.for_type(pyarrow.Table, table_html)

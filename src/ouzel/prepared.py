@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
+from typing import Any, TypeAlias
 
 from ouzel.algebra.query import AlgebraQuery
 from ouzel.algebra.streams import Stream
@@ -14,7 +14,7 @@ from ouzel.bind import bind, bind_script, catalog_for, parameter_names, shapes
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import BoundQuery, Catalog
 from ouzel.bind.script import Member, bind_together
-from ouzel.errors import InputError
+from ouzel.errors import InputError, QueryError
 from ouzel.lang import parse_script, syntax
 from ouzel.notebook import Explanation, Picture, preformatted
 from ouzel.plan.choose import make_plan
@@ -55,6 +55,17 @@ class Query:
         """What it shares with earlier queries, as long as its fields are those of its text."""
         filled = self.filled
         return filled if filled is not None and filled.tree is self.tree and not self.params else None
+
+
+# A query as text, prepared by `query`, or as an expression of the algebra.
+OneQuery: TypeAlias = Query | str | Stream | AlgebraQuery
+SeveralQueries: TypeAlias = Iterable[OneQuery] | Mapping[str, OneQuery]
+Queries: TypeAlias = OneQuery | SeveralQueries
+
+
+def is_one(given: Any) -> bool:
+    """Whether queries were given as one, so that the answer is one table."""
+    return isinstance(given, Query | str | Stream | AlgebraQuery)
 
 
 def query(
@@ -117,9 +128,10 @@ def bind_all(
 
 
 def explain(
-    query: Query | str | Stream | AlgebraQuery | Iterable[Query | str] | Mapping[str, Query | str],
+    query: Queries,
     format: str = "text",
     *,
+    params: Mapping[str, Any] | None = None,
     types: Mapping[str, Any] | None = None,
     distinct: Mapping[str, int] | None = None,
     rates: Mapping[str, float] | None = None,
@@ -127,20 +139,21 @@ def explain(
 ) -> Explanation | Picture:
     """The plan of a query and the reasons for it: its automaton, its operators, the rules, the kernel.
 
-    `format` is text, json or svg. `distinct` gives the number of values of key attributes, `off` names rules to leave
-    out. For several queries, as text or json, it also shows what they share; `rates` gives each type's share of
-    all events.
+    `format` is text, json or svg. `params` gives the values of `:name` in texts. `distinct` gives the number of values
+    of key attributes, `off` names rules to leave out. For several queries, as text or json, it also shows what they
+    share; `rates` gives each type's share of all events.
 
     >>> print(explain("PATTERN SEQ(A a, B b) WHERE [id] WITHIN 10").splitlines()[0])
     query query
     """
     if isinstance(query, Stream | AlgebraQuery):
-        (expression,) = as_queries(query).values()
+        (expression,) = as_queries(query, params).values()
         plan = make_plan(expression.bind(_catalog(types)), off=off)
         return _shown(render_explanation(explanation(plan), format), format)
     if not isinstance(query, Query | str):
-        return _shown(_explain_several(query, format, Statistics(distinct or {}, rates=rates or {}), off), format)
-    made = globals()["query"](query, types) if isinstance(query, str) else query
+        several = as_queries(query, params)
+        return _shown(_explain_several(several, format, Statistics(distinct or {}, rates=rates or {}), off), format)
+    made = globals()["query"](query, types, params) if isinstance(query, str) else query
     bound = made.bind(_catalog(made.types))
     plan = make_plan(bound, Statistics(distinct or {}), off=off)
     return _shown(render_explanation(explanation(plan), format), format)
@@ -150,11 +163,11 @@ def _shown(text: str, format: str) -> Explanation | Picture:
     return Picture(text) if format == "svg" else Explanation(text)
 
 
-def _explain_several(given: Any, format: str, statistics: Statistics, off: Collection[str]) -> str:
+def _explain_several(queries: dict[str, Any], format: str, statistics: Statistics, off: Collection[str]) -> str:
     """Each query, and what they share."""
     if format not in ("text", "json"):
         raise InputError(f"several queries are explained as text or json, not as '{format}'; explain them one by one")
-    bound = bind_all(as_queries(given), lambda query: _catalog(query.types))
+    bound = bind_all(queries, lambda query: _catalog(query.types))
     plans = {one.name: make_plan(one, statistics, off=off) for one in bound}
     texts = [render_explanation(explanation(plan), format) for plan in plans.values()]
     lines = explain_together(plans, statistics, off)
@@ -164,41 +177,68 @@ def _explain_several(given: Any, format: str, statistics: Statistics, off: Colle
     return "\n\n".join([*texts, "\n".join(["sharing", *(f"  {line}" for line in lines)])])
 
 
-def as_queries(given: Any) -> dict[str, Any]:
-    """One query or several, given as text, as `Query` or as algebra expressions, by name."""
-    if isinstance(given, Query | str | Stream | AlgebraQuery):
+def as_queries(given: Any, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One query or several, given as text, as `Query` or as algebra expressions, by name.
+
+    Of `params` each text gets those it names.
+    """
+    if is_one(given):
         given = [given]
+    values = _Values(params or {})
     if isinstance(given, Mapping):
         for name in given:
             if not isinstance(name, str):
                 raise InputError(f"the name of a query must be text, got {name!r}")
-        return {name: _named(one, name) for name, one in given.items()}
-    if not isinstance(given, Iterable):
+        made = {name: _named(values.prepared(one, name), name) for name, one in given.items()}
+    elif not isinstance(given, Iterable):
         raise InputError(f"a query must be text or made by ouzel.query, got a {type(given).__name__}")
-    made: dict[str, Query] = {}
-    for one in given:
-        prepared = _prepared(one, "query")
-        name = prepared.name
-        number = 2
-        while name in made:
-            name, number = f"{prepared.name}_{number}", number + 1
-        made[name] = _named(prepared, name)
+    else:
+        made = {}
+        for one in given:
+            prepared = values.prepared(one)
+            name = prepared.name
+            number = 2
+            while name in made:
+                name, number = f"{prepared.name}_{number}", number + 1
+            made[name] = _named(prepared, name)
+    values.check_all_used()
     return made
 
 
-def _prepared(one: Any, name: str) -> Any:
-    if isinstance(one, str):
-        return query(one)
-    if not isinstance(one, Query | Stream | AlgebraQuery):
-        raise InputError(f"a query must be text or made by ouzel.query, got a {type(one).__name__}")
-    return AlgebraQuery(name, one) if isinstance(one, Stream) else one
+class _Values:
+    """The values of parameters, and which of them some text or expression has used."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = dict(params)
+        self._unused = set(params)
+
+    def prepared(self, one: Any, name: str | None = None) -> Any:
+        if isinstance(one, str):
+            return query(one, params=self._used_by(one), name=name)
+        if not isinstance(one, Query | Stream | AlgebraQuery):
+            raise InputError(f"a query must be text or made by ouzel.query, got a {type(one).__name__}")
+        if isinstance(one, Stream):
+            self._unused.clear()
+            return AlgebraQuery(name or "query", one, self._params)
+        return one
+
+    def _used_by(self, text: str) -> dict[str, Any]:
+        if not self._params:
+            return {}
+        used = parameter_names(shapes.parsed(text)[0])
+        self._unused -= used
+        return {key: value for key, value in self._params.items() if key in used}
+
+    def check_all_used(self) -> None:
+        if self._unused:
+            raise QueryError(
+                f"no query given as text uses the parameter '{min(self._unused)}'",
+                hint="a query made by ouzel.query has its own params",
+            )
 
 
 def _named(one: Any, name: str) -> Any:
-    if isinstance(one, str):
-        return query(one, name=name)
-    prepared = _prepared(one, name)
-    return prepared if prepared.name == name else replace(prepared, name=name)
+    return one if one.name == name else replace(one, name=name)
 
 
 def _catalog(types: Mapping[str, Any] | None) -> Catalog:

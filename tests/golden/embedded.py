@@ -15,6 +15,7 @@ from ouzel.engines.aggregate.sharing import plan_sharing
 from ouzel.lang import syntax
 from ouzel.plan.choose import all_rules
 from ouzel.plan.explain import explanation
+from ouzel.runtime.engine import match_without
 from ouzel.runtime.program import Program, make_program
 from tests.golden.answers import Answer, Answers
 from tests.golden.format import NONE, Case
@@ -75,7 +76,7 @@ class Embedded:
 
     def run(self, case: Case) -> Answers:
         events = case.inputs.get(None, case.inputs)
-        tables = ouzel.match(events, prepared(case), rules_off=self.rules_off, **options(case))
+        tables = match_without(self.rules_off, events, prepared(case), **options(case))
         return {name: answer_of(case, name, [table]) for name, table in tables.items()}
 
 

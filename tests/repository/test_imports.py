@@ -21,14 +21,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": set(),
     "loss": {"lang", "errors"},
     "plan": {"bind", "lang", "kernels", "loss", "errors"},
-    "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "sealing", "errors"},
+    "runtime": {"algebra", "prepared", "plan", "bind", "lang", "kernels", "loss", "notebook", "sealing", "errors"},
     "engines": {"runtime", "prepared", "algebra", "plan", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "notebook", "plan", "errors"},
     "query_set": {"engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "sealing", "errors"},
     "insight": {"runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
     # The public API too: workers compare its version with the driver's.
     "spark": {
-        DOOR, "query_set", "engines", "algebra", "runtime", "prepared", "plan", "bind", "lang", "sealing", "errors",
+        DOOR, "query_set", "engines", "algebra", "runtime", "prepared", "plan", "bind", "lang", "loss", "sealing",
+        "errors",
     },
     "datasets": {DOOR, "errors", "loss"},
     # A run reads its files in pieces and drives a session itself.

@@ -1,7 +1,12 @@
-"""Queries, explanations, pictures and errors show themselves in notebooks."""
+"""Queries, explanations, pictures, tables and errors show themselves in notebooks."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 import ouzel
@@ -29,3 +34,35 @@ def test_errors_end_in_their_caret_without_frames_of_ours() -> None:
     shown = "\n".join(lines)
     assert "ouzel/lang" not in shown and lines[-1].startswith("QueryError: there is no unit of time 'hors'")
     assert "^^^^" in lines[-1]
+
+
+class Formatter:
+    """What IPython keeps for one kind of output."""
+
+    def __init__(self) -> None:
+        self.made: dict[type, Any] = {}
+
+    def lookup_by_type(self, kind: type) -> Any:
+        return self.made[kind]
+
+    def for_type(self, kind: type, made: Any) -> None:
+        self.made[kind] = made
+
+
+def test_answers_are_shown_as_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    formatter = Formatter()
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    answer = ouzel.match(EVENTS, QUERY)
+    shown = formatter.made[pa.Table](answer)
+    assert shown.startswith("<table>") and "id=&lt;x&gt;" in shown and shown.endswith("<p>1 row</p>")
+    formatter.made[pa.Table] = str
+    ouzel.match(EVENTS, QUERY)
+    assert formatter.made[pa.Table] is str, "another way of showing tables stays"
+
+
+def test_answers_of_an_engine_are_shown_as_tables() -> None:
+    engine = ouzel.Engine(QUERY)
+    engine.push(EVENTS)
+    shown = engine.finish()._repr_html_()
+    assert shown.startswith("<b>query</b><table>") and "1 row" in shown

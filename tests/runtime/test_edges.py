@@ -12,6 +12,7 @@ import pytest
 
 import ouzel
 from ouzel.plan.choose import all_rules
+from ouzel.runtime.engine import match_without
 from tests.oracle import oracle
 from tests.oracle.events import Event
 
@@ -162,7 +163,7 @@ def test_what_is_never_compared_is_tested_for_null(column: str) -> None:
         }
     )
     for rules_off in ((), ("predicates_into_roles",)):
-        answer = ouzel.match(table, f"PATTERN A a WHERE a.{column} IS NULL RETURN R(a.ts AS t)", rules_off=rules_off)
+        answer = match_without(rules_off, table, f"PATTERN A a WHERE a.{column} IS NULL RETURN R(a.ts AS t)")
         assert answer["t"].to_pylist() == [2]
 
 
@@ -215,7 +216,7 @@ def test_all_digits_of_decimals(condition: str, precision: int) -> None:
 )
 def test_decimals_of_every_scale_are_compared_exactly(condition: str, off: tuple[str, ...]) -> None:
     text = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10 RETURN R(a.ts AS a, b.ts AS b)"
-    answer = sorted(ouzel.match(DECIMALS, text, rules_off=off).to_pylist(), key=repr)
+    answer = sorted(match_without(off, DECIMALS, text).to_pylist(), key=repr)
     assert answer == in_oracle(DECIMALS, text)
 
 
@@ -225,7 +226,7 @@ def test_conditions_that_name_no_event_hold_with_every_rule_off() -> None:
         text = "PATTERN SEQ(A a, !(N n), B b) WHERE (:mode = 'all' OR n.x > 3) WITHIN 10"
         query = ouzel.query(text, params={"mode": mode})
         for off in ((), tuple(rule.name for rule in all_rules())):
-            assert ouzel.match(rows, query, rules_off=off).num_rows == matches
+            assert match_without(off, rows, query).num_rows == matches
 
 
 def test_decimals_that_are_returned() -> None:
@@ -279,7 +280,7 @@ def test_values_of_different_types_are_equal_where_they_mean_the_same(
     query = f"PATTERN SEQ(A a, B b) WHERE {condition} WITHIN 10"
     for off in ((), tuple(rule.name for rule in all_rules())):
         inputs = {"A": pa.table({"ts": [1], "x": left}), "B": pa.table({"ts": [2], "x": right})}
-        assert ouzel.match(inputs, query, rules_off=off).num_rows == 1
+        assert match_without(off, inputs, query).num_rows == 1
 
 
 def test_a_snapshot_is_bytes() -> None:

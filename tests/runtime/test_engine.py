@@ -356,9 +356,6 @@ def test_an_event_that_may_play_two_components_is_one_event() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"rules_off": ["no_such_rule"]}, "there is no rule named 'no_such_rule'; the rules are predicates_into_roles"),
-        ({"rules_off": "window_into_scan"}, r"must be a list of names: \['window_into_scan'\]"),
-        ({"rules_off": None}, "there is no rule named None"),
         ({"limits": 5}, "limits= must be a dictionary"),
         ({"limits": {"max_partial_matches": -1}}, "must be an integer >= 1, got -1"),
         ({"limits": {"max_partial_matches": "many"}}, "must be an integer >= 1, got 'many'"),

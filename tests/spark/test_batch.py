@@ -193,10 +193,6 @@ def test_mistakes_are_found_before_anything_runs(spark: SparkSession) -> None:
         ouzel.spark.match(events, LONELY, max_delay=5)
     with pytest.raises(InputError, match="give one for each event type"):
         ouzel.spark.match({}, LONELY)
-    with pytest.raises(InputError, match=r"there is no option 'slice'; did you mean 'slices'\?"):
-        ouzel.spark.match(events, LONELY, slice="1 hour")
-    with pytest.raises(InputError, match=r"'late' is an option of ouzel\.spark\.match only"):
-        ouzel.spark.explain(events, LONELY, late=True)
     with pytest.raises(InputError, match=r"of type str and must be a Spark DataFrame.*ouzel\.match"):
         ouzel.spark.match("events.parquet", LONELY)
     for ask in (ouzel.match, ouzel.why, ouzel.plot):

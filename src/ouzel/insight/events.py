@@ -32,7 +32,7 @@ from ouzel.errors import QueryError
 from ouzel.plan.choose import make_plan
 from ouzel.plan.expressions import attribute_of, lacked_entirely
 from ouzel.plan.model import Plan
-from ouzel.prepared import Query, as_queries
+from ouzel.prepared import Query
 from ouzel.runtime.arrays import truths
 from ouzel.runtime.expressions import any_holds, constant
 from ouzel.runtime.frames import EventFrame
@@ -91,7 +91,7 @@ class Events:
 
 def read_events(
     events: Any,
-    query: Query | str,
+    prepared: dict[str, Any],
     *,
     time: str,
     type: str | None,
@@ -99,7 +99,6 @@ def read_events(
     time_unit: str | None,
 ) -> Events:
     """An input bound to one query, in stream order."""
-    prepared = as_queries(query)
     for one in prepared.values():
         _check_can_be_shown(one)
     if isinstance(events, Mapping):

@@ -19,7 +19,7 @@ from ouzel.insight.events import Events, read_events
 from ouzel.insight.words import plain
 from ouzel.lang.syntax import Output, OutputForm
 from ouzel.notebook import Picture
-from ouzel.prepared import Query, as_queries
+from ouzel.prepared import OneQuery, Query, as_queries
 from ouzel.runtime.engine import match
 from ouzel.runtime.frames import ticks_to_time
 from ouzel.runtime.layout import ticks_of
@@ -50,8 +50,9 @@ _STYLE = """
 
 def plot(
     events: Any,
-    query: Query | str,
+    query: OneQuery,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
@@ -74,7 +75,7 @@ def plot(
     >>> picture.startswith("<svg"), picture.count('class="event"'), picture.count('class="match"')
     (True, 3, 1)
     """
-    (prepared,) = as_queries(query).values()
+    (prepared,) = as_queries(query, params).values()
     if not isinstance(prepared, Query) or prepared.tree.aggregates:
         raise QueryError("only matches can be drawn, not aggregates over them", hint="leave AGG out to see the matches")
     # The events of the matches are needed, even if RETURN would drop them.
@@ -84,7 +85,7 @@ def plot(
     # Every match is asked for on purpose here.
     output = output or Output(OutputForm.ALL)
     drawn = replace(prepared, tree=replace(prepared.tree, returns=None, output=output))
-    read = read_events(events, drawn, time=time, type=type, order=order, time_unit=time_unit)
+    read = read_events(events, {drawn.name: drawn}, time=time, type=type, order=order, time_unit=time_unit)
     if label is not None and label not in read.table.column_names:
         hint = nearest(label, read.table.column_names) or f"the columns are {listed(read.table.column_names, 'and')}"
         raise InputError(f"there is no column '{label}' to label the marks with; {hint}")

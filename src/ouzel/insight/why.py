@@ -17,7 +17,7 @@ from ouzel.insight.search import Found, Search
 from ouzel.insight.words import Words
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.notebook import preformatted
-from ouzel.prepared import Query
+from ouzel.prepared import OneQuery, as_queries
 
 SEARCH_LIMIT = 2_000
 # Without a start, try this many events and report the one that got furthest.
@@ -52,9 +52,10 @@ class Why:
 
 def why(
     events: Any,
-    query: Query | str,
+    query: OneQuery,
     start: int | Mapping[str, Any] | None = None,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
@@ -85,7 +86,7 @@ def why(
          Exit at 5 (tag=8): [tag] differs, 8 is not 7
     no match: no event can be c
     """
-    read = read_events(events, query, time=time, type=type, order=order, time_unit=time_unit)
+    read = read_events(events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit)
     if not read.count:
         raise InputError("there are no events, so nothing can begin a match")
     if start is None:

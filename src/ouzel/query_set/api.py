@@ -39,10 +39,10 @@ from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.calls import completed, exclusive
 from ouzel.runtime.feeder import Feeder
-from ouzel.runtime.inputs import as_table, is_rows, with_missing_columns, with_readable_time
+from ouzel.runtime.inputs import as_table, check_inputs_by_type, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.problems import Problem
+from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program, check_columns, event_types, make_program
 from ouzel.runtime.session import Session
 from ouzel.runtime.tasks import thread_count
@@ -339,7 +339,7 @@ class QuerySet(Feeder[Any]):
     # ── Events ─────────────────────────────────────────────────────────────────────────────────────
 
     @exclusive
-    def push(self, events: Any) -> dict[Any, pa.Table]:
+    def push(self, events: Any) -> Answers[Any]:
         """Take in a batch of events and return the answers that it completes, by template or by query, without empty
         ones.
 
@@ -362,6 +362,8 @@ class QuerySet(Feeder[Any]):
     def _read(self, events: Any) -> pa.Table | None:
         """A batch as the columns of this set, which the first one decides."""
         self._must_be_open()
+        if isinstance(events, Mapping):
+            check_inputs_by_type(events, self._options["time"])
         table = as_table(events)
         layout = self.layout
         if layout is None and not table.num_rows and not table.num_columns:

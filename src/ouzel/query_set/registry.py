@@ -148,9 +148,9 @@ def prepared_query(given: Any, params: Mapping[str, Any] | None) -> Any:
         if not given.lstrip().startswith("{"):
             return query(given, params=params)
         given = from_text(given)
-    (prepared,) = as_queries(given).values()
-    if params and isinstance(prepared, AlgebraQuery):
-        return AlgebraQuery(prepared.name, prepared.expression, {**prepared.params, **params})
+    if isinstance(given, AlgebraQuery):
+        return replace(given, params={**given.params, **(params or {})})
+    (prepared,) = as_queries(given, params).values()
     return prepared
 
 

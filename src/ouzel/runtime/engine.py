@@ -5,48 +5,78 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
-from ouzel.algebra.query import AlgebraQuery
-from ouzel.algebra.streams import Stream
 from ouzel.errors import EmptyAnswerWarning, InputError, ManyMatchesWarning, StateError, TypesWarning
 from ouzel.loss import LossModel
-from ouzel.prepared import Query, as_queries
+from ouzel.notebook import show_tables
+from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
 from ouzel.runtime.calls import exclusive, interruptible
 from ouzel.runtime.empty_answers import AbsentColumns, EmptyAnswers, ManyMatches
 from ouzel.runtime.feeder import Feeder
 from ouzel.runtime.inbox import SMALL_ROWS
 from ouzel.runtime.input_binder import InputBinder
 from ouzel.runtime.limits import Limits, limits_of
-from ouzel.runtime.problems import Problem
+from ouzel.runtime.problems import Answers, Problem
 from ouzel.runtime.program import Program
 from ouzel.runtime.session import Session
 from ouzel.runtime.tasks import thread_count
 from ouzel.runtime.threads import answers
 from ouzel.sealing import SNAPSHOT, decoding
 
-Queries = Query | str | Iterable[Query | str] | Mapping[str, Query | str]
+
+@overload
+def match(
+    events: Any,
+    query: OneQuery,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    threads: int | None = None,
+) -> pa.Table: ...
+
+
+@overload
+def match(
+    events: Any,
+    query: SeveralQueries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    threads: int | None = None,
+) -> dict[str, pa.Table]: ...
 
 
 def match(
     events: Any,
     query: Queries,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
     time_unit: str | None = None,
     limits: Limits | Mapping[str, int] | None = None,
-    rules_off: Collection[str] = (),
     model: LossModel | None = None,
     threads: int | None = None,
-) -> Any:
+) -> pa.Table | dict[str, pa.Table]:
     """All matches of a query in a finite input, as a pyarrow Table; for several queries a dictionary of tables.
 
     `events` is a pyarrow, polars, pandas or DuckDB table, a list of dictionaries, the path of a Parquet, CSV or JSON
-    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns. `model` is the loss
+    Lines file, or a dictionary of such inputs by event type. `time` and `type` name its columns; with `type=None` all
+    events have the type that the query names. `params` gives the values of `:name` in a text. `model` is the loss
     model for queries with THRESHOLD. Exceeding one of `limits` is an error. `threads` is the number of threads for
     200,000 events or more; by default OUZEL_THREADS, or all cores. It changes neither rows nor their order.
 
@@ -59,20 +89,36 @@ def match(
     >>> match(events, theft).to_pylist()
     [{'start': 1, 'end': 4, 'tag': 7}]
     """
-    queries = as_queries(query)
-    binder = InputBinder(
-        queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-        rules_off=rules_off, model=model,
+    return match_without(
+        (), events, query, params=params, time=time, type=type, order=order, time_unit=time_unit, limits=limits,
+        model=model, threads=threads,
     )  # fmt: skip
+
+
+def match_without(
+    rules_off: Collection[str],
+    events: Any,
+    query: Queries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    **options: Any,
+) -> Any:
+    """`match` without some rules of the plan: they change no answer, which tests check."""
+    show_tables()
+    queries = as_queries(query, params)
+    options = {"time": "ts", "type": "type", **options}
+    binder = InputBinder(queries, limits=limits_of(limits), rules_off=rules_off, **options)
     count = thread_count(threads)
     wide = binder.table(events)
     answered = interruptible(answers, binder.program, wide, count)
     _warn_of_empty(binder.program, wide, answered)
     absent = AbsentColumns(binder.program)
     absent.look_at(wide)
-    _warn_of_absent(absent, stacklevel=2)
-    _warn_of_many(ManyMatches(binder.program, queries), wide, answered, stacklevel=2)
-    if isinstance(query, Query | str | Stream | AlgebraQuery):
+    _warn_of_absent(absent, stacklevel=3)
+    _warn_of_many(ManyMatches(binder.program, queries), wide, answered, stacklevel=3)
+    if is_one(query):
         (answer,) = answered.values()
         return answer
     return answered
@@ -85,7 +131,7 @@ def _warn_of_empty(program: Program, events: pa.Table, rows: dict[str, pa.Table]
         watch = EmptyAnswers(program)
         watch.look_at(events)
         for reason in watch.reasons(empty):
-            warnings.warn(reason, EmptyAnswerWarning, stacklevel=3)
+            warnings.warn(reason, EmptyAnswerWarning, stacklevel=4)
 
 
 def _warn_of_absent(absent: AbsentColumns, stacklevel: int) -> None:
@@ -122,6 +168,7 @@ class Engine(Feeder[str]):
         self,
         queries: Queries,
         *,
+        params: Mapping[str, Any] | None = None,
         time: str = "ts",
         type: str | None = "type",
         order: Collection[str] = (),
@@ -129,14 +176,13 @@ class Engine(Feeder[str]):
         time_unit: str | None = None,
         limits: Limits | Mapping[str, int] | None = None,
         keep_late: bool = False,
-        rules_off: Collection[str] = (),
         model: LossModel | None = None,
         schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
     ) -> None:
-        self._queries = as_queries(queries)
+        self._queries = as_queries(queries, params)
         self._binder = InputBinder(
             self._queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits_of(limits),
-            rules_off=rules_off, model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
+            model=model, streaming=True, schema=schema, keeps_all_columns=keep_late,
         )  # fmt: skip
         super().__init__(max_delay)
         self._session: Session | None = None
@@ -146,10 +192,11 @@ class Engine(Feeder[str]):
         self._binder.check(streaming=True)
 
     @exclusive
-    def push(self, events: Any) -> dict[str, pa.Table]:
+    def push(self, events: Any) -> Answers[str]:
         """Take in a batch of events and return the matches that it completes, by query name.
 
-        A query that stops because of its own error is reported by a ProblemWarning and by `problems()`.
+        The answer of an engine of one query converts: `.arrow()`, `.to_pandas()`, `.df()`, `.pl()`. A query that stops
+        because of its own error is reported by a ProblemWarning and by `problems()`.
         """
         self._calls.complete()
         self._must_be_open()
@@ -261,10 +308,57 @@ class Engine(Feeder[str]):
         return self._session
 
 
-def stream(batches: Iterable[Any], query: Queries, **options: Any) -> Iterator[Any]:
+@overload
+def stream(
+    batches: Iterable[Any],
+    query: OneQuery,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    max_delay: int | str | timedelta = 0,
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+) -> Iterator[pa.Table]: ...
+
+
+@overload
+def stream(
+    batches: Iterable[Any],
+    query: SeveralQueries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    max_delay: int | str | timedelta = 0,
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+) -> Iterator[dict[str, pa.Table]]: ...
+
+
+def stream(
+    batches: Iterable[Any],
+    query: Queries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    max_delay: int | str | timedelta = 0,
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    schema: pa.Schema | Mapping[str, pa.Schema] | None = None,
+) -> Iterator[Any]:
     """The matches of a stream as they complete: after each batch that completes some, and at the end.
 
-    Gives tables, or of several queries dictionaries of tables. `batches` are what `Engine.push` takes, and `options`
+    Gives tables, or of several queries dictionaries of tables. `batches` are what `Engine.push` takes, and the options
     are those of `Engine`. A match completes when a later event shows that no earlier one can come.
 
     >>> batches = ([{"type": kind, "ts": ts}] for ts, kind in enumerate("ABAB"))
@@ -273,12 +367,15 @@ def stream(batches: Iterable[Any], query: Queries, **options: Any) -> Iterator[A
     [{'start': 0, 'end': 1, 'a': 0, 'b': 1}]
     [{'start': 2, 'end': 3, 'a': 2, 'b': 3}]
     """
-    engine = Engine(query, **options)
-    is_one = isinstance(query, Query | str | Stream | AlgebraQuery)
+    engine = Engine(
+        query, params=params, time=time, type=type, order=order, max_delay=max_delay, time_unit=time_unit,
+        limits=limits, model=model, schema=schema,
+    )  # fmt: skip
+    one = is_one(query)
 
     def given(answers: dict[str, pa.Table]) -> Iterator[Any]:
         if any(answer.num_rows for answer in answers.values()):
-            yield next(iter(answers.values())) if is_one else answers
+            yield next(iter(answers.values())) if one else answers
 
     for batch in batches:
         yield from given(engine.push(batch))

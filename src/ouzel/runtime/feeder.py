@@ -113,7 +113,7 @@ class Feeder(ABC, Generic[K]):
         return 0 if self._session is None else self._calls.call(lambda session: session.held_events, self._session)
 
     @exclusive
-    def advance(self, to: int | datetime) -> dict[K, pa.Table]:
+    def advance(self, to: int | datetime) -> Answers[K]:
         """Declare that all events up to a time have been seen, and return the matches that this completes."""
         self._calls.complete()
         self._must_be_open()
@@ -122,7 +122,7 @@ class Feeder(ABC, Generic[K]):
         return self._answered(self._advance, tick_of(to, self._session.program.layout))
 
     @exclusive
-    def finish(self) -> dict[K, pa.Table]:
+    def finish(self) -> Answers[K]:
         """End the stream and return the remaining matches. Nothing can be pushed afterwards. Tables of an engine
         have no columns if no event ever came."""
         self._calls.complete()
@@ -160,12 +160,12 @@ class Feeder(ABC, Generic[K]):
         was_finished, self._finished = self._finished, True
         return self._nothing() if was_finished or self._session is None else self._advance(LATEST)
 
-    def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any, brief: bool = False) -> dict[K, pa.Table]:
+    def _answered(self, work: Callable[..., dict[K, pa.Table]], *args: Any, brief: bool = False) -> Answers[K]:
         """Rows by query; a warning for each query that has stopped, and its error if no query is left."""
         rows = self._calls.run(work, *args, brief=brief)
         self._warn_of_columns()
         if self._session is None or not self._session.problems:
-            return rows
+            return Answers(rows)
         problems = self.problems()
         if not self._session.is_running:
             raise problems[-1].raised()

@@ -75,7 +75,7 @@ class InputBinder:
 
     def check(self, *, streaming: bool) -> None:
         """Report mistakes of the queries before any event is seen."""
-        check_rules(self._options["rules_off"])
+        check_rules(self._options.get("rules_off", ()))
         for query in bind_all(self._queries, lambda query: Catalog(), streaming=streaming):
             check_model(query, self._options.get("model"))
 

@@ -63,6 +63,7 @@ def layout_of_table(
                 f"there is no {what} column '{name}'; the columns are {', '.join(map(repr, schema.names))}. "
                 "Name it with ",
                 argument(what),
+                *(("; if all events are of one type, give ", argument("type", None)) if what == "type" else ()),
             )
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:

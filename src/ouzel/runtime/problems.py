@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from html import escape
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from ouzel import errors
-from ouzel.errors import OuzelError
+from ouzel.errors import InputError, OuzelError
+from ouzel.notebook import table_html
 from ouzel.runtime.layout import Layout
 
 K = TypeVar("K")
@@ -51,11 +53,41 @@ class Problem:
 
 
 class Answers(dict[K, pa.Table]):
-    """Rows by query. A query that stopped is not among them, and asking for its rows raises its error."""
+    """Rows by query. A query that stopped is not among them, and asking for its rows raises its error.
 
-    def __init__(self, rows: Mapping[K, pa.Table], problems: Mapping[K, Problem]) -> None:
+    The answer of the only query converts to other tables.
+    """
+
+    _problems: Mapping[K, Problem] = {}
+
+    def __init__(self, rows: Mapping[K, pa.Table], problems: Mapping[K, Problem] | None = None) -> None:
         super().__init__(rows)
-        self._problems = problems
+        if problems:
+            self._problems = problems
+
+    def arrow(self) -> pa.Table:
+        """The rows of the only query, as a pyarrow Table."""
+        if len(self) + len(self._problems) != 1:
+            names = ", ".join(map(repr, list(self)[:5]))
+            raise InputError(f"the answers of {len(self)} queries are not one table; choose one of them: {names}")
+        return self[next(iter(self or self._problems))]
+
+    def to_pandas(self) -> Any:
+        """The rows of the only query, as a pandas DataFrame."""
+        return self.arrow().to_pandas()
+
+    def df(self) -> Any:
+        """`to_pandas` by the name that DuckDB has for it."""
+        return self.to_pandas()
+
+    def pl(self) -> Any:
+        """The rows of the only query, as a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.arrow())
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<b>{escape(str(name))}</b>{table_html(table)}" for name, table in self.items())
 
     def __missing__(self, name: K) -> pa.Table:
         if name in self._problems:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast, overload
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ouzel.algebra.query import AlgebraQuery
-from ouzel.algebra.streams import Stream
 from ouzel.errors import InputError
+from ouzel.loss import LossModel
 from ouzel.plan.explain import explanation, render_explanation
-from ouzel.prepared import Query, as_queries
+from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
 from ouzel.runtime.empty_answers import EmptyAnswers
-from ouzel.runtime.engine import Queries
-from ouzel.spark.batch import SliceHint, match_one, match_several, plan_distributions
+from ouzel.runtime.limits import Limits
+from ouzel.spark.batch import Matches, SliceHint, match_one, match_several, plan_distributions
 from ouzel.spark.input import bind_events, watermarked
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.query_group import PROBLEM_COLUMN
@@ -26,27 +25,72 @@ from ouzel.spark.streaming import QUERY_COLUMN, can_merge_totals, check_stream_n
 from ouzel.spark.worker import LATE_COLUMN
 
 
+@overload
 def match(
     events: DataFrame | Mapping[str, DataFrame],
-    query: Queries,
+    query: OneQuery,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
     time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
     max_delay: int | str | timedelta | None = None,
     buckets: int | None = None,
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
     on_error: str = "fail",
-    **options: Any,
-) -> Any:
+) -> DataFrame: ...
+
+
+@overload
+def match(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: SeveralQueries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    max_delay: int | str | timedelta | None = None,
+    buckets: int | None = None,
+    late: bool = False,
+    slices: SliceHint = None,
+    memory_limit: int | None = None,
+    on_error: str = "fail",
+) -> Matches | Any: ...  # a DataFrame where the events are a stream
+
+
+def match(
+    events: DataFrame | Mapping[str, DataFrame],
+    query: Queries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    max_delay: int | str | timedelta | None = None,
+    buckets: int | None = None,
+    late: bool = False,
+    slices: SliceHint = None,
+    memory_limit: int | None = None,
+    on_error: str = "fail",
+) -> DataFrame | Matches:
     """The matches of a query in a DataFrame, as a DataFrame; streaming where the events are.
 
     `events` is one DataFrame whose column `type` names the type of each event, or a DataFrame for each event type.
     Several queries over a batch give a DataFrame each, by name, out of one shuffle for each distinct key; over a stream
-    they give one DataFrame with a column `query` and a struct column for each query.
+    they give one DataFrame with a column `query` and a struct column for each query. `params`, `limits` and `model` are
+    those of `ouzel.match`.
 
     A stream needs a watermark: call `withWatermark` on the time column first, or give `max_delay`, how late events may
     be ("5 min", a timedelta, or ticks). `buckets` is the number of parts of its state, by default the number of shuffle
@@ -67,12 +111,14 @@ def match(
     >>> theft = "PATTERN SEQ(Shelf a, !(Register b), Exit c) WHERE [tag] WITHIN 12 hours"
     >>> thefts = match(readings, theft, time="ts", type="type")                              # doctest: +SKIP
     """
-    named = as_queries(query)
-    several = not isinstance(query, Query | str | Stream | AlgebraQuery)
+    named = as_queries(query, params)
+    several = not is_one(query)
     if on_error not in ("fail", "report"):
         raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
     reports = on_error == "report"
-    bound = bind_events(events, named, time=time, type=type, order=order, time_unit=time_unit, **options)
+    bound = bind_events(
+        events, named, time=time, type=type, order=order, time_unit=time_unit, limits=limits, model=model
+    )
     if bound.frame.isStreaming:
         if slices is not None or memory_limit is not None:
             raise InputError("slices= and memory_limit= are for batches; a stream keeps one window in memory")
@@ -114,11 +160,31 @@ def _check_own(option: str, column: str, taken: Collection[str]) -> None:
         )
 
 
-def matching(query: Queries, **options: Any) -> Callable[[DataFrame], DataFrame]:
+def matching(
+    query: Queries,
+    *,
+    params: Mapping[str, Any] | None = None,
+    time: str = "ts",
+    type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
+    max_delay: int | str | timedelta | None = None,
+    buckets: int | None = None,
+    late: bool = False,
+    slices: SliceHint = None,
+    memory_limit: int | None = None,
+    on_error: str = "fail",
+) -> Callable[[DataFrame], DataFrame]:
     """`match` for use in a chain: `df.transform(matching(query, time="ts"))`."""
 
     def transform(events: DataFrame) -> DataFrame:
-        result = match(events, query, **options)
+        result = match(
+            events, cast("OneQuery", query), params=params, time=time, type=type, order=order, time_unit=time_unit,
+            limits=limits, model=model, max_delay=max_delay, buckets=buckets, late=late, slices=slices,
+            memory_limit=memory_limit, on_error=on_error,
+        )  # fmt: skip
         if not isinstance(result, DataFrame):
             raise InputError(
                 "df.transform needs one DataFrame and several queries give one each; use ouzel.spark.match(df, queries)"
@@ -132,16 +198,23 @@ def explain(
     events: DataFrame | Mapping[str, DataFrame],
     query: Queries,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
     slices: SliceHint = None,
-    **options: Any,
 ) -> str:
     """What `match` would do with a bounded DataFrame: the plan of each query, and how its events are distributed.
 
     >>> print(explain(readings, theft))                                                       # doctest: +SKIP
     """
-    bound = bind_events(events, as_queries(query), time=time, type=type, **options)
+    bound = bind_events(
+        events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit, limits=limits,
+        model=model,
+    )  # fmt: skip
     distributions = plan_distributions(bound, slices)
     lines = [render_explanation(explanation(plan), "text").rstrip() for plan in bound.program.plans().values()]
     lines.append("on Spark")
@@ -153,13 +226,15 @@ def explain(
 
 def why_empty(
     events: DataFrame | Mapping[str, DataFrame],
-    query: Query | str | Mapping[str, Query | str],
+    query: Queries,
     *,
+    params: Mapping[str, Any] | None = None,
     time: str = "ts",
     type: str | None = "type",
     order: Collection[str] = (),
     time_unit: str | None = None,
-    **options: Any,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
 ) -> dict[str, str]:
     """Likely reasons why queries found nothing in a bounded DataFrame, by the name of the query.
 
@@ -168,8 +243,10 @@ def why_empty(
     >>> why_empty(readings, {"a": "PATTERN SEQ(Shlef a, Exit b) WITHIN 12 hours"})             # doctest: +SKIP
     {'a': "query 'a' found nothing: no event has the type 'Shlef' in its column 'type'; did you mean 'Shelf'?"}
     """
-    queries = as_queries(query)
-    bound = bind_events(events, queries, time=time, type=type, order=order, time_unit=time_unit, **options)
+    queries = as_queries(query, params)
+    bound = bind_events(
+        events, queries, time=time, type=type, order=order, time_unit=time_unit, limits=limits, model=model
+    )
     if bound.frame.isStreaming:
         raise InputError("why_empty needs a batch, because a stream has no end; use a batch of the same events")
     column = bound.program.layout.type

@@ -172,7 +172,7 @@ def _changed_query(old: Program, new: Program) -> str | None:
             return f"query '{now.name}' is not the one that wrote this checkpoint; go back to that one"
     same_model = (old.model and old.model.to_json()) == (new.model and new.model.to_json())
     if not same_model or old.rules_off != new.rules_off:
-        return "model= or rules_off= are not those that wrote this checkpoint; go back to them"
+        return "model= is not the one that wrote this checkpoint; go back to it"
     return None
 
 

@@ -12,12 +12,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ouzel.bind.diagnostics import nearest
 from ouzel.errors import InputError
+from ouzel.loss import LossModel
 from ouzel.prepared import Query
 from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.limits import limits_of
+from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import Program, make_program
 from ouzel.spark.query_group import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
@@ -29,10 +29,6 @@ WATERMARK_COLUMN = "ouzel watermark"
 # Spark's watermark starts in 1970 and cannot be earlier. Plain numbers may be 0 or negative, so they are read as
 # milliseconds from a later origin, which allows numbers up to 9 * 10^15.
 NUMBERS_ORIGIN_MS = 1 << 42
-
-# Options of the binding besides `time` and `type`; the others are for `match` only.
-OPTIONS = frozenset({"order", "time_unit", "limits", "rules_off", "statistics", "model"})
-OPTIONS_OF_MATCH = frozenset({"time", "type", "max_delay", "buckets", "late", "slices", "memory_limit"})
 
 
 @dataclass(frozen=True)
@@ -59,16 +55,15 @@ def bind_events(
     *,
     time: str,
     type: str | None,
-    **options: Any,
+    order: Collection[str] = (),
+    time_unit: str | None = None,
+    limits: Limits | Mapping[str, int] | None = None,
+    model: LossModel | None = None,
 ) -> Events:
     """Bind queries to a DataFrame, or to one for each event type."""
-    unknown = min(options.keys() - OPTIONS, default=None)
-    if unknown in OPTIONS_OF_MATCH:
-        raise InputError(f"'{unknown}' is an option of ouzel.spark.match only; leave it out here")
-    if unknown is not None:
-        hint = nearest(unknown, OPTIONS | OPTIONS_OF_MATCH) or "help(ouzel.spark.match) lists them"
-        raise InputError(f"there is no option '{unknown}'; {hint}")
-    options |= {"time": time, "type": type, "limits": limits_of(options.pop("limits", None))}
+    options: dict[str, Any] = {
+        "time": time, "type": type, "order": order, "time_unit": time_unit, "limits": limits_of(limits), "model": model,
+    }  # fmt: skip
     if not isinstance(events, Mapping):
         frame = _with_readable_time(events, time)
         program = make_program(queries, arrow_schema(frame.schema), streaming=frame.isStreaming, **options)

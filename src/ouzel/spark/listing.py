@@ -24,6 +24,7 @@ def expand(
     frame: DataFrame,
     query: Query | str | Mapping[str, Query | str],
     *,
+    params: Mapping[str, Any] | None = None,
     first: int | None = None,
     sample: int | None = None,
     seed: int | None = None,
@@ -47,7 +48,7 @@ def expand(
     check_numbers(first, sample, seed)
     if GRAPH not in frame.columns:
         raise InputError("this DataFrame has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
-    queries = as_queries(query)
+    queries = as_queries(query, params)
     options = {"time": time, "type": type, "order": tuple(order), "time_unit": time_unit}
     inputs: pa.Schema | dict[str, pa.Schema] | None
     if isinstance(schema, Mapping):

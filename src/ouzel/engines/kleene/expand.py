@@ -47,6 +47,7 @@ def expand(
     table: Any,
     query: Query | str | Mapping[str, Query | str],
     *,
+    params: Mapping[str, Any] | None = None,
     first: int | None = None,
     sample: int | None = None,
     seed: int | None = None,
@@ -81,7 +82,7 @@ def expand(
     if GRAPH not in compressed.column_names:
         raise InputError("this table has no column 'graph'; expand() needs the answer of OUTPUT COMPRESSED")
     options = {"time": time, "type": type, "order": order, "time_unit": time_unit}
-    bound, layout = reading(query, compressed.schema, schema, options)
+    bound, layout = reading(as_queries(query, params), compressed.schema, schema, options)
     return listed(bound, layout, compressed, first=first, sample=sample, seed=seed, max_matches=max_matches)
 
 
