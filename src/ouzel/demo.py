@@ -66,7 +66,7 @@ def main(folder: Path) -> int:
             return 1
         console.print("\n[bold green]Every answer is what happened.[/] Try next:\n")
         for command, purpose in next_steps(folder):
-            console.print(f"  [dim]# {purpose}[/]\n  {command}", soft_wrap=True)
+            console.print(f"  [dim]# {purpose}[/]\n  {folded(command, console.width - 2)}", soft_wrap=True)
     return 0
 
 
@@ -295,6 +295,16 @@ def next_steps(folder: Path) -> list[tuple[str, str]]:
         (f"{command} why {query} --input {readings} --start tag_id=tag-0000003", "why an item is not in the answer"),
         ("docs/quick-start.md, docs/cookbook.md", f"more queries; the log of this run is {folder / 'demo.log'}"),
     ]
+
+
+def folded(command: str, width: int) -> str:
+    """A command in lines that a shell reads as one, each starting with an option, if it is too wide for the screen.
+
+    >>> print(folded("ouzel run theft.query --input readings.parquet", 30))
+    ouzel run theft.query \\
+          --input readings.parquet
+    """
+    return command if len(command) <= width else command.replace(" --", " \\\n      --")
 
 
 if __name__ == "__main__":

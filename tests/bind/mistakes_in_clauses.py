@@ -142,6 +142,16 @@ INCOMPLETE = [
         "with THRESHOLD the strategy must be skip_till_any_match",
         None,
     ),
+    (
+        AB + "WHERE a.n = b.n RETURN «[n]»",
+        "[n] in RETURN must be a test of WHERE",
+        "write [n] in WHERE too, or name an event: v.n",
+    ),
+    (
+        "PATTERN ANY(Shelf, Register) a WHERE [weight] RETURN «[weight]»",
+        "no component always has a value of [weight]",
+        "name an event: v.weight",
+    ),
     (AB + "«THRESHOLD 0.5»", "THRESHOLD needs WITHIN in time", "add WITHIN with a duration, such as WITHIN 12 hours"),
     (AB + "WITHIN 3 s THRESHOLD 0.5 «OUTPUT FIRST»", "OUTPUT FIRST cannot be used with THRESHOLD", None),
     (

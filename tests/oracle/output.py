@@ -10,7 +10,7 @@ from typing import Any
 from ouzel.lang import syntax
 from ouzel.lang.syntax import OutputForm
 from tests.oracle.conditions import Conditions
-from tests.oracle.events import Event
+from tests.oracle.events import Event, EventTypes
 from tests.oracle.expressions import attribute, evaluate
 from tests.oracle.negation import match_end
 from tests.oracle.selection import Run, Selection
@@ -84,12 +84,25 @@ def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]
     if returns is not None:
         scope = conditions.scope(bound)
         is_timestamp = any(isinstance(event.start, Moment) for event in selection.events)
-        return {column_name(item): _settled(evaluate(item.expression, scope), is_timestamp) for item in returns.items}
-    columns: dict[str, Any] = {}
+        columns = {}
+        for item in returns.items:
+            if isinstance(item.expression, syntax.Equivalence):
+                value = _key(item.expression.names, bound, conditions.settings.types)
+            else:
+                value = evaluate(item.expression, scope)
+            columns[column_name(item)] = _settled(value, is_timestamp)
+        return columns
+    structs: dict[str, Any] = {}
     for component in conditions.positives:
         events = bound[component.name]
-        columns[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
-    return columns
+        structs[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
+    return structs
+
+
+def _key(names: tuple[str, ...], bound: Mapping[str, Event | tuple[Event, ...]], types: EventTypes) -> Any:
+    """ "`[attr]` in RETURN is the value on which the events agree": of any event whose type has it."""
+    events = [event for one in bound.values() for event in (one if isinstance(one, tuple) else (one,))]
+    return next(attribute(event, names, types) for event in events if types.has(event, names[0]))
 
 
 def _structs(events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -111,7 +124,7 @@ def column_name(item: syntax.Item) -> str:
     """The name after AS; without one, the last name of an attribute."""
     if item.alias is not None:
         return item.alias
-    assert isinstance(item.expression, syntax.Reference), "an expression in RETURN needs AS"
+    assert isinstance(item.expression, syntax.Reference | syntax.Equivalence), "an expression in RETURN needs AS"
     name = item.expression.names[-1]
     return "len" if name.upper() == "LEN" else name
 

@@ -51,3 +51,10 @@ def test_next_steps_are_commands_that_exist(tmp_path: Path) -> None:
     steps = [command.split() for command, _ in demo.next_steps(tmp_path)]
     assert {words[1] for words in steps[:-1]} == {"run", "explain", "why"}
     assert all(str(tmp_path / "theft.query") in words for words in steps[:-1])
+
+
+def test_next_steps_fit_80_columns() -> None:
+    for command, purpose in demo.next_steps(Path("build/demo")):
+        shown = demo.folded(command, 78)
+        assert all(len(line) <= 78 for line in [*shown.splitlines(), f"# {purpose}"])
+        assert shown.replace(" \\\n      ", " ") == command

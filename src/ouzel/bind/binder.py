@@ -89,7 +89,7 @@ def bind_with(
     aggregates = bind_aggregates(query.aggregates, over_matches, group_by)
     having, aggregates = bind_having(query.having, over_matches, group_by, aggregates)
     reserved = SPAN_COLUMNS if threshold is None else SPAN_COLUMNS + SCORE_COLUMNS
-    returns = bind_return(query.returns, expressions(Place.RETURN), reserved)
+    returns = bind_return(query.returns, expressions(Place.RETURN), equivalences, reserved)
     if returns is None and not aggregates:
         check_default_columns(names.components, source, reserved)
     check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)

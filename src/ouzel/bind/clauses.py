@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from ouzel.bind.conjuncts import lacking_positive
@@ -182,22 +182,45 @@ def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[E
 
 
 def bind_return(
-    returns: syntax.Return | None, expressions: Expressions, reserved: Iterable[str]
+    returns: syntax.Return | None,
+    expressions: Expressions,
+    equivalences: Sequence[EquivalenceTest],
+    reserved: Iterable[str],
 ) -> tuple[OutputColumn, ...] | None:
-    """The columns of RETURN, named and without collisions."""
+    """The columns of RETURN, named and without collisions. `[attr]` is the value on which the events agree."""
     if returns is None:
         return None
     columns: list[OutputColumn] = []
     taken = dict.fromkeys(reserved, "every match has a column of that name; write AS and another name")
     for number, item in enumerate(returns.items, 1):
-        expression = expressions.value(item.expression)
+        node = item.expression
+        if isinstance(node, syntax.Equivalence) and node.value is None:
+            node = _key(node, expressions, equivalences)
+        expression = expressions.value(node)
         _check_array(expression, expressions.source)
-        name = item.alias or column_name(item.expression, number)
+        name = item.alias or column_name(node, number)
         if name in taken:
             raise expressions.source.mistake(f"two columns are named {quoted(name)}", item.span, taken[name])
         taken[name] = "write AS and another name"
         columns.append(OutputColumn(name, expression))
     return tuple(columns)
+
+
+def _key(
+    key: syntax.Equivalence, expressions: Expressions, equivalences: Sequence[EquivalenceTest]
+) -> syntax.Reference:
+    """The attribute of the first component whose types all have it."""
+    written = f"[{'.'.join(key.names)}]"
+    test = next((test for test in equivalences if test.path == key.names), None)
+    if test is None:
+        hint = f"write {written} in WHERE too, or name an event: v.{'.'.join(key.names)}"
+        raise expressions.source.mistake(f"{written} in RETURN must be a test of WHERE", key.span, hint)
+    having = [c for c in expressions.names.components if not c.negated and c.position not in test.lacked_by]
+    if not having:
+        hint = f"name an event: v.{'.'.join(key.names)}"
+        raise expressions.source.mistake(f"no component always has a value of {written}", key.span, hint)
+    index = syntax.Index(syntax.IndexKind.NUMBER, 1) if having[0].kleene else None
+    return syntax.Reference((having[0].variable, *key.names), index, span=key.span)
 
 
 def column_name(node: syntax.Expr, number: int) -> str:
