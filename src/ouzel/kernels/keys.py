@@ -14,6 +14,7 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.words import (
     EIGHT,
     EXACT_LENGTH_MAX,
+    HALF,
     ONE,
     THREE,
     TWO,
@@ -33,7 +34,11 @@ DIRECTORY_MIN = 1 << 16
 RANGE_ROWS = 4096
 # A few hundred keys rarely collide in this many slots; each collision is a mispredicted branch.
 SLOT_BITS_MIN = 10
-SLOT_WORDS = 4
+KEY_WORDS = 4
+# The bits of a hash that a slot has. The highest ones choose the slot.
+FRAGMENT_SHIFT = np.uint64(16)
+FRAGMENT = np.uint64(0xFFFFFFFF)
+EMPTY = np.uint64(0)
 
 # How a 64-bit number is read as a key.
 AS_INTEGER = 0
@@ -59,11 +64,15 @@ class NumberKeys(NamedTuple):
 
 
 class TextKeys(NamedTuple):
-    """Distinct byte strings: code c is arena[starts[c]:starts[c+1]]."""
+    """Distinct byte strings: code c is arena[starts[c]:starts[c+1]].
+
+    Slots are small, so that those of many keys fit the cache; what they are compared with is by code.
+    """
 
     starts: NDArray[np.int64]
     arena: NDArray[np.uint8]
-    slots: NDArray[np.uint64]  # first word (longer strings: a hash), last word, length, code + 1 (0: empty)
+    words: NDArray[np.uint64]  # by code: first word (longer strings: a hash), last word, length, hash
+    slots: NDArray[np.uint64]  # 32 bits of the hash, then code + 1 (0: empty)
     counts: NDArray[np.int64]  # count, unused, slot bits
 
 
@@ -263,14 +272,15 @@ def _number_codes(
 
 def new_text(count: int = 0, byte_count: int = 0) -> TextKeys:
     """An empty table with room for `count` keys of `byte_count` bytes in total."""
-    slot_bits = max(SLOT_BITS_MIN, (2 * count).bit_length())
-    starts = np.zeros((1 << (slot_bits - 1)) + 1, dtype=np.int64)
+    slot_bits = max(SLOT_BITS_MIN, (2 * count - 1).bit_length())
+    room = 1 << (slot_bits - 1)
     counts = np.zeros(5, dtype=np.int64)
     counts[SLOT_BITS] = slot_bits
     return TextKeys(
-        starts,
+        np.zeros(room + 1, dtype=np.int64),
         np.empty(max(64, byte_count), dtype=np.uint8),
-        np.zeros(SLOT_WORDS << slot_bits, dtype=np.uint64),
+        np.empty(KEY_WORDS * room, dtype=np.uint64),
+        np.zeros(1 << slot_bits, dtype=np.uint64),
         counts,
     )
 
@@ -302,13 +312,26 @@ def _enlarged(table: TextKeys, length: int) -> TextKeys:
         arena = np.empty(2 * (used + length), dtype=np.uint8)
         arena[:used] = table.arena[:used]
         return table._replace(arena=arena)
-    larger = new_text(2 * count, table.arena.size)
-    rows = np.arange(count, dtype=np.int32)
-    done = _text_codes(
-        larger, frozen(table.starts), frozen(table.arena), NO_NULLS, 0, frozen(rows), 0, np.empty(count, dtype=np.int32)
-    )
-    assert done == count
+    larger = new_text(2 * count)._replace(arena=table.arena)
+    larger.starts[: count + 1] = table.starts[: count + 1]
+    larger.words[: KEY_WORDS * count] = table.words[: KEY_WORDS * count]
+    larger.counts[COUNT] = count
+    _fill_slots(larger)
     return larger
+
+
+@kernel
+def _fill_slots(table: TextKeys) -> None:
+    """Write the slots of all keys, which are distinct."""
+    slots = table.slots
+    slot_shift = np.uint64(64 - table.counts[SLOT_BITS])
+    slot_mask = np.uint64(slots.size - 1)
+    for code in range(table.counts[COUNT]):
+        hashed = table.words[KEY_WORDS * code + 3]
+        slot = hashed >> slot_shift
+        while slots[slot] != EMPTY:
+            slot = (slot + ONE) & slot_mask
+        slots[slot] = (((hashed >> FRAGMENT_SHIFT) & FRAGMENT) << HALF) | np.uint64(code + 1)
 
 
 @kernel(allocates=True)
@@ -323,10 +346,10 @@ def _text_codes(
     codes: NDArray[np.int32],
 ) -> Any:
     """Encode from `begin` on, and stop if the table has no room."""
-    starts, arena, slots, counts = table
+    starts, arena, words, slots, counts = table
     count = counts[COUNT]
     slot_shift = np.uint64(64 - counts[SLOT_BITS])
-    slot_mask = np.uint64(slots.size // SLOT_WORDS - 1)
+    slot_mask = np.uint64(slots.size - 1)
     done = begin
     while done < codes.size:
         row = np.int64(rows[done])
@@ -341,30 +364,37 @@ def _text_codes(
         last_word = load_word(data, string_end - EIGHT) if length > EIGHT else first_word
         if length > EXACT_LENGTH_MAX:
             first_word = fold_middle(data, string_begin, string_end, first_word)
-        slot = hash_text(first_word, last_word, length) >> slot_shift
+        hashed = hash_text(first_word, last_word, length)
+        fragment = (hashed >> FRAGMENT_SHIFT) & FRAGMENT
+        slot = hashed >> slot_shift
         code = np.int64(-1)
         while True:
-            place = slot << TWO
-            stored = np.int64(slots[place + THREE]) - 1
-            if stored < 0:
+            entry = slots[slot]
+            if entry == EMPTY:
                 break
-            equal = (slots[place] == first_word) & (slots[place + ONE] == last_word) & (slots[place + TWO] == length)
-            if equal and length > EXACT_LENGTH_MAX:
-                equal = equal_bytes(data, string_begin, arena, np.uint64(starts[stored]), length)
-            if equal:
-                code = stored
-                break
+            if entry >> HALF == fragment:
+                stored = (entry & FRAGMENT) - ONE
+                place = stored << TWO
+                equal = (
+                    (words[place] == first_word) & (words[place + ONE] == last_word) & (words[place + TWO] == length)
+                )
+                if equal and length > EXACT_LENGTH_MAX:
+                    equal = equal_bytes(data, string_begin, arena, np.uint64(starts[stored]), length)
+                if equal:
+                    code = np.int64(stored)
+                    break
             slot = (slot + ONE) & slot_mask
         if code < 0:
             arena_begin = starts[count]
             if count + 1 == starts.size or arena_begin + np.int64(length) > arena.size:
                 break
             code = count
-            place = slot << TWO
-            slots[place] = first_word
-            slots[place + ONE] = last_word
-            slots[place + TWO] = length
-            slots[place + THREE] = code + 1
+            place = np.uint64(code) << TWO
+            words[place] = first_word
+            words[place + ONE] = last_word
+            words[place + TWO] = length
+            words[place + THREE] = hashed
+            slots[slot] = (fragment << HALF) | np.uint64(code + 1)
             for index in range(np.int64(length)):
                 arena[arena_begin + index] = data[np.int64(string_begin) + index]
             starts[code + 1] = arena_begin + np.int64(length)
