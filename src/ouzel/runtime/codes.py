@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.columns import Numbers, Text, column_of
-from ouzel.kernels.keys import KeyTable, NumberKeys, TextKeys, compact, encode, key_count, new_keys, restore, snapshot
+from ouzel.kernels.columns import Numbers, Text, column_of, numbers_of
+from ouzel.kernels.keys import (
+    NO_KEY,
+    KeyTable,
+    NumberKeys,
+    TextKeys,
+    compact,
+    encode,
+    key_count,
+    new_keys,
+    restore,
+    snapshot,
+)
 from ouzel.runtime.snapshot import Reader, Writer
 
 # With fewer, moving events or renaming codes costs more than the memory is worth.
@@ -55,7 +66,13 @@ class Coder:
         return -(-self.count >> bits) << bits
 
     def encode(self, columns: Sequence[pa.Array], rows: np.ndarray | None = None) -> np.ndarray:
-        """The codes of some rows, or of all."""
+        """The codes of some rows, or of all.
+
+        >>> Coder().encode([pa.array(["x", "y", "x"]).dictionary_encode()], np.array([1, 2], np.int32)).tolist()
+        [0, 1]
+        """
+        if len(columns) == 1 and pa.types.is_dictionary(columns[0].type):
+            return self._encode_dictionary(columns[0], rows)
         views = [_view(column) for column in columns]
         if self._keys is None:
             self._keys = new_keys([isinstance(view, Text) for view in views], self._first_code)
@@ -63,6 +80,20 @@ class Coder:
             rows = np.arange(len(columns[0]), dtype=np.int32)
         self._keys, codes = encode(self._keys, views, rows)
         return codes
+
+    def _encode_dictionary(self, column: pa.DictionaryArray, rows: np.ndarray | None) -> np.ndarray:
+        """As `encode`, but the value of each place of the dictionary that occurs is read once."""
+        if rows is None:
+            rows = np.arange(len(column), dtype=np.int32)
+        if len(rows) < len(column.dictionary):
+            return self.encode([column.take(pa.array(rows)).dictionary_decode()])
+        # Places in the order in which they occur, so codes have that order, too.
+        found, numbers = encode(new_keys([False]), [numbers_of(column.indices)], rows)
+        places = found.columns[0]
+        assert isinstance(places, NumberKeys)
+        codes = self.encode([column.dictionary.take(pa.array(places.values[: key_count(found)]))])
+        # The last one is that of nulls.
+        return np.append(codes, np.int32(NO_KEY))[numbers]
 
     def compact(self, live: np.ndarray) -> np.ndarray:
         """Drop all codes except the live ones; returns the new code of each old one."""

@@ -220,7 +220,10 @@ class Stager:
         for part in parts:
             columns = {self._column_of(expression) for expression in part.expressions.values()}
             name = columns.pop()
-            if columns or name is None or pa.types.is_dictionary(self._layout.schema.field(name).type):
+            if columns or name is None:
+                return None
+            # Of several columns, the needed rows are taken before dictionaries are decoded.
+            if len(parts) > 1 and pa.types.is_dictionary(self._layout.schema.field(name).type):
                 return None
             found.append(name)
         return found
