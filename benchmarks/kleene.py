@@ -26,7 +26,7 @@ FLINK = (
     "a[] with the first later b. In Ouzel a run takes all events it can and may leave a[] at any later b, the "
     "paper's ignore-proceed. That page also has Flink patterns with equal answers.",
 )
-PARTS = ("matching", "merging", "compressed", "enumeration", "memory", "figures")
+PARTS = ("matching", "merging", "contiguity", "compressed", "enumeration", "memory", "figures")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -65,6 +65,9 @@ def measured(events: int, runs: int, only: list[str] | None) -> list[Part]:
             "reading the event costs about as much as a run, so merging can gain little there."
         )
         report.add("Figure 8(g) and Table 3: merging", note, lambda: kleene_bars.merging_bars(events, runs))
+    if report.wants("contiguity"):
+        note = "SEQ(E1 a, E2 b, E3 c) with one equivalence test, from Arrow to the matches. Both answers are equal."
+        report.add("Contiguity by step", note, lambda: kleene_bars.contiguity_bars(events, runs))
     if report.wants("compressed"):
         note = (
             "SEQ(A+ a[], B b) under skip_till_any_match; every event is an A or a B. First the graph that all "

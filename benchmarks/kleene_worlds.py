@@ -124,8 +124,6 @@ class Matching:
         for name in ("end", "key", "roles"):
             getattr(events, name)[behind] = getattr(staged, name)[relevant]
         events.position[behind] = position[relevant]
-        if len(events.sequence):
-            events.sequence[behind] = position[relevant]
         for name in ("int_lanes", "float_lanes", "lane_flags"):
             getattr(events, name)[:, behind] = getattr(staged, name)[:, relevant]
         return replace(self, events=events)

@@ -60,6 +60,20 @@ CLAUSES = [
         None,
     ),
     (
+        "PATTERN SEQ(Shelf a, Alarm b) WHERE contiguity(«b: partition») { [tag] }",
+        "contiguity(… partition) needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        None,
+    ),
+    (AB + "WHERE contiguity(«z: next») { }", "there is no variable 'z'", "the variables are a and b"),
+    (AB + "WHERE contiguity(«a: next») { }", "no event comes before 'a', the first component", None),
+    (AB + "WHERE contiguity(«b[i]: next») { }", "'b' is not a repetition, so it has no further events", "write b: …"),
+    (AB + "WHERE contiguity(b: next, «b[1]: any») { }", "a step can be named only once", None),
+    (
+        "PATTERN SEQ(Shelf a, !(Alarm n), Shelf b) WHERE contiguity(«n: strict») { }",
+        "'n' is a negative component, not a step",
+        "a negative component forbids events between two steps; name the steps",
+    ),
+    (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «WITHIN 5 EVENTS»",
         "WITHIN … EVENTS needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
         None,

@@ -2,7 +2,7 @@
 
 The profile "sase" has sequences under the default strategy: ANY, negations anywhere, equivalence tests, comparisons
 between events, OR and NOT, nulls, absent attributes, simultaneous events, window edges. The profile "kleene" has
-Kleene components, the four strategies, windows in events and the forms of OUTPUT. Every query is valid.
+Kleene components, the strategies, contiguity by step, windows in events and the forms of OUTPUT. Every query is valid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.generate.events import (
 )
 
 FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST", "SKIP TO LAST", "COMPRESSED")
-STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match")
+STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match", "contiguity")
 
 
 def random_pattern(rng: random.Random, profile: str, *, depth: int = 0, declared: bool = True) -> RandomCase:
@@ -43,7 +43,8 @@ def random_pattern(rng: random.Random, profile: str, *, depth: int = 0, declared
         assert profile == "kleene", f"there is no profile {profile!r}"
         text = _kleene_query(rng, types, depth)
         # Under any-match a Kleene component chooses any subset.
-        count = rng.randint(4, 9) if "skip_till_any_match" in text else rng.randint(5, 16)
+        chooses = "skip_till_any_match" in text or "contiguity(" in text.replace("_contiguity(", "")
+        count = rng.randint(4, 9) if chooses else rng.randint(5, 16)
     named = [name for name in TYPES if re.search(rf"\b{name}\b", text)]
     return RandomCase(text, random_events(rng, count, named, types), types)
 
@@ -76,18 +77,21 @@ def _kleene_query(rng: random.Random, types: Types | None, depth: int) -> str:
     positives = [c for c in components if not c.negated]
     clauses = [f"PATTERN SEQ({', '.join(c.text for c in components)})"]
 
-    strategy = rng.choice(STRATEGIES)
+    name = rng.choice(STRATEGIES)
+    strategy = f"{name}({', '.join(c.name + '[]' * c.kleene for c in components)})"
+    if name == "contiguity":
+        strategy = f"contiguity({_steps(rng, positives)})" if shape != "." else "skip_till_any_match"
     form = rng.choice(FORMS) if rng.random() < 0.45 else None
     in_events = shape[0] != "-" and shape[-1] != "-" and rng.random() < 0.25
     # These are refused where a positive component's type lacks an [attr].
-    needs_attribute = strategy == "partition_contiguity" or form is not None or in_events
+    needs_attribute = "partition" in strategy or form is not None or in_events
     keys = [a for a in ("id", "s") if all(a in c.shared for c in positives) or not needs_attribute]
     conjuncts = []
     if rng.random() < 0.45:
         conjuncts.append(_equivalence(rng, components, tuple(keys)))
     conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 1, 1, 2)) or bool(depth))]
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
-    clauses.append(f"WHERE {strategy}({', '.join(c.name + '[]' * c.kleene for c in components)}) {{ {body} }}")
+    clauses.append(f"WHERE {strategy} {{ {body} }}")
 
     if in_events:
         clauses.append(f"WITHIN {rng.randint(2, 7)} EVENTS")
@@ -99,6 +103,13 @@ def _kleene_query(rng: random.Random, types: Types | None, depth: int) -> str:
     if form != "COMPRESSED" and rng.random() < 0.2:
         clauses.append(_returns(rng, components))
     return "\n".join(clauses)
+
+
+def _steps(rng: random.Random, positives: list[Component]) -> str:
+    """At least one of the steps of contiguity(…), each with a rule."""
+    names = [c.name for c in positives[1:]] + [f"{c.name}[i]" for c in positives if c.kleene]
+    chosen = [name for name in names if rng.random() < 0.7] or [rng.choice(names)]
+    return ", ".join(f"{name}: {rng.choice(('strict', 'partition', 'next', 'next', 'any'))}" for name in chosen)
 
 
 def _returns(rng: random.Random, components: list[Component]) -> str:

@@ -19,6 +19,7 @@ from ouzel.lang.syntax import (
     Call,
     Case,
     Component,
+    Contiguity,
     Duration,
     Equivalence,
     Expr,
@@ -38,6 +39,7 @@ from ouzel.lang.syntax import (
     Reference,
     Return,
     Selection,
+    Step,
     Strategy,
     Temporal,
     TemporalKind,
@@ -297,11 +299,26 @@ def test_return(text: str, expected: Return, after: str) -> None:
 
 
 def test_strategies() -> None:
-    for strategy in Strategy:
+    for strategy in [one for one in Strategy if one is not Strategy.CONTIGUITY]:
         assert parse(f"PATTERN A a WHERE {strategy.value.upper()}(a) {{}}").selection == Selection(strategy, ("a",))
     query = parse("PATTERN A a WHERE skip_till_any_match { a.x = 1 }")
     assert query.selection == Selection(Strategy.SKIP_TILL_ANY_MATCH, ())
     assert parse("PATTERN A a WHERE a.x = 1").selection is None
+
+
+def test_contiguity_by_step() -> None:
+    text = 'PATTERN SEQ(A a, B+ b[], C "c d") WHERE Contiguity(b:NEXT, b[1] : any, b[i]: strict, "c d": partition) {}'
+    assert parse(text).selection == Selection(
+        Strategy.CONTIGUITY,
+        (),
+        (
+            Step("b", Contiguity.NEXT),
+            Step("b", Contiguity.ANY),
+            Step("b", Contiguity.STRICT, repeats=True),
+            Step("c d", Contiguity.PARTITION),
+        ),
+    )
+    assert parse("PATTERN A a WHERE a.x IN (:p) AND f(a.x, :p) = 1").where is not None
 
 
 def test_scripts() -> None:

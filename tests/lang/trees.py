@@ -14,6 +14,7 @@ from ouzel.lang.syntax import (
     Call,
     Case,
     Component,
+    Contiguity,
     Duration,
     Equivalence,
     Expr,
@@ -36,6 +37,7 @@ from ouzel.lang.syntax import (
     Return,
     Script,
     Selection,
+    Step,
     Strategy,
     Temporal,
     TemporalKind,
@@ -169,9 +171,15 @@ returns = st.one_of(
 )
 
 
+strategies = st.builds(
+    Selection, st.sampled_from([s for s in Strategy if s is not Strategy.CONTIGUITY]), tuples(names, 0, 3)
+)
+steps = tuples(st.builds(Step, names, st.sampled_from(Contiguity), st.booleans()), 1, 3)
+
+
 @st.composite
 def queries(draw: st.DrawFn, name: st.SearchStrategy[str | None] = st.none() | names) -> Query:  # noqa: B008
-    selection = draw(st.none() | st.builds(Selection, st.sampled_from(Strategy), tuples(names, 0, 3)))
+    selection = draw(st.none() | strategies | st.builds(Selection, st.just(Strategy.CONTIGUITY), st.just(()), steps))
     where = draw(st.none() | expressions)
     if (
         selection is None

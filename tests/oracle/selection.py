@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from ouzel.lang import syntax
-from ouzel.lang.syntax import Strategy
+from ouzel.lang.syntax import Contiguity, Strategy
 from tests.oracle.conditions import Component, Conditions, Edge
 from tests.oracle.events import Event, follows
 from tests.oracle.expressions import evaluate
@@ -131,6 +131,14 @@ class Selection:
             taken = None
             begun = self._begun(run, position)
             chosen = begun
+        if self.strategy is Strategy.CONTIGUITY:
+            # "A match is every choice of events in which each pair of neighbours keeps its rule."
+            kept = [
+                moved
+                for moved, edge, bind in ((taken, Edge.TAKE, self._taken), (begun, Edge.BEGIN, self._begun))
+                if moved is not None and self._keeps_rule(run, position, edge, bind)
+            ]
+            return [*kept, run]
         stays = {
             Strategy.STRICT_CONTIGUITY: False,
             Strategy.PARTITION_CONTIGUITY: (
@@ -141,6 +149,28 @@ class Selection:
         }[self.strategy]
         moves = [taken, begun, run if stays else None]
         return [moved for moved in moves if moved is not None]
+
+    def _keeps_rule(self, run: Run, position: int, edge: Edge, bind: Callable[[Run, int], Run | None]) -> bool:
+        """Does the event relate to the event bound just before it as contiguity(…) says for its step?"""
+        component = self._current(run) if edge is Edge.TAKE else self.conditions.positives[len(run)]
+        between = range(run[-1][-1] + 1, position)
+        match self._rule(component, edge):
+            case Contiguity.STRICT:
+                return len(between) == 0
+            case Contiguity.PARTITION:
+                return not any(self._is_in_partition_of(run, other) for other in between)
+            case Contiguity.NEXT:
+                # "None between that would itself have satisfied this very step."
+                return all(bind(run, other) is None for other in between)
+            case _:
+                return True
+
+    def _rule(self, component: Component, edge: Edge) -> Contiguity:
+        """ "Steps that are not named are `any`." """
+        selection = self.conditions.query.selection
+        assert selection is not None
+        named = [s for s in selection.steps if s.variable == component.name and s.repeats == (edge is Edge.TAKE)]
+        return named[0].contiguity if named else Contiguity.ANY
 
     @property
     def strategy(self) -> Strategy:

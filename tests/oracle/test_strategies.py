@@ -1,4 +1,4 @@
-"""The four strategies against a check of single matches: given the events of a match, was every step allowed?
+"""The strategies and contiguity by step against a check of single matches: was every step of a match allowed?
 
 The oracle carries sets of runs forward. This check goes the other way: it takes every choice of events there is,
 replays the stream beside it, and asks of each chosen event whether its edge was open and of each passed one whether it
@@ -33,6 +33,7 @@ class Case:
     window_is_in_events: bool
     has_key: bool
     rows: list[Row]  # of different times, so that they stand in stream order
+    rules: dict[tuple[str, str], str]  # of contiguity, by variable and edge
 
     @property
     def names(self) -> str:
@@ -47,6 +48,10 @@ class Case:
         variables = ", ".join(v + "[]" * (k == "+") for k, v in zip(self.kinds, self.names, strict=True))
         body = " AND ".join(["[k]"] * self.has_key + [predicate.text for predicate in self.predicates])
         within = "" if self.window is None else f"WITHIN {self.window}{' EVENTS' * self.window_is_in_events}"
+        if self.rules:
+            variables = ", ".join(
+                f"{v}[i]: {r}" if edge == "take" else f"{v}: {r}" for (v, edge), r in self.rules.items()
+            )
         return f"PATTERN SEQ({', '.join(components)}) WHERE {self.strategy}({variables}) {{ {body} }} {within}"
 
     def is_open(self, variable: str, edge: str, choice: Choice) -> bool:
@@ -54,7 +59,7 @@ class Case:
 
 
 def random_case(rng: random.Random, strategy: str) -> Case:
-    kinds = rng.choice(KINDS)
+    kinds = rng.choice(KINDS if strategy != "contiguity" else KINDS[1:])
     names = "abc"[: len(kinds)]
     singles = [v for v, kind in zip(names, kinds, strict=True) if kind == "."]
     pool = [p for v, w in itertools.permutations(singles, 2) for p in single_predicates(v, w)]
@@ -72,7 +77,14 @@ def random_case(rng: random.Random, strategy: str) -> Case:
     in_events = rng.random() < 0.4
     window = rng.randint(2, 6 if in_events else 12) if rng.random() < 0.6 else None
     types = "".join(rng.choice("AAB") for _ in kinds)
-    return Case(strategy, kinds, types, predicates, window, in_events, rng.random() < 0.4, rows)
+    has_key = rng.random() < 0.4
+    rules = {}
+    if strategy == "contiguity":
+        steps = [(v, "begin") for v in names[1:]]
+        steps += [(v, "take") for v, kind in zip(names, kinds, strict=True) if kind == "+"]
+        rules = {step: rng.choice(("strict", "partition", "next", "next", "any")) for step in steps}
+        rules = {step: rule for step, rule in rules.items() if rng.random() < 0.8} or rules
+    return Case(strategy, kinds, types, predicates, window, in_events, has_key, rows, rules)
 
 
 # ── Replay ─────────────────────────────────────────────────────────────────────────────────────────
@@ -108,7 +120,38 @@ def is_in_window(case: Case, first: Row, last: Row) -> bool:
     return len([r for r in between if not case.has_key or r["k"] == first["k"]]) < case.window
 
 
+def keeps_rules(case: Case, choice: Choice) -> bool:
+    """Does every event keep the rule of its step, given the event bound just before it and those between?"""
+    bound: Choice = {}
+    previous: Row | None = None
+    for variable in case.names:
+        for row in choice[variable]:
+            edge = "take" if variable in bound else "begin"
+            if edge == "begin" and bound:
+                before = list(bound)[-1]
+                if case.kinds[case.names.index(before)] == "+" and not case.is_open(before, "proceed", bound):
+                    return False
+            if not may_bind(case, variable, edge, bound, row):
+                return False
+            between = case.rows[previous["n"] + 1 : row["n"]] if previous is not None else []
+            rule = case.rules.get((variable, edge), "any")
+            key = choice[case.names[0]][0]["k"]
+            broken = {
+                "strict": bool(between),
+                "partition": any(not case.has_key or other["k"] == key for other in between),
+                "next": any(may_bind(case, variable, edge, bound, other) for other in between),
+                "any": False,
+            }[rule]
+            if broken:
+                return False
+            bound = {**bound, variable: [*bound.get(variable, []), row]}
+            previous = row
+    return case.kinds[-1] == "." or case.is_open(case.names[-1], "proceed", bound)
+
+
 def is_allowed(case: Case, choice: Choice) -> bool:
+    if case.strategy == "contiguity":
+        return keeps_rules(case, choice)
     steps = {row["n"]: variable for variable, part in choice.items() for row in part}
     first, last = min(steps), max(steps)
     if not may_bind(case, case.names[0], "begin", {}, case.rows[first]):
@@ -152,7 +195,8 @@ def numbers(match: Result) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(
-    "strategy", ["strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match"]
+    "strategy",
+    ["strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match", "contiguity"],
 )
 def test_runs_are_the_choices_whose_every_step_was_allowed(strategy: str) -> None:
     cases = case_count(1_200) // 4

@@ -12,6 +12,7 @@ from ouzel.bind.clauses import (
     SPAN_COLUMNS,
     bind_output,
     bind_return,
+    bind_steps,
     bind_strategy,
     bind_threshold,
     bind_window,
@@ -28,7 +29,7 @@ from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
 from ouzel.bind.names import Place, bind_pattern
 from ouzel.bind.typing import Typing
 from ouzel.lang import syntax
-from ouzel.lang.syntax import OutputForm, Span, Strategy
+from ouzel.lang.syntax import Contiguity, OutputForm, Span, Strategy
 
 # Depth of nested nodes. The parser's limit is lower, but trees built by hand may be deeper.
 DEPTH_MAX = 150
@@ -76,6 +77,9 @@ def bind_with(
 
     _check_clauses(query, source)
     strategy = bind_strategy(query.selection, names)
+    steps = bind_steps(query.selection, names)
+    if all(step.contiguity is Contiguity.ANY for step in steps) and strategy is Strategy.CONTIGUITY:
+        strategy, steps = Strategy.SKIP_TILL_ANY_MATCH, ()
     window = bind_window(query.within, where)
     check_negation_at_ends(names, window)
     tests, rest = split_where(query.where)
@@ -122,6 +126,7 @@ def bind_with(
         emit_on_change=query.emit_on_change,
         threshold=threshold,
         defaults=defaults,
+        steps=steps,
     )
 
 
@@ -172,6 +177,9 @@ def _needs_of_partitions(
     needs: list[tuple[str, Span]] = []
     if strategy is Strategy.PARTITION_CONTIGUITY and query.selection is not None:
         needs.append(("partition_contiguity", query.selection.span))
+    if query.selection is not None:
+        partition = [step for step in query.selection.steps if step.contiguity is Contiguity.PARTITION]
+        needs += [("contiguity(… partition)", step.span) for step in partition[:1]]
     if query.within is not None and query.within.in_events:
         needs.append(("WITHIN … EVENTS", query.within.span))
     if query.output is not None and query.output.form is not OutputForm.ALL:

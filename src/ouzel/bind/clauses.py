@@ -17,9 +17,11 @@ from ouzel.bind.model import (
     Attribute,
     Bound,
     BoundOutput,
+    BoundStep,
     BoundThreshold,
     Component,
     Constant,
+    Edge,
     EquivalenceTest,
     EventWindow,
     Intrinsic,
@@ -141,6 +143,33 @@ def bind_strategy(selection: syntax.Selection | None, names: Names) -> Strategy:
             )
         position = later[0] + 1
     return selection.strategy
+
+
+def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundStep, ...]:
+    """The steps of contiguity(…)."""
+    bound: list[BoundStep] = []
+    for step in selection.steps if selection is not None else ():
+        variable = quoted(step.variable)
+        component = next((c for c in names.components if c.variable == step.variable), None)
+        if component is None:
+            raise names.source.mistake(
+                f"there is no variable {variable}", step.span, names.variables_hint(step.variable)
+            )
+        if component.negated:
+            hint = "a negative component forbids events between two steps; name the steps"
+            raise names.source.mistake(f"{variable} is a negative component, not a step", step.span, hint)
+        if step.repeats and not component.kleene:
+            raise names.source.mistake(
+                f"{variable} is not a repetition, so it has no further events", step.span, f"write {step.variable}: …"
+            )
+        first = next(c for c in names.components if not c.negated)
+        if component is first and not step.repeats:
+            raise names.source.mistake(f"no event comes before {variable}, the first component", step.span)
+        found = BoundStep(component.position, Edge.TAKE if step.repeats else Edge.BEGIN, step.contiguity)
+        if any((found.component, found.edge) == (other.component, other.edge) for other in bound):
+            raise names.source.mistake("a step can be named only once", step.span)
+        bound.append(found)
+    return tuple(bound)
 
 
 # ── OUTPUT ─────────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ _CLASSES: dict[str, type] = {
 }
 _ENUMS: dict[str, type[Enum]] = {
     **{name: value for name, value in _CLASSES.items() if issubclass(value, Enum)},
-    **{cls.__name__: cls for cls in (syntax.Notation, syntax.OutputForm, syntax.Strategy)},
+    **{cls.__name__: cls for cls in (syntax.Contiguity, syntax.Notation, syntax.OutputForm, syntax.Strategy)},
 }
 _RECORDS: dict[str, type] = {name: value for name, value in _CLASSES.items() if not issubclass(value, Enum)}
 

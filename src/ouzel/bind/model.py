@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 
-from ouzel.lang.syntax import NOWHERE, Notation, OutputForm, Span, Strategy
+from ouzel.lang.syntax import NOWHERE, Contiguity, Notation, OutputForm, Span, Strategy
 
 # ── Types ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -362,6 +362,15 @@ class BoundThreshold:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundStep:
+    """How the events of a step (BEGIN or TAKE of a component) relate to the event bound before them."""
+
+    component: int
+    edge: Edge
+    contiguity: Contiguity
+
+
+@dataclass(frozen=True, slots=True)
 class BoundQuery:
     """A checked query, ready for the planner."""
 
@@ -388,6 +397,26 @@ class BoundQuery:
     threshold: BoundThreshold | None = None
     # AYAC's defaults such as `x.id[z.id]`: the value of an attribute of a missing event, wherever the query names it.
     defaults: Mapping[Attribute | Intrinsic, Bound] = field(default_factory=dict)
+    # Of the strategy contiguity(…); steps that are not named may skip any event.
+    steps: tuple[BoundStep, ...] = ()
+
+    def contiguity(self, component: int, edge: Edge) -> Contiguity:
+        """Which events contiguity(…) allows before those of a step."""
+        named = (step.contiguity for step in self.steps if (step.component, step.edge) == (component, edge))
+        return next(named, Contiguity.ANY)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether some step may skip no event of the stream."""
+        return self._demands(Strategy.STRICT_CONTIGUITY, Contiguity.STRICT)
+
+    @property
+    def is_partition_contiguous(self) -> bool:
+        """Whether some step may skip no event of its partition."""
+        return self._demands(Strategy.PARTITION_CONTIGUITY, Contiguity.PARTITION)
+
+    def _demands(self, strategy: Strategy, contiguity: Contiguity) -> bool:
+        return self.strategy is strategy or any(step.contiguity is contiguity for step in self.steps)
 
     @property
     def positives(self) -> tuple[Component, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ouzel.bind.model import Component, Conjunct, Edge, EquivalenceTest, EventWindow, TimeWindow
 from ouzel.insight.events import Events, Run, conjunct_holds, equivalence_holds
-from ouzel.lang.syntax import Strategy
+from ouzel.lang.syntax import Contiguity, Strategy
 
 
 class Bar(Enum):
@@ -231,11 +231,29 @@ class Search:
             return
         taken = take.passing if take is not None else np.zeros(len(places), bool)
         begun = begin.passing if begin is not None else np.zeros(len(places), bool)
-        last = self._last_read(places, taken, begun, kleene=take is not None)
-        for number in np.flatnonzero(begun[:last]):
+        last_taken = last_begun = self._last_read(places, taken, begun, kleene=take is not None)
+        if self._query.strategy is Strategy.CONTIGUITY:
+            last_taken, last_begun = self._last_of_step(take), self._last_of_step(begin)
+        for number in np.flatnonzero(begun[:last_begun]):
             yield (*run, (int(places[number]),))
-        for number in np.flatnonzero(taken[:last]):
+        for number in np.flatnonzero(taken[:last_taken]):
             yield (*run[:-1], (*run[-1], int(places[number])))
+
+    def _last_of_step(self, tried: Tried | None) -> int:
+        """How many of the next events a run may read for a step of contiguity(…)."""
+        if tried is None:
+            return 0
+        last = self._ends(tried)
+        if self._query.contiguity(tried.component.position, tried.edge) is Contiguity.NEXT:
+            last = tried.passing
+        return int(np.argmax(last)) + 1 if last.any() else len(tried.places)
+
+    def _ends(self, tried: Tried) -> np.ndarray:
+        """Which events a step of contiguity(…) may not skip, whatever they are."""
+        rule = self._query.contiguity(tried.component.position, tried.edge)
+        if rule is Contiguity.PARTITION:
+            return np.asarray(self.partition[tried.places])
+        return np.full(len(tried.places), rule is Contiguity.STRICT)
 
     def _last_read(self, places: np.ndarray, taken: np.ndarray, begun: np.ndarray, *, kleene: bool) -> int:
         """How many of the next events the run reads before it changes."""
@@ -254,6 +272,10 @@ class Search:
         """The event that a run could not skip under its strategy; None if it read all events of the window."""
         places = self.rest(run)
         take, begin = self.next_tried(run, places)
+        if self._query.strategy is Strategy.CONTIGUITY:
+            last = self._last_of_step(begin)
+            ended = begin is not None and last > 0 and self._ends(begin)[last - 1] and not begin.passing[last - 1]
+            return int(places[last - 1]) if ended else None
         nothing = np.zeros(len(places), bool)
         taken = nothing if take is None else take.passing
         begun = nothing if begin is None else begin.passing

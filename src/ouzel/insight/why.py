@@ -15,7 +15,7 @@ from ouzel.errors import InputError
 from ouzel.insight.events import Events, read_events
 from ouzel.insight.search import Found, Search
 from ouzel.insight.words import Words
-from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.lang.syntax import Contiguity, OutputForm, Strategy
 from ouzel.notebook import preformatted
 from ouzel.prepared import OneQuery, as_queries
 
@@ -228,9 +228,13 @@ def _stopped(search: Search, found: Found, words: Words) -> tuple[list[str], str
     assert begin is not None, "a run that can be left and needs nothing more is complete"
     wanted = begin.component.variable
     if ended is not None:
-        strategy = search.events.query.strategy
-        why_ended = "the next event" if strategy is Strategy.STRICT_CONTIGUITY else "the next event of its partition"
-        return steps, f"no match: under {strategy.value} {why_ended} must be {wanted}", "strategy", False, reached
+        query = search.events.query
+        rule, is_strict = query.strategy.value, query.strategy is Strategy.STRICT_CONTIGUITY
+        if query.strategy is Strategy.CONTIGUITY:
+            step = query.contiguity(begin.component.position, begin.edge)
+            rule, is_strict = f"contiguity({wanted}: {step.value})", step is Contiguity.STRICT
+        why_ended = "the next event" if is_strict else "the next event of its partition"
+        return steps, f"no match: under {rule} {why_ended} must be {wanted}", "strategy", False, reached
     late = search.too_late(run, begin.component)
     if late is not None:
         steps.append(f"{words.event(late)} would fit, but is outside the window")

@@ -140,6 +140,30 @@ class Builder(Transformer[Token, Any]):
             return _clause(children, selection=selection, where=children[3])
         return _clause(children, selection=selection, where=None)
 
+    def where_contiguity(self, children: list[Any]) -> Any:
+        body = next(_nodes(children, Expr), None)
+        closing = next(n for n, child in enumerate(children) if isinstance(child, Token) and child.type == "RPAR")
+        span = _span(children[1 : closing + 1])
+        name = _function(children[1])
+        if name != syntax.Strategy.CONTIGUITY.value:
+            raise _refusal(f"{shorten(name)} cannot have a rule for each step", span, CONTIGUITY_HINT)
+        steps = tuple(_nodes(children, syntax.Step))
+        selection = syntax.Selection(syntax.Strategy.CONTIGUITY, (), steps, span=span)
+        return _clause(children, selection=selection, where=body)
+
+    def step(self, children: list[Any]) -> syntax.Step:
+        variable, *index, _, rule = children
+        span = _span(children)
+        if rule.value.lower() not in _CONTIGUITIES:
+            raise _refusal(f"there is no contiguity {shorten(rule.value)}", _span([rule]), CONTIGUITY_HINT)
+        written = (index[0].kind, index[0].offset) if index else (IndexKind.NUMBER, 1)
+        repeats = written == (IndexKind.ITERATION, 0)
+        if not repeats and written != (IndexKind.NUMBER, 1):
+            name = variable.value
+            hint = f"write {name}: for its first event, and {name}[i]: for each further one"
+            raise _refusal("a step cannot have this index", _span(index), hint)
+        return syntax.Step(variable.value, _CONTIGUITIES[rule.value.lower()], repeats, span=span)
+
     def group_by(self, children: list[Any]) -> Clause:
         return _clause(children, keyword="GROUP BY", group_by=tuple(_nodes(children, Item)))
 
@@ -362,6 +386,8 @@ class Builder(Transformer[Token, Any]):
 
 
 _STRATEGIES = {strategy.value: strategy for strategy in syntax.Strategy}
+_CONTIGUITIES = {contiguity.value: contiguity for contiguity in syntax.Contiguity}
+CONTIGUITY_HINT = "write contiguity(b: next, b[i]: strict, c: any) { … }; a step is strict, partition, next or any"
 _FORMS = {form.value for form in syntax.OutputForm} - {"SKIP TO FIRST", "SKIP TO LAST"}
 _SKIPS = {"SKIP TO FIRST", "SKIP TO LAST"}
 
@@ -440,6 +466,8 @@ def _selection(called: Expr) -> syntax.Selection:
         near = get_close_matches(name, _STRATEGIES, 1)
         hint = f"did you mean {near[0]}?" if near else f"the strategies are {', '.join(_STRATEGIES)}"
         raise _refusal(f"there is no strategy {shorten(name)}", called.span, hint)
+    if _STRATEGIES[name] is syntax.Strategy.CONTIGUITY:
+        raise _refusal("contiguity must have a rule for each step that it names", called.span, CONTIGUITY_HINT)
     variables = []
     for argument in arguments:
         match argument:

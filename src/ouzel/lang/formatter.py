@@ -142,6 +142,11 @@ def _component(component: Component) -> str:
 def _strategy(query: Query, selection: syntax.Selection) -> str:
     kleene = {component.variable for component in query.pattern.components if component.kleene}
     variables = ", ".join(_name(name) + ("[]" if name in kleene else "") for name in selection.variables)
+    if selection.steps:
+        variables = ", ".join(
+            f"{_name(step.variable)}{'[i]' if step.repeats else ''}: {step.contiguity.value}"
+            for step in selection.steps
+        )
     opening = selection.strategy.value + (f"({variables})" if variables else "") + " {"
     if query.where is None:
         return _clause("WHERE", f"{opening} }}")

@@ -163,6 +163,9 @@ class _Lexer:
         if point_begins and _NUMBER.match(self.text, self.position):
             return self._number()
         if character == ":":
+            # No parameter can follow a name: contiguity(b: next).
+            if self.previous in ("NAME", "RSQB") and self.clause == "WHERE" and self._inside("LPAR"):
+                return Token("COLON", ":", self.position, self.position + 1)
             return self._parameter()
         if NAME.match(self.text, self.position):
             return self._word()

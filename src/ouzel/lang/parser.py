@@ -162,7 +162,7 @@ _WORDS = {
 # These can always follow an operand; naming them would hide the others.
 _OPERATORS = frozenset(
     {"AND", "OR", "NOT", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS"}
-    | {"DOT", "LPAR"}
+    | {"DOT", "LPAR", "COLON"}
 )
 
 
@@ -211,6 +211,8 @@ def _refuse(text: str, token: Token, accepted: set[str], opened: list[Token]) ->
         message += f"; expected {expected}"
     if opened and opened[-1].type == "INDEX":
         hint = "a Kleene variable is indexed as v[1], v[i], v[i-1], v[v.LEN], v[..i-1] or v[]"
+    elif token.type == "COLON":
+        hint = "contiguity(b: next) { … } comes directly after WHERE, in place of a strategy"
     elif "NAME" in accepted and token.type in _NAMELIKE and written.isalpha():
         hint = f'{written} is a keyword; a name is quoted: "{written}"'
     elif forgotten:

@@ -239,14 +239,35 @@ class Strategy(Enum):
     PARTITION_CONTIGUITY = "partition_contiguity"
     SKIP_TILL_NEXT_MATCH = "skip_till_next_match"
     SKIP_TILL_ANY_MATCH = "skip_till_any_match"
+    CONTIGUITY = "contiguity"
+
+
+class Contiguity(Enum):
+    """Which events may be between an event of a match and the event bound before it."""
+
+    STRICT = "strict"
+    PARTITION = "partition"
+    NEXT = "next"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Node):
+    """`b: next` or, for the further events of a repetition, `b[i]: next`."""
+
+    variable: str
+    contiguity: Contiguity
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Selection(Node):
-    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables listed, which the binder checks."""
+    """`skip_till_next_match(a, b[], c) { … }`: the strategy and the variables listed, which the binder checks;
+    `contiguity(b: next, c: any) { … }`: the steps."""
 
     strategy: Strategy
     variables: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

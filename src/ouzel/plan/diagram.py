@@ -16,7 +16,7 @@ from ouzel.bind.model import (
     EventWindow,
     TimeWindow,
 )
-from ouzel.lang.syntax import Strategy
+from ouzel.lang.syntax import Contiguity, Strategy
 from ouzel.plan.model import Plan
 from ouzel.plan.render import render_conjunct
 
@@ -62,12 +62,10 @@ def automaton(plan: Plan) -> Automaton:
         else:
             states.append(State(component.variable))
             arrows.append(Arrow("begin", number, number + 1, label, _tested(plan, component, Edge.BEGIN)))
-        if number > 0 or component.kleene:
-            waiting = number + 1 if component.kleene else number
-            if waiting > 0:
-                arrows.append(_ignore(plan, waiting))
-            if component.kleene and number > 0:
-                arrows.append(_ignore(plan, number))
+        if component.kleene:
+            arrows.append(_ignore(plan, number + 1, component, Edge.TAKE))
+        if number > 0:
+            arrows.append(_ignore(plan, number, component, Edge.BEGIN))
     states.append(State("F", final=True))
     arrows += _negatives(plan)
     return Automaton(tuple(states), tuple(arrows))
@@ -100,13 +98,19 @@ _IGNORED = {
     Strategy.PARTITION_CONTIGUITY: "other partitions",
     Strategy.SKIP_TILL_NEXT_MATCH: "what does not match",
     Strategy.SKIP_TILL_ANY_MATCH: "anything",
+    Contiguity.STRICT: "nothing",
+    Contiguity.PARTITION: "other partitions",
+    Contiguity.NEXT: "what does not match",
+    Contiguity.ANY: "anything",
 }
 
 
-def _ignore(plan: Plan, state: int) -> Arrow:
-    strategy = plan.query.strategy
-    predicates = () if strategy is Strategy.STRICT_CONTIGUITY else _within(plan)
-    return Arrow("ignore", state, state, _IGNORED[strategy], predicates)
+def _ignore(plan: Plan, state: int, component: Component, edge: Edge) -> Arrow:
+    """What a run ignores in a state, in which it waits to take an edge of a component."""
+    query = plan.query
+    by_step = query.strategy is Strategy.CONTIGUITY
+    ignored = _IGNORED[query.contiguity(component.position, edge) if by_step else query.strategy]
+    return Arrow("ignore", state, state, ignored, () if ignored == "nothing" else _within(plan))
 
 
 def _within(plan: Plan) -> tuple[str, ...]:

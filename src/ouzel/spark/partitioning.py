@@ -45,7 +45,7 @@ def total_keys_of(plan: Plan, layout: Layout) -> tuple[KeyPath, ...]:
 
 def _partitioning(query: BoundQuery) -> set[KeyPath] | None:
     """The attributes that separate answers; None: every equality between events does."""
-    if query.strategy is Strategy.STRICT_CONTIGUITY:
+    if query.is_strict:
         # An event of any partition ends a run.
         return set()
     if query.aggregates:
@@ -76,8 +76,7 @@ def _common_path(plan: Plan, part: KeyPart, layout: Layout) -> KeyPath | None:
 
 def counts_every_event(query: BoundQuery) -> bool:
     """Whether an event that fits no component can change the answer: it ends a run, or counts as a position."""
-    contiguous = query.strategy in (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
-    return contiguous or isinstance(query.window, EventWindow)
+    return query.is_strict or query.is_partition_contiguous or isinstance(query.window, EventWindow)
 
 
 # ── Composition ────────────────────────────────────────────────────────────────────────────────────
@@ -344,10 +343,12 @@ def why_single_task(plans: Sequence[Plan]) -> tuple[str, str]:
         return "no equivalence test separates them", "; add an equivalence test, such as [id]"
     query = tested[0]
     test = f"[{'.'.join(query.equivalences[0].path)}]"
-    if query.strategy is Strategy.STRICT_CONTIGUITY:
+    if query.is_strict:
+        by_step = query.strategy is Strategy.CONTIGUITY
+        strict, partition = ("strict", "partition") if by_step else ("strict_contiguity", "partition_contiguity")
         return (
-            f"strict_contiguity is about all events, not only those that agree on {test}",
-            f"; partition_contiguity looks at those of each {test} alone",
+            f"{strict} is about all events, not only those that agree on {test}",
+            f"; {partition} looks at those of each {test} alone",
         )
     if query.aggregates:
         return f"a total is over all values of {test}", "; GROUP BY gives a total for each"

@@ -1,14 +1,11 @@
-"""The forms of output choose what the oracle chooses, by whatever reader runs are read and however many matches a
-timestamp has."""
+"""The forms of output choose what the oracle chooses, however many matches a timestamp has."""
 
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import pytest
 
-from ouzel.engines.kleene import operator as runs
 from tests.agreement import case_count, matched, streamed
 from tests.generate.cases import RandomCase
 from tests.generate.events import VALUES
@@ -18,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 CASES = case_count(500) // 5
 FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST {v}", "SKIP TO LAST {v}")
-# Patterns with their variables: those that the small readers read, and one that only the general one does.
+# Patterns with their variables and conditions.
 PATTERNS = (
     ("SEQ(A+ a[], B b)", "a[], b", "ab", ("a.x >= 0", "a[i].x > a[i-1].x", "b.x > a[1].x", "[id]")),
     ("SEQ(A a, B b)", "a, b", "ab", ("a.x = b.x", "b.x > a.x", "[id]")),
@@ -49,7 +46,7 @@ def _case(rng: random.Random) -> RandomCase:
     return RandomCase(text, events, None)
 
 
-def test_forms_choose_what_the_oracle_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forms_choose_what_the_oracle_chooses() -> None:
     matching = 0
     for number in range(CASES):
         rng = random.Random(f"forms {number}")
@@ -58,9 +55,6 @@ def test_forms_choose_what_the_oracle_chooses(monkeypatch: pytest.MonkeyPatch) -
         matching += bool(want)
         assert matched(case) == want, f"case {number}:\n{case.text}"
         assert streamed(case, rng) == want, f"case {number}, streamed:\n{case.text}"
-        with monkeypatch.context() as general:
-            general.setattr(runs, "run_tables", partial(runs.run_tables, plain=False))
-            assert matched(case) == want, f"case {number}, by the general reader:\n{case.text}"
     assert matching > CASES / 3, "too few cases match for their agreement to mean much"
 
 

@@ -6,14 +6,11 @@ import numpy as np
 
 from ouzel.engines.kleene.state import Counter
 from ouzel.engines.kleene.tables import (
-    EDGE_COLUMNS,
     NULL_SLOT,
-    Bound,
     ByEdge,
     ByGuard,
     ByLoad,
     ByPlace,
-    ByPlain,
     ByRegister,
     ByTest,
     Function,
@@ -56,16 +53,19 @@ def passes(tables, state, events, edge, node, place, target, slot):
 NO = np.uint8(0)
 ASK = np.uint8(1)  # the tests decide
 YES = np.uint8(2)
+# Instead of the number of a test: there is no guard; the run cannot take the edge.
+OPEN = np.int32(-1)
+CLOSED = np.int32(-2)
 
 
 @helper(inline=True)
 def guarded(tables, runs, events, run, begins, slot):
-    """What a run's guard decides about an event that it would take or begin with."""
+    """What a run's guard decides about an event that it would take or begin with. The edge must not be closed."""
     guard = runs.guard[run, begins]
     if guard < 0:
         return ASK
-    row = tables.by_guard[guard]
-    lane = row[ByGuard.LANE]
+    row = tables.by_guard[np.uint32(guard)]
+    lane = np.uint32(row[ByGuard.LANE])
     if row[ByGuard.KIND] == Guard.INT:
         if events.flagged[lane] and events.lane_flags[lane, slot] != _VALUE:
             return ASK
@@ -73,7 +73,7 @@ def guarded(tables, runs, events, run, begins, slot):
         bound = runs.int_bounds[run, begins]
         order = int(value > bound) - int(value < bound)
     else:
-        flags = lane + events.int_lanes.shape[0]
+        flags = lane + np.uint32(events.int_lanes.shape[0])
         if events.flagged[flags] and events.lane_flags[flags, slot] != _VALUE:
             return ASK
         order = order_of_floats(events.float_lanes[lane, slot], runs.float_bounds[run, begins])
@@ -85,20 +85,41 @@ def guarded(tables, runs, events, run, begins, slot):
 @helper(inline=True)
 def set_guard(tables, state, events, run, begins):
     """Make the test that has just failed the guard of a run, if it can be one. Its reference value is loaded."""
-    runs = state.runs
     row = tables.by_guard[state.failed[0]]
-    if row[ByGuard.KIND] == Guard.NONE:
+    if row[ByGuard.KIND] != Guard.NONE:
+        _store_guard(state.runs, events, run, begins, state.failed[0], row, state.bound[row[ByGuard.REFERENCE]])
+
+
+@helper(inline=True)
+def first_guard(tables, state, events, run, begins, test, node):
+    """Make a test the guard of a run that has just come to a node, if the value to compare with is at its place."""
+    if test < 0:
         return
-    slot = state.bound[row[ByGuard.REFERENCE]]
-    lane = row[ByGuard.OTHER_LANE]
+    row = tables.by_guard[np.uint32(test)]
+    source = row[ByGuard.SOURCE]
+    arena = state.arena
+    if source == Source.LAST:
+        slot = arena.event[node]
+    elif source == Source.FIRST:
+        slot = arena.event[np.uint32(arena.first[node])]
+    elif source == Source.SLOT and arena.counts[node, row[ByGuard.REGISTER]] > 0:
+        slot = np.int32(arena.values[node, row[ByGuard.REGISTER]])
+    else:
+        return
+    _store_guard(state.runs, events, run, begins, test, row, np.uint32(slot))
+
+
+@helper(inline=True)
+def _store_guard(runs, events, run, begins, test, row, slot):
+    """Store a test as the guard of a run, with the value of a slot that it compares with, unless that is null."""
+    lane = np.uint32(row[ByGuard.OTHER_LANE])
     if row[ByGuard.KIND] == Guard.INT:
         runs.int_bounds[run, begins] = events.int_lanes[lane, slot]
-        flags = lane
     else:
         runs.float_bounds[run, begins] = events.float_lanes[lane, slot]
-        flags = lane + events.int_lanes.shape[0]
-    if events.lane_flags[flags, slot] == _VALUE:
-        runs.guard[run, begins] = state.failed[0]
+        lane += np.uint32(events.int_lanes.shape[0])
+    if events.lane_flags[lane, slot] == _VALUE:
+        runs.guard[run, begins] = test
 
 
 @helper(inline=True)
@@ -187,29 +208,34 @@ def add_node(tables, state, events, parent, place, slot, begins):
     node = np.int32(counters[Counter.NODES])
     counters[Counter.NODES] += 1
     counters[Counter.MOVES] += 1
-    arena.event[node] = slot
-    arena.parent[node] = parent
-    arena.place[node] = place
-    arena.first[node] = node if begins else arena.first[parent]
-    arena.others[node] = -1
+    here = np.uint32(node)
+    above = np.uint32(parent)
+    at = np.uint32(slot)
+    arena.event[here] = slot
+    arena.parent[here] = parent
+    arena.place[here] = place
+    arena.first[here] = node if begins else arena.first[above]
+    arena.others[here] = -1
     if parent >= 0:
-        arena.own[node] = arena.newest[parent]
+        newest = arena.newest[above]
     else:
-        arena.own[node] = events.position[slot] if tables.in_events else events.start[slot]
-    arena.newest[node] = arena.own[node]
+        newest = events.position[at] if tables.in_events else events.start[at]
+    arena.own[here] = newest
+    arena.newest[here] = newest
     for test in range(tables.codes):
-        code = events.codes[test, slot]
+        code = events.codes[test, at]
         if parent >= 0 and code < 0:
-            code = arena.codes[parent, test]
-        arena.codes[node, test] = code
-    first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
-    for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
-        before = np.int64(-1) if begins else np.int64(parent)
-        _update_register(tables.by_register[number], events, arena, number - first_register, node, before, slot)
-    arena.proceeds[node] = 1
-    edge = tables.by_place[place, ByPlace.PROCEED]
-    if tables.by_edge[edge, ByEdge.FIRST_TEST] < tables.by_edge[edge + 1, ByEdge.FIRST_TEST]:
-        arena.proceeds[node] = _proceeds(tables, state, events, edge, node, place)
+            code = arena.codes[above, test]
+        arena.codes[here, test] = code
+    if tables.registers:
+        first_register = tables.by_place[place, ByPlace.FIRST_REGISTER]
+        for number in range(first_register, tables.by_place[place + 1, ByPlace.FIRST_REGISTER]):
+            before = np.int64(-1) if begins else np.int64(parent)
+            _update_register(tables.by_register[number], events, arena, number - first_register, node, before, slot)
+    arena.proceeds[here] = 1
+    edge = np.uint32(tables.by_place[np.uint32(place), ByPlace.PROCEED])
+    if tables.by_edge[edge, ByEdge.FIRST_TEST] < tables.by_edge[edge + np.uint32(1), ByEdge.FIRST_TEST]:
+        arena.proceeds[here] = _proceeds(tables, state, events, edge, node, place)
     return node
 
 
@@ -348,107 +374,3 @@ def _is_better(int_lanes, float_lanes, function, lane, floating, slot, other):
         there = int_lanes[lane, other]
         order = int(here > there) - int(here < there)
     return order < 0 if function == Function.LEAST else order > 0
-
-
-_EDGE_COLUMNS = EDGE_COLUMNS
-_ABSENT = np.uint8(LaneFlag.ABSENT)
-
-# In `Runs.guard`, which plain queries do not use otherwise: the LaneFlag of a bound, counted down from here.
-_IS_BOUND = np.int32(-2)
-
-
-@helper(inline=True)
-def edge_of(tables, events, place, number):
-    """The test on the take (0) or begin (1) edge that leaves a node of a place: (kind, lane, row of its flags, orders,
-    bound, lane of the bound, row of its flags)."""
-    row = tables.plain[place]
-    columns = number * _EDGE_COLUMNS
-    kind = row[columns + ByPlain.KIND]
-    before = np.uint32(0) if kind == Guard.INT else np.uint32(events.int_lanes.shape[0])
-    lane = np.uint32(row[columns + ByPlain.LANE])
-    other = np.uint32(row[columns + ByPlain.OTHER_LANE])
-    return kind, lane, lane + before, row[columns + ByPlain.ORDERS], row[columns + ByPlain.BOUND], other, other + before
-
-
-@helper(inline=True)
-def read_lane(edge, events, at):
-    """(flag, integer, float): the value of an event that an edge compares."""
-    kind, lane, flags, _, _, _, _ = edge
-    if kind == Guard.NONE:
-        return _VALUE, np.int64(0), 0.0
-    if kind == Guard.INT:
-        return events.lane_flags[flags, at], events.int_lanes[lane, at], 0.0
-    return events.lane_flags[flags, at], np.int64(0), events.float_lanes[lane, at]
-
-
-@helper(inline=True)
-def allows(edge, read, runs, here, number):
-    """Whether an edge holds for a run and the value read from an event."""
-    kind, _, _, orders, _, _, _ = edge
-    if kind == Guard.NONE:
-        return True
-    flag, value, real = read
-    flag = max(flag, np.uint8(_IS_BOUND - runs.guard[here, number]))
-    if flag != _VALUE:
-        # A comparison with an absent attribute is true, one with null is not.
-        return flag == _ABSENT
-    if kind == Guard.INT:
-        bound = runs.int_bounds[here, number]
-        order = int(value > bound) - int(value < bound)
-    else:
-        order = order_of_floats(real, runs.float_bounds[here, number])
-    return (orders >> (order + 1)) & 1 != 0
-
-
-@helper(inline=True)
-def set_bound(edge, runs, events, before, run, at, begins, number):
-    """Set the value that an edge compares with from now on."""
-    kind, _, _, _, bound, lane, flags = edge
-    if kind == Guard.NONE:
-        return
-    flag = events.lane_flags[flags, at]
-    if begins:
-        # Aggregates ignore absent values like nulls.
-        runs.guard[run, number] = _IS_BOUND - (flag if bound <= Bound.LAST else min(flag, 1))
-        if kind == Guard.INT:
-            runs.int_bounds[run, number] = events.int_lanes[lane, at]
-        else:
-            runs.float_bounds[run, number] = events.float_lanes[lane, at]
-        return
-    had = runs.guard[before, number]
-    was = runs.int_bounds[before, number]
-    float_was = runs.float_bounds[before, number]
-    changes = bound == Bound.LAST
-    if bound > Bound.LAST and flag == _VALUE:
-        changes = had != _IS_BOUND or bound == Bound.LAST_VALUE
-        if bound >= Bound.LEAST and not changes:
-            if kind == Guard.INT:
-                value = events.int_lanes[lane, at]
-                changes = value < was if bound == Bound.LEAST else value > was
-            else:
-                order = order_of_floats(events.float_lanes[lane, at], float_was)
-                changes = order < 0 if bound == Bound.LEAST else order > 0
-    if changes:
-        runs.guard[run, number] = _IS_BOUND - flag
-        if kind == Guard.INT:
-            runs.int_bounds[run, number] = events.int_lanes[lane, at]
-        else:
-            runs.float_bounds[run, number] = events.float_lanes[lane, at]
-    elif run != before:
-        runs.guard[run, number] = had
-        runs.int_bounds[run, number] = was
-        runs.float_bounds[run, number] = float_was
-
-
-@helper(inline=True)
-def bounds_differ(kind, runs, here, there, number):
-    """Whether two runs compare with different values on an edge of a kind."""
-    if kind == Guard.NONE:
-        return False
-    if runs.guard[here, number] != runs.guard[there, number]:
-        return True
-    if runs.guard[here, number] != _IS_BOUND:
-        return False
-    if kind == Guard.INT:
-        return runs.int_bounds[here, number] != runs.int_bounds[there, number]
-    return order_of_floats(runs.float_bounds[here, number], runs.float_bounds[there, number]) != 0

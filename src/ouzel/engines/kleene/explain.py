@@ -26,7 +26,7 @@ def explain(plan: RunPlan) -> Explanation:
         lacked = any(any(test.lacked_by.values()) for test in plan.coded)
         reading.append(f"[{labels}] is compared between events" + (", since a type lacks it" if lacked else ""))
     if plan.needs_positions:
-        counted = "their partition" if plan.key else "the whole stream"
+        counted = "their partition" if plan.key and not plan.query.is_strict else "the whole stream"
         reading.append(f"events that fill no component count too, in {counted}")
     window = window_of(plan.query)
     if window is not None:

@@ -28,11 +28,18 @@ from ouzel.bind.model import (
     rewritten,
 )
 from ouzel.engines.kleene.plan import RunPlan, most_events
-from ouzel.engines.kleene.tables import Function, Load, Register, RunNegative, RunPlace, RunTest, Source
+from ouzel.engines.kleene.tables import Function, Load, Register, Rule, RunNegative, RunPlace, RunTest, Source
 from ouzel.errors import QueryError
 from ouzel.kernels.predicate_tables import Alternative, Lane
+from ouzel.lang.syntax import Contiguity
 from ouzel.plan.lowering import Domain, Inexpressible, Lanes, LaneSpec, alternative_of, comparison_domain
 
+_RULES = {
+    Contiguity.ANY: Rule.ANY,
+    Contiguity.NEXT: Rule.NEXT,
+    Contiguity.PARTITION: Rule.PARTITION,
+    Contiguity.STRICT: Rule.STRICT,
+}
 _HOLDS_SLOT = {"first": Function.FIRST, "last": Function.LAST, "min": Function.LEAST, "max": Function.GREATEST}
 
 
@@ -124,6 +131,8 @@ class _Lowering:
                     take=tuple(by_edge.get((number, Edge.TAKE), ())),
                     proceed=tuple(by_edge.get((number, Edge.PROCEED), ())),
                     most=most_events(self._query, component.position),
+                    entered=_RULES[self._query.contiguity(component.position, Edge.BEGIN)],
+                    repeated=_RULES[self._query.contiguity(component.position, Edge.TAKE)],
                 )
             )
         places = [place._replace(registers=tuple(self._registers[n])) for n, place in enumerate(places)]

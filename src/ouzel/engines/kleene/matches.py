@@ -14,11 +14,46 @@ from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.events import EVERY_KEY, Link, Mark
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicates import holds
-from ouzel.kernels.windows import LATEST, NEVER, newest_before, push_negative
+from ouzel.kernels.windows import LATEST, NEVER, deadline, newest_before, push_negative
 
 _EVERY_KEY = EVERY_KEY
 # Up to this many matches of a timestamp are sorted in place.
 _FEW = 8
+
+
+@helper(inline=True)
+def finish(tables, state, events, node, first_slot, key, slot, oldest, output):
+    """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
+    counters = state.counters
+    if state.arena.proceeds[np.uint32(node)] == 0:
+        return
+    counters[Counter.MATCHES] += 1
+    if tables.negatives and not tables.late and _forbidden_inside(tables, state, events, node, key):
+        return
+    now = events.end[slot]
+    if counters[Counter.MOMENT] != now:
+        counters[Counter.MOMENT] = now
+        counters[Counter.AT_MOMENT] = 0
+    counters[Counter.AT_MOMENT] += 1
+    if tables.at_end:
+        _push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
+        return
+    written = np.uint64(output.written[0])
+    output.node[written] = node
+    output.end[written] = now
+    output.key[written] = key
+    output.oldest[written] = oldest
+    output.first[written] = first_slot
+    output.written[0] += 1
+
+
+@helper(inline=True)
+def limit_passed(tables, counters):
+    if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
+        return Status.RUN_LIMIT
+    if counters[Counter.AT_MOMENT] > tables.max_matches_per_timestamp:
+        return Status.MATCH_LIMIT
+    return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
 
 
 # ── Negation ───────────────────────────────────────────────────────────────────────────────────────
@@ -34,7 +69,7 @@ def push_negatives(tables, state, events, slot, roles):
 
 
 @helper
-def forbidden_inside(tables, state, events, node, key):
+def _forbidden_inside(tables, state, events, node, key):
     """Whether an event of a negative before the last place forbids the match that ends with a node."""
     for negative in range(tables.negatives):
         if tables.by_negative[negative, ByNegative.AFTER] < tables.length and _forbids(
@@ -174,7 +209,7 @@ def _load_slots(tables, bound, slots, bounds, edge):
 
 
 @helper
-def push_waiting(state, deadline, node, key):
+def _push_waiting(state, deadline, node, key):
     """Push a match on the heap of waiting ones; there must be room."""
     waiting = state.waiting
     place = state.counters[Counter.WAITING]

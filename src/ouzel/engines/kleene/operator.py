@@ -40,10 +40,11 @@ from ouzel.runtime.stream_order import stream_order
 _PIECE = 65_536
 
 _SELECTIONS = {
-    Strategy.STRICT_CONTIGUITY: Selection.CONTIGUITY,
-    Strategy.PARTITION_CONTIGUITY: Selection.CONTIGUITY,
+    Strategy.STRICT_CONTIGUITY: Selection.STRICT,
+    Strategy.PARTITION_CONTIGUITY: Selection.PARTITION,
     Strategy.SKIP_TILL_NEXT_MATCH: Selection.NEXT_MATCH,
     Strategy.SKIP_TILL_ANY_MATCH: Selection.ANY_MATCH,
+    Strategy.CONTIGUITY: Selection.BY_STEP,
 }
 _FORMS = {
     OutputForm.ALL: Form.ALL,
@@ -170,18 +171,12 @@ class KleeneOperator(StreamOperator[RunEvents]):
         key = block.events.key
         # If there are partitions, an event whose type lacks the attribute is in none of them.
         counted = np.where(key == EVERY_KEY, -1, key) if self._plan.key else key
-        position = np.zeros(block.count, np.int64)
-        number_events(counted, self._counts, position)
-        sequence = position
-        if self._query.strategy is Strategy.STRICT_CONTIGUITY:
-            sequence = np.zeros(block.count, np.int64)
-            number_events(np.zeros(block.count, np.int32), self._total, sequence)
-        numbered = block.events._replace(
-            position=position if self._tables.in_events else block.events.position,
-            sequence=sequence if self._run_plan.is_contiguous else block.events.sequence,
-        )
-        block = replace(block, events=numbered)
-        playing = np.flatnonzero(numbered.roles)
+        position = np.zeros(block.count if self._tables.numbers_keys else 0, np.int64)
+        number_events(counted[: len(position)], self._counts, position)
+        sequence = np.arange(block.count if self._tables.numbers_stream else 0) + self._total
+        self._total += len(sequence)
+        block = replace(block, events=block.events._replace(position=position, sequence=sequence))
+        playing = np.flatnonzero(block.events.roles)
         return block if len(playing) == block.count else chosen(block, playing)
 
     def _check(self, status: Status) -> None:
@@ -381,7 +376,7 @@ def text_rows(lowered: RunLowered) -> list[int]:
     return [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
 
 
-def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: bool = True) -> RunTables:
+def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
     """The kernel's tables for a plan."""
     query = plan.query
     in_events = isinstance(query.window, EventWindow)
@@ -400,7 +395,6 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, plain: boo
         merge=plan.merge,
         late=query.output.form is OutputForm.ALL,
         index_min=INDEX_MIN,
-        plain=plain,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),
         max_runs=min(limits.max_partial_matches, NO_LIMIT),

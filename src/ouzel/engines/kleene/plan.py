@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
 
-_CONTIGUOUS = (Strategy.STRICT_CONTIGUITY, Strategy.PARTITION_CONTIGUITY)
-
 
 class RunKernel(Enum):
     """How partial matches are kept."""
@@ -82,11 +80,6 @@ class RunPlan(Plan):
     def needs_positions(self) -> bool:
         """Whether events that fill no component still count as positions."""
         return _positions_matter(self.query)
-
-    @property
-    def is_contiguous(self) -> bool:
-        """No event, or no event of the partition, may be skipped."""
-        return self.query.strategy in _CONTIGUOUS
 
     def roles_of(self, component: Component) -> tuple[list[Conjunct], list[Conjunct]]:
         """What an event must satisfy to begin a component, and to be taken as a later event of one with `+`."""
@@ -240,7 +233,7 @@ def _checks_negation_late(
 def _positions_matter(query: BoundQuery) -> bool:
     """Whether the place of every event in the stream matters. Simultaneous events that may fill a component come before
     the others, so roles are then part of the meaning, not only an optimisation."""
-    return query.strategy in _CONTIGUOUS or isinstance(query.window, EventWindow)
+    return query.is_strict or query.is_partition_contiguous or isinstance(query.window, EventWindow)
 
 
 def _partitions_matter(query: BoundQuery) -> bool:

@@ -2,8 +2,7 @@
 
 Runs are kept in search trees. Each key and place has one tree for the take edge and one for the begin edge that leave
 the place, ordered by the value that the edge compares with. An event visits the runs whose value passes. Runs without
-such a value are kept apart: those that an event must always visit, and those that it visits only if its own value is
-absent.
+such a value are kept apart, and an event always visits them.
 
 The trees are treaps whose nodes are runs; runs of equal value form a list at one node. Runs that were made at the
 current timestamp are not in the trees: no event of that timestamp can follow them.
@@ -16,28 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ouzel.engines.kleene.edges import load_edge, set_anchors, set_guard
-from ouzel.engines.kleene.state import Counter, RunState, reserve_index
-from ouzel.engines.kleene.tables import (
-    EDGE_COLUMNS,
-    ORDERS,
-    ByEdge,
-    ByGuard,
-    ByPlace,
-    ByPlain,
-    Guard,
-    RunEvents,
-    RunTables,
-)
+from ouzel.engines.kleene.edges import CLOSED, OPEN, load_edge, set_anchors, set_guard
+from ouzel.engines.kleene.state import RunState, free_run, reserve_index
+from ouzel.engines.kleene.tables import ORDERS, ByEdge, ByGuard, ByPlace, Guard, RunEvents, RunTables
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import Comparison, LaneFlag
 from ouzel.kernels.predicates import order_of_floats
 
-_EDGE_COLUMNS = EDGE_COLUMNS
 _VALUE = np.uint8(LaneFlag.VALUE)
 _NULL = np.uint8(LaneFlag.NULL)
-# As in `edges.py`.
-_IS_BOUND = np.int32(-2)
 # By comparison: the orders of the event's value and the run's for which it holds.
 _ORDERS = np.array([ORDERS[comparison] for comparison in Comparison], np.int32)
 
@@ -52,8 +38,7 @@ _NONE = np.int32(-1)
 # Classes of runs, each with its own root.
 _COMPARED = 0
 _ALWAYS = 1
-_NEVER = 2  # their value to compare with is null
-_CLASSES = 3
+_CLASSES = 2
 
 
 def build_index(tables: RunTables, state: RunState, events: RunEvents) -> RunState:
@@ -81,7 +66,7 @@ def _build(tables: RunTables, state: RunState, events: RunEvents):
                 else:
                     state.key_head[key] = following
                 state.key_runs[key] -= 1
-                _free(state, run)
+                free_run(state, run)
             else:
                 index.key[run] = key
                 index.previous[run] = before
@@ -102,17 +87,10 @@ def end_expired(tables: RunTables, state: RunState, oldest: int):
             following = state.runs.next[run]
             if state.runs.since[run] < oldest:
                 take_out(tables, state, run)
-                _free(state, run)
+                free_run(state, run)
                 ended += 1
             run = following
     return ended
-
-
-@helper
-def _free(state, run):
-    state.runs.next[run] = state.counters[Counter.FREE]
-    state.counters[Counter.FREE] = run
-    state.counters[Counter.RUNS] -= 1
 
 
 @kernel
@@ -136,7 +114,7 @@ def find_runs(tables, state, events, slot, key, roles):
             break
         for edge in range(2):
             if (ahead >> np.uint64(edge)) & one != 0:
-                count = _find(tables, state, events, slot, place, edge, np.int64(key) * tables.length + place, count)
+                count = _find(tables, state, events, slot, place, edge, key, count)
     for number in range(count):
         index.asked[index.found[number]] = 0
     return count
@@ -173,13 +151,17 @@ def take_out(tables, state, run):
     if following >= 0:
         index.previous[following] = previous
     state.key_runs[key] -= 1
-    place = state.runs.place[run]
-    row = np.int64(key) * tables.length + place
     for edge in range(2):
-        if _has_edge(tables, place, edge):
-            kind = _edge_of(tables, place, edge)[0]
-            column = edge * _CLASSES + _class_of(tables, state.runs, kind, run, edge)
-            _remove(index.tree, index.root, row, column, edge, run)
+        take_edge_out(tables, state, run, edge)
+
+
+@helper
+def take_edge_out(tables, state, run, edge):
+    """Remove a run from the tree of an edge, if it is there."""
+    if state.runs.guard[run, edge] != CLOSED:
+        row = np.int64(state.trees.key[run]) * tables.length + state.runs.place[run]
+        column = edge * _CLASSES + _class_of(state.runs, run, edge)
+        _remove(state.trees.tree, state.trees.root, row, column, edge, run)
 
 
 # ── Trees ──────────────────────────────────────────────────────────────────────────────────────────
@@ -195,18 +177,9 @@ def _place(tables, state, events, key):
     state.trees.fresh[key] = -1
 
 
-@helper(inline=True)
-def _has_edge(tables, place, edge):
-    return place < tables.length - 1 if edge else tables.by_place[place, ByPlace.KLEENE] != 0
-
-
 @helper
 def _edge_of(tables, place, edge):
     """(kind, lane of the event, orders that pass) of an edge that leaves a place."""
-    if tables.plain.shape[0] > 0:
-        columns = edge * _EDGE_COLUMNS
-        row = tables.plain[place]
-        return row[columns + ByPlain.KIND], row[columns + ByPlain.LANE], row[columns + ByPlain.ORDERS]
     test = tables.by_place[place, ByPlace.INDEXED + edge]
     if test < 0:
         return np.int32(Guard.NONE), np.int32(0), np.int32(0)
@@ -215,16 +188,8 @@ def _edge_of(tables, place, edge):
 
 
 @helper
-def _class_of(tables, runs, kind, run, edge):
-    if kind == Guard.NONE:
-        return _ALWAYS
-    guard = runs.guard[run, edge]
-    if tables.plain.shape[0] == 0:
-        return _COMPARED if guard >= 0 else _ALWAYS
-    flag = np.uint8(_IS_BOUND - guard)
-    if flag == _VALUE:
-        return _COMPARED
-    return _NEVER if flag == _NULL else _ALWAYS
+def _class_of(runs, run, edge):
+    return _COMPARED if runs.guard[run, edge] >= 0 else _ALWAYS
 
 
 @helper
@@ -233,19 +198,21 @@ def _insert(tables, state, events, run):
     place = state.runs.place[run]
     row = np.int64(state.trees.key[run]) * tables.length + place
     for edge in range(2):
-        if not _has_edge(tables, place, edge):
+        if state.runs.guard[run, edge] == CLOSED:
             continue
         kind = _edge_of(tables, place, edge)[0]
-        if kind != Guard.NONE and tables.plain.shape[0] == 0:
-            _set_value(tables, state, events, run, place, edge)
-        _insert_into(state, row, edge, _class_of(tables, state.runs, kind, run, edge), kind == Guard.FLOAT, run)
+        # In a loop a run has its values already.
+        if tables.loop.shape[0] == 0:
+            state.runs.guard[run, edge] = OPEN
+            if kind != Guard.NONE:
+                _set_value(tables, state, events, run, place, edge)
+        _insert_into(state, row, edge, _class_of(state.runs, run, edge), kind == Guard.FLOAT, run)
 
 
 @helper
 def _set_value(tables, state, events, run, place, edge):
     """Store the value of a run by which its tree is ordered."""
     number = tables.by_place[place + 1, ByPlace.BEGIN] if edge else tables.by_place[place, ByPlace.TAKE]
-    state.runs.guard[run, edge] = -1
     if state.runs.since[run] < state.key_oldest[state.trees.key[run]]:
         # Earlier nodes may be reclaimed; then the run ends when it is next visited.
         return
@@ -362,12 +329,13 @@ def _remove(tree, root, row, column, edge, run):
 
 
 @helper
-def _find(tables, state, events, slot, place, edge, row, count):
+def _find(tables, state, events, slot, place, edge, key, count):
     """Add the runs of a place whose edge an event's value passes."""
     index = state.trees
     runs = state.runs
     tree = index.tree
     column = edge * _CLASSES
+    row = np.int64(key) * tables.length + place
     count = _add_twins(index, edge, index.root[row, column + _ALWAYS], count)
     here = index.root[row, column]
     kind, lane, orders = _edge_of(tables, place, edge)
@@ -381,11 +349,13 @@ def _find(tables, state, events, slot, place, edge, row, count):
     else:
         flag = events.lane_flags[lane, slot]
         value = events.int_lanes[lane, slot]
-    if flag == _NULL:
-        return count
     if flag != _VALUE:
-        # A comparison with an absent attribute is true.
-        count = _add_twins(index, edge, index.root[row, column + _NEVER], count)
+        # A comparison with an absent attribute is true, also if the other value is null.
+        run = state.key_head[key] if flag != _NULL else _NONE
+        while run >= 0:
+            count = _add(index, run, count)
+            run = runs.next[run]
+        return count
     waiting = 0
     while True:
         if here < 0:
@@ -393,24 +363,17 @@ def _find(tables, state, events, slot, place, edge, row, count):
                 return count
             waiting -= 1
             here = index.ahead[waiting]
-        visits_left = True
-        visits_right = True
-        passes = True
-        if flag == _VALUE:
-            if kind == Guard.FLOAT:
-                order = order_of_floats(real, runs.float_bounds[here, edge])
-            else:
-                bound = runs.int_bounds[here, edge]
-                order = int(value > bound) - int(value < bound)
-            passes = (orders >> (order + 1)) & 1 != 0
-            visits_left = order < 0 or orders & 4 != 0
-            visits_right = order > 0 or orders & 1 != 0
-        if passes:
+        if kind == Guard.FLOAT:
+            order = order_of_floats(real, runs.float_bounds[here, edge])
+        else:
+            bound = runs.int_bounds[here, edge]
+            order = int(value > bound) - int(value < bound)
+        if (orders >> (order + 1)) & 1 != 0:
             count = _add_twins(index, edge, here, count)
         left = tree[here, edge, _LEFT]
         right = tree[here, edge, _RIGHT]
-        here = left if visits_left else _NONE
-        if visits_right and right >= 0:
+        here = left if order < 0 or orders & 4 != 0 else _NONE
+        if right >= 0 and (order > 0 or orders & 1 != 0):
             if here < 0:
                 here = right
             else:
@@ -422,9 +385,16 @@ def _find(tables, state, events, slot, place, edge, row, count):
 def _add_twins(index, edge, run, count):
     """Add the runs of equal value."""
     while run >= 0:
-        if index.asked[run] == 0:
-            index.asked[run] = 1
-            index.found[count] = run
-            count += 1
+        count = _add(index, run, count)
         run = index.tree[run, edge, _TWIN]
+    return count
+
+
+@helper(inline=True)
+def _add(index, run, count):
+    """Add a run, unless it has been found before."""
+    if index.asked[run] == 0:
+        index.asked[run] = 1
+        index.found[count] = run
+        count += 1
     return count

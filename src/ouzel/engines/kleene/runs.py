@@ -16,8 +16,11 @@ import numpy as np
 
 from ouzel.engines.kleene.edges import (
     ASK,
+    CLOSED,
     NO,
+    OPEN,
     add_node,
+    first_guard,
     future_mark,
     guarded,
     passes,
@@ -25,34 +28,43 @@ from ouzel.engines.kleene.edges import (
     set_guard,
 )
 from ouzel.engines.kleene.matches import (
-    forbidden_inside,
+    finish,
     is_unwanted,
+    limit_passed,
     push_negatives,
-    push_waiting,
     release_in_form,
     release_until,
     settle,
     settle_before,
 )
-from ouzel.engines.kleene.run_index import build_index, end_expired, find_runs, place_all, put_in, take_out
-from ouzel.engines.kleene.runs_loop import scan_loop
-from ouzel.engines.kleene.runs_plain import scan_plain
+from ouzel.engines.kleene.run_index import (
+    build_index,
+    end_expired,
+    find_runs,
+    place_all,
+    put_in,
+    take_edge_out,
+    take_out,
+)
+from ouzel.engines.kleene.runs_loop import scan_loop, scan_loop_indexed
 from ouzel.engines.kleene.state import (
     START,
     Counter,
     RunOutput,
     RunState,
     Status,
+    free_run,
     larger_run_output,
+    new_run,
     reclaim_nodes,
     reserve_nodes,
     reserve_runs,
     reserve_waiting,
 )
-from ouzel.engines.kleene.tables import ByPlace, Form, RunEvents, RunTables, Selection
+from ouzel.engines.kleene.tables import ByPlace, Form, Numbering, RunEvents, RunTables
 from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.pauses import Pieces
-from ouzel.kernels.windows import deadline, oldest_alive
+from ouzel.kernels.windows import oldest_alive
 
 _START = np.int32(START)
 # The number of other runs, moved by the same event, that a run is compared with. It avoids quadratic cost for thousands
@@ -82,6 +94,7 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     >>> from ouzel.engines.kleene.tables import RunPlace, build_run_tables, new_events
     >>> from ouzel.engines.kleene.state import new_run_output, new_run_state
     >>> from ouzel.engines.kleene.matches import expand_matches
+    >>> from ouzel.engines.kleene.tables import Selection
     >>> tables = build_run_tables([RunPlace(kleene=True), RunPlace()], selection=Selection.NEXT_MATCH)
     >>> events = new_events(tables, 4)
     >>> events.end[1:] = 1, 2, 3
@@ -92,9 +105,13 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
     """
     position = first
     # A form of output chooses among all matches of a timestamp.
-    pieces = Pieces(last, None if tables.form == Form.ALL else events.end)
+    in_form = tables.form != Form.ALL
+    is_loop = len(tables.loop) > 0
+    pieces = Pieces(last, events.end if in_form else None)
     while True:
-        read = _reader(tables, state)
+        read: Any = (_scan_loop_in_form if is_loop else _scan_in_form) if in_form else _scan
+        if is_loop and not in_form:
+            read = scan_loop_indexed if state.trees.on[0] else scan_loop
         status, position = read(tables, state, events, position, pieces.end(position), output)
         need = 2 * int(state.counters[Counter.RUNS]) + 2
         if status == Status.NODES_FULL:
@@ -123,16 +140,6 @@ def scan(tables: RunTables, state: RunState, events: RunEvents, first: int, last
         elif status != Status.DONE or position == last:
             break
     return Progress(Status(status), position, state, output)
-
-
-def _reader(tables: RunTables, state: RunState) -> Any:
-    """The function that reads the events of a query."""
-    in_form = tables.form != Form.ALL
-    if not len(tables.plain):
-        return _scan_in_form if in_form else _scan
-    if tables.loop and not state.trees.on[0]:
-        return _scan_loop_in_form if in_form else scan_loop
-    return _scan_plain_in_form if in_form else scan_plain
 
 
 def _ends_runs(tables: RunTables, state: RunState, events: RunEvents, slot: int) -> bool:
@@ -188,26 +195,18 @@ def _scan_in_form(tables: RunTables, state: RunState, events: RunEvents, first: 
 
 
 @kernel(allocates=True)
-def _scan_plain_in_form(
-    tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput
-):
-    """The same for `scan_plain`."""
-    status, position = scan_plain(tables, state, events, first, last, output)
-    while status == Status.UNSETTLED:
-        settle(tables, state, events, output)
-        status, position = scan_plain(tables, state, events, position, last, output)
-    if status == Status.DONE:
-        settle(tables, state, events, output)
-    return status, position
-
-
-@kernel(allocates=True)
 def _scan_loop_in_form(tables: RunTables, state: RunState, events: RunEvents, first: int, last: int, output: RunOutput):
     """The same for `scan_loop`."""
-    status, position = scan_loop(tables, state, events, first, last, output)
-    while status == Status.UNSETTLED:
+    indexed = state.trees.on[0] != 0
+    position = first
+    while True:
+        if indexed:
+            status, position = scan_loop_indexed(tables, state, events, position, last, output)
+        else:
+            status, position = scan_loop(tables, state, events, position, last, output)
+        if status != Status.UNSETTLED:
+            break
         settle(tables, state, events, output)
-        status, position = scan_loop(tables, state, events, position, last, output)
     if status == Status.DONE:
         settle(tables, state, events, output)
     return status, position
@@ -218,16 +217,17 @@ def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, las
     """(status, position). An event is processed completely or, if the status is not DONE, not at all."""
     counters = state.counters
     positive_roles = np.uint64((1 << (2 * tables.length)) - 1) if tables.length < 32 else ~np.uint64(0)
-    status = _limit_passed(tables, counters)
+    status = limit_passed(tables, counters)
     indexed = state.trees.on[0] != 0
     slot = first
     while slot < last and status == Status.DONE:
-        status = _make_ready(tables, state, events, slot, output)
-        if status != Status.DONE:
-            break
-        roles = events.roles[slot]
-        if roles & positive_roles:
-            key = events.key[slot]
+        roles = events.roles[np.uint64(slot)]
+        key = np.uint32(events.key[np.uint64(slot)])
+        # Most events of many streams find no run and start none.
+        if roles & np.uint64(1) != 0 or (roles & positive_roles != 0 and state.key_head[key] >= 0):
+            status = _make_ready(tables, state, events, slot, output)
+            if status != Status.DONE:
+                break
             found = np.int64(state.key_runs[key])
             if indexed:
                 found = find_runs(tables, state, events, slot, key, roles & positive_roles)
@@ -239,7 +239,7 @@ def _scan(tables: RunTables, state: RunState, events: RunEvents, first: int, las
                 break
             _read(tables, state, events, slot, roles, indexed, found, output)
             # At once, so that the slot before the one to continue with is that of the event that was too much.
-            status = _limit_passed(tables, counters)
+            status = limit_passed(tables, counters)
         if roles > positive_roles:
             push_negatives(tables, state, events, slot, roles)
         slot += 1
@@ -256,11 +256,8 @@ def _make_ready(tables, state, events, slot, output):
         status = release_until(tables, state, events, now - 1, output)
         if status != Status.DONE:
             return status
-    if now != counters[Counter.MOMENT]:
-        if tables.form != Form.ALL and not settle_before(tables, state, events, output, now):
-            return Status.UNSETTLED
-        counters[Counter.MOMENT] = now
-        counters[Counter.AT_MOMENT] = 0
+    if tables.form != Form.ALL and not settle_before(tables, state, events, output, now):
+        return Status.UNSETTLED
     return Status.DONE
 
 
@@ -281,35 +278,27 @@ def _room(tables, state, shown, output):
 
 
 @helper(inline=True)
-def _limit_passed(tables, counters):
-    if counters[Counter.RUNS] + counters[Counter.WAITING] > tables.max_runs:
-        return Status.RUN_LIMIT
-    if counters[Counter.AT_MOMENT] > tables.max_matches_per_timestamp:
-        return Status.MATCH_LIMIT
-    return Status.LENGTH_LIMIT if counters[Counter.TOO_LONG] else Status.DONE
-
-
-@helper(inline=True)
 def _read(tables, state, events, slot, roles, indexed, found, output):
     """Show an event to the runs of its partition, or to the runs found, and let it start a new one.
 
-    Edges are tested and nodes made in one place each, because code that is inlined twice is compiled twice.
+    Edges are tested and nodes made in one place each, because code that is inlined twice is compiled twice. Numbers are
+    made unsigned before they are used as an index: numba checks signed ones for counting from the end.
     """
     runs = state.runs
     by_place = tables.by_place
-    start = events.start
-    key = events.key[slot]
+    at = np.uint32(slot)
+    start = events.start[at]
+    key = np.uint32(events.key[at])
     one = np.uint64(1)
     last_place = tables.length - 1
-    selection = tables.selection
-    measure = events.position[slot] if tables.in_events else events.end[slot]
+    measure = events.position[at] if tables.in_events else events.end[at]
     oldest = oldest_alive(measure, tables.window)
     state.key_oldest[key] = oldest
     run = state.key_head[key]
     kept = np.int32(-1)
     kept_count = 0
     kinds = 0
-    own_since = measure if tables.in_events else start[slot]
+    own_since = measure if tables.in_events else start
     may_start = roles & one != 0 and own_since >= oldest
     turn = 0
     # After the last run, the one that the event itself may start.
@@ -320,37 +309,61 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
         starting = run < 0
         if starting and not may_start:
             break
+        here = np.uint32(run)
         following = run
         node = _START
         place = np.int64(-1)
         first_slot = np.int32(slot)
         since = own_since
-        loops = False
         take = NO
         begin = ASK
+        # The edges that are still open after this event.
+        stays = 0
         if starting:
             may_start = False
         else:
-            following = runs.next[run]
-            first_slot = runs.first[run]
-            since = runs.since[run]
-            if since < oldest or _is_pruned(tables, state, events, slot, run, first_slot, key):
+            following = runs.next[here]
+            first_slot = runs.first[here]
+            since = runs.since[here]
+            if since < oldest or is_unwanted(tables, state, events, first_slot, key):
                 if indexed:
                     take_out(tables, state, run)
-                _free(state, run)
+                free_run(state, run)
                 run = following
                 continue
-            node = runs.node[run]
-            place = np.int64(runs.place[run])
-            loops = by_place[place, ByPlace.KLEENE] != 0
+            node = runs.node[here]
+            place = np.int64(runs.place[here])
             begin = NO
-            if start[slot] > runs.end[run]:
-                if loops and (roles >> np.uint64(2 * place + 1)) & one != 0:
-                    take = guarded(tables, runs, events, run, 0, slot)
-                if place < last_place and (roles >> np.uint64(2 * place + 2)) & one != 0:
-                    begin = guarded(tables, runs, events, run, 1, slot)
-                if loops and state.arena.proceeds[node] == 0:
-                    begin = NO
+            is_later = start > runs.end[here]
+            ahead = roles >> np.uint64(2 * place + 1)
+            for begins in range(2):
+                if runs.guard[here, begins] == CLOSED:
+                    continue
+                numbering = by_place[np.uint32(place), np.uint32(ByPlace.NUMBERED + begins)]
+                if numbering == Numbering.NONE:
+                    stays |= 1 << begins
+                elif _has_skipped(state.arena, events, numbering, np.uint32(node), at):
+                    continue
+                if is_later and (ahead >> np.uint64(begins)) & one != 0:
+                    verdict = guarded(tables, runs, events, here, begins, at)
+                    if begins:
+                        begin = verdict
+                    else:
+                        take = verdict
+            if take == NO and begin == NO:
+                # Most events move few runs.
+                if stays:
+                    _close_others(tables, state, here, stays, indexed)
+                    if not indexed:
+                        runs.next[here] = kept
+                        kept = run
+                        kept_count += 1
+                else:
+                    if indexed:
+                        take_out(tables, state, run)
+                    free_run(state, run)
+                run = following
+                continue
         taken = np.int32(-1)
         begun = np.int32(-1)
         for begins in range(2):
@@ -358,7 +371,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
             if verdict == NO:
                 continue
             target_place = place + begins
-            row = by_place[target_place]
+            row = by_place[np.uint32(target_place)]
             edge = row[ByPlace.BEGIN] if begins else row[ByPlace.TAKE]
             target = row[ByPlace.FIRST] if begins else row[ByPlace.CURRENT]
             if verdict == ASK and not passes(tables, state, events, edge, node, place, target, slot):
@@ -371,12 +384,13 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 begun = made
             else:
                 taken = made
+            if not starting:
+                stays &= ~by_place[np.uint32(place), np.uint32(ByPlace.CLOSES + begins)]
         own = run
-        if not starting and (
-            selection == Selection.ANY_MATCH or (selection == Selection.NEXT_MATCH and (taken if loops else begun) < 0)
-        ):
+        if stays:
+            _close_others(tables, state, here, stays, indexed)
             if not indexed:
-                runs.next[run] = kept
+                runs.next[here] = kept
                 kept = run
                 kept_count += 1
             own = np.int32(-1)
@@ -388,7 +402,7 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 continue
             at_place = place + begins
             # Its proceed tests will never hold.
-            if not begins and _is_too_long(by_place[at_place], state.arena.counts, moved):
+            if not begins and _is_too_long(by_place[np.uint32(at_place)], state.arena.counts, moved):
                 continue
             future = np.int64(0)
             if tables.merge and kinds > 0:
@@ -402,29 +416,48 @@ def _read(tables, state, events, slot, roles, indexed, found, output):
                 if _merge(tables, state, events, moved, future, kinds):
                     continue
             if at_place == last_place:
-                _finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
+                finish(tables, state, events, moved, first_slot, key, slot, oldest, output)
             added = np.int32(-1)
-            if at_place < last_place or by_place[at_place, ByPlace.KLEENE]:
-                added = _add_run(state, events, own, moved, at_place, first_slot, since, slot)
+            if at_place < last_place or by_place[np.uint32(at_place), ByPlace.KLEENE]:
+                added = _add_run(tables, state, events, own, moved, at_place, first_slot, since, at)
                 if indexed:
-                    put_in(state, key, added, events.end[slot])
+                    put_in(state, key, added, events.end[at])
                 else:
-                    runs.next[added] = kept
+                    runs.next[np.uint32(added)] = kept
                     kept = added
                     kept_count += 1
                 own = np.int32(-1)
             if tables.merge:
-                state.kinds[kinds, 0] = moved
-                state.kinds[kinds, 1] = added
-                state.futures[kinds] = future
+                state.kinds[np.uint32(kinds), 0] = moved
+                state.kinds[np.uint32(kinds), 1] = added
+                state.futures[np.uint32(kinds)] = future
                 kinds += 1
         if own >= 0:
-            _free(state, own)
+            free_run(state, own)
         run = following
     if not indexed:
         state.key_head[key] = kept
         state.key_runs[key] = kept_count
     state.counters[Counter.RUNS_MAX] = max(state.counters[Counter.RUNS_MAX], state.counters[Counter.RUNS])
+
+
+@helper(inline=True)
+def _close_others(tables, state, run, stays, indexed):
+    """Close the edges of a run that are not among those that stay open."""
+    for begins in range(2):
+        if (stays >> begins) & 1 == 0 and state.runs.guard[run, begins] != CLOSED:
+            if indexed:
+                take_edge_out(tables, state, run, begins)
+            state.runs.guard[run, begins] = CLOSED
+
+
+@helper(inline=True)
+def _has_skipped(arena, events, numbering, node, at):
+    """Whether an event that may not be skipped is between the last event of a run and another event."""
+    previous = np.uint32(arena.event[node])
+    if numbering == Numbering.STREAM:
+        return events.sequence[at] != events.sequence[previous] + 1
+    return events.position[at] != events.position[previous] + 1
 
 
 @helper(inline=True)
@@ -435,52 +468,23 @@ def _is_too_long(place, counts, node):
 
 
 @helper(inline=True)
-def _is_pruned(tables, state, events, slot, run, first_slot, key):
-    """Whether a run has missed an event that it may not skip, or the form of output can no longer choose it."""
-    if tables.selection == Selection.CONTIGUITY:
-        previous = state.arena.event[state.runs.node[run]]
-        if events.sequence[slot] != events.sequence[previous] + 1:
-            return True
-    return is_unwanted(tables, state, events, first_slot, key)
-
-
-@helper(inline=True)
-def _finish(tables, state, events, node, first_slot, key, slot, oldest, output):
-    """The last place is bound: a match, if its proceed edge holds and no negative event forbids it."""
-    if state.arena.proceeds[node] == 0:
-        return
-    state.counters[Counter.MATCHES] += 1
-    if tables.negatives and not tables.late and forbidden_inside(tables, state, events, node, key):
-        return
-    state.counters[Counter.AT_MOMENT] += 1
-    if tables.at_end:
-        push_waiting(state, deadline(events.start[first_slot], tables.window), node, key)
-        return
-    written = output.written[0]
-    output.node[written] = node
-    output.end[written] = events.end[slot]
-    output.key[written] = key
-    output.oldest[written] = oldest
-    output.first[written] = first_slot
-    output.written[0] = written + 1
-
-
-@helper(inline=True)
-def _add_run(state, events, own, node, place, first_slot, since, slot):
+def _add_run(tables, state, events, own, node, place, first_slot, since, at):
     """Store a run in the place of `own` or, if that is -1, in a free one."""
     runs = state.runs
-    run = own
-    if run < 0:
-        run = np.int32(state.counters[Counter.FREE])
-        state.counters[Counter.FREE] = runs.next[run]
-        state.counters[Counter.RUNS] += 1
-    runs.node[run] = node
-    runs.place[run] = place
-    runs.first[run] = first_slot
-    runs.since[run] = since
-    runs.end[run] = events.end[slot]
-    runs.guard[run, 0] = -1
-    runs.guard[run, 1] = -1
+    run = own if own >= 0 else new_run(state)
+    here = np.uint32(run)
+    there = np.uint32(node)
+    runs.node[here] = node
+    runs.place[here] = place
+    runs.first[here] = first_slot
+    runs.since[here] = since
+    runs.end[here] = events.end[at]
+    row = tables.by_place[np.uint32(place)]
+    for begins in range(2):
+        is_open = place < tables.length - 1 and state.arena.proceeds[there] != 0 if begins else row[ByPlace.KLEENE] != 0
+        runs.guard[here, begins] = OPEN if is_open else CLOSED
+        if is_open:
+            first_guard(tables, state, events, here, begins, row[ByPlace.INDEXED + begins], there)
     return run
 
 
@@ -504,7 +508,7 @@ def _merge(tables, state, events, node, future, kinds):
     return False
 
 
-@helper
+@helper(inline=True)
 def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes, float_lanes, node, kind):
     other = kinds[kind, 0]
     if arena.place[other] != arena.place[node] or not same_future(
@@ -520,10 +524,3 @@ def _join_equal(by_place, by_register, arena, since, kinds, counters, int_lanes,
         since[run] = arena.newest[other]
     counters[Counter.MERGED] += 1
     return True
-
-
-@helper(inline=True)
-def _free(state, run):
-    state.runs.next[run] = state.counters[Counter.FREE]
-    state.counters[Counter.FREE] = run
-    state.counters[Counter.RUNS] -= 1

@@ -12,7 +12,6 @@ from ouzel.engines.kleene.tables import RunEvents
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import gather
 from ouzel.kernels.predicate_tables import LaneFlag
-from ouzel.lang.syntax import Strategy
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
@@ -71,7 +70,7 @@ class RunStager(Stager):
             bits[places] = roles
             chosen = np.arange(table.num_rows, dtype=np.int32)
             key = self._partition(table, ticks, chosen)
-            if self._query.strategy is not Strategy.STRICT_CONTIGUITY:
+            if not self._query.is_strict:
                 chosen = np.flatnonzero((bits != 0) | (key >= EVERY_KEY)).astype(np.int32)
             rows, roles, key = numbers[chosen], bits[chosen], key[chosen]
         else:

@@ -85,9 +85,8 @@ class Runs(NamedTuple):
     since: NDArray[np.int64]  # start of the first event, or its position for windows in events
     end: NDArray[np.int64]  # of its last event
     next: NDArray[np.int32]
-    # [run, take or begin]: the test that last refused an event since the run moved, if it is a guard, and the value
-    # that it compares with (ByGuard).
-    guard: Matrix[np.int32]  # -1: none
+    # [run, take or begin]: a test that the next event must pass, and the value that it compares with (ByGuard).
+    guard: Matrix[np.int32]  # OPEN: none; CLOSED: the run cannot take the edge
     int_bounds: Matrix[np.int64]
     float_bounds: Matrix[np.float64]
 
@@ -107,7 +106,7 @@ class RunIndex(NamedTuple):
     key: NDArray[np.int32]  # per run
     previous: NDArray[np.int32]  # per run: the one before it in the list of its key
     tree: Cube[np.int32]  # [run, take or begin, column]
-    root: Matrix[np.int32]  # [key * length + place, 3 * edge + class]
+    root: Matrix[np.int32]  # [key * length + place, 2 * edge + class]
     fresh: NDArray[np.int32]  # per key: the first run that is not in the trees yet
     moment: NDArray[np.int64]  # per key: the tick of the event that made it
     # Scratch.
@@ -189,7 +188,7 @@ def new_run_state(
             empty,
             empty,
             np.empty((0, 2, 6), np.int32),
-            np.empty((0, 6), np.int32),
+            np.empty((0, 4), np.int32),
             empty,
             np.empty(0, np.int64),
             empty,
@@ -459,6 +458,22 @@ def _mark(merged, arena, marks, waiting, node, oldest):
         here = ahead
 
 
+@helper(inline=True)
+def new_run(state):
+    """A free run; there must be one."""
+    run = np.int32(state.counters[Counter.FREE])
+    state.counters[Counter.FREE] = state.runs.next[np.uint32(run)]
+    state.counters[Counter.RUNS] += 1
+    return run
+
+
+@helper(inline=True)
+def free_run(state, run):
+    state.runs.next[np.uint32(run)] = state.counters[Counter.FREE]
+    state.counters[Counter.FREE] = run
+    state.counters[Counter.RUNS] -= 1
+
+
 @kernel(allocates=True)
 def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts: NDArray[np.int64]):
     """Drop runs that can no longer complete.
@@ -479,9 +494,7 @@ def sweep(tables: RunTables, state: RunState, oldest_start: int, position_counts
         while run >= 0:
             following = state.runs.next[run]
             if state.runs.since[run] < oldest:
-                state.runs.next[run] = state.counters[Counter.FREE]
-                state.counters[Counter.FREE] = run
-                state.counters[Counter.RUNS] -= 1
+                free_run(state, run)
                 state.key_runs[key] -= 1
                 if last_kept >= 0:
                     state.runs.next[last_kept] = following

@@ -37,10 +37,28 @@ INDEX_MIN = 128
 class Selection(IntEnum):
     """Which events a run may skip (docs/semantics.md, "Event selection")."""
 
-    # strict_contiguity and partition_contiguity: none. `RunEvents.sequence` decides which events count.
-    CONTIGUITY = 0
-    NEXT_MATCH = 1
-    ANY_MATCH = 2
+    STRICT = 0  # none of the stream
+    PARTITION = 1  # none of its partition
+    NEXT_MATCH = 2
+    ANY_MATCH = 3
+    BY_STEP = 4  # as the rules of each place say
+
+
+class Rule(IntEnum):
+    """Which events may be between an event of a step and the event bound before it."""
+
+    ANY = 0
+    NEXT = 1  # none that could have been the event of the step
+    PARTITION = 2  # none of the partition
+    STRICT = 3  # none
+
+
+class Numbering(IntEnum):
+    """Which events may not be skipped before an edge is taken."""
+
+    NONE = 0
+    PARTITION = 1  # those of the partition, which `RunEvents.position` numbers
+    STREAM = 2  # all, which `RunEvents.sequence` numbers
 
 
 class Form(IntEnum):
@@ -124,6 +142,9 @@ class RunPlace(NamedTuple):
     proceed: tuple[RunTest, ...] = ()
     registers: tuple[Register, ...] = ()
     most: int = NO_MOST  # the largest number of its events: the proceed tests never hold for more
+    # For Selection.BY_STEP: the rules for its first event, and for each further one.
+    entered: Rule = Rule.ANY
+    repeated: Rule = Rule.ANY
 
 
 class RunNegative(NamedTuple):
@@ -153,8 +174,13 @@ class ByPlace(IntEnum):
     # In the graph; see `graph_state`.
     LAYER = 12  # the stage of its first event, if it has one for each number of events; otherwise -1
     NEGATED = 13  # 1: a negative is between it and the place before; 2: the negative has tests of its own
-    # For the take edge, then for the begin edge that leaves the place: the test by whose value runs are found, or -1.
-    INDEXED = 14
+    # Pairs of columns, for the take edge and for the begin edge that leaves the place.
+    INDEXED = 14  # the test by whose value runs are found, or -1
+    NUMBERED = 16  # Numbering
+    CLOSES = 18  # the edges that a run can no longer take after this one: 1: take, 2: begin
+
+
+_PLACE_COLUMNS = 20
 
 
 class ByEdge(IntEnum):
@@ -175,6 +201,8 @@ class ByGuard(IntEnum):
     REFERENCE = 3  # whose lane the value is
     OTHER_LANE = 4
     DECIDES = 5  # 1: its edge has no other test
+    SOURCE = 6  # where a run of the place that the edge leaves has the value, if not in an earlier place; otherwise -1
+    REGISTER = 7
 
 
 class Guard(IntEnum):
@@ -183,19 +211,14 @@ class Guard(IntEnum):
     FLOAT = 2
 
 
-class ByPlain(IntEnum):
-    """Columns of `RunTables.plain`, by place, for the plain reader. First the edges that leave a node of the place:
-    `EDGE_COLUMNS` for its take edge and as many for the begin edge of the next place."""
+class ByLoop(IntEnum):
+    """Columns of `RunTables.loop`, for the take edge and for the begin edge that leaves the Kleene place."""
 
     KIND = 0  # Guard; NONE: the edge has no test
     LANE = 1  # of the event read
     ORDERS = 2  # bit 0: less than the bound passes, bit 1: equal, bit 2: greater
     BOUND = 3  # Bound
     OTHER_LANE = 4  # of the bound
-    LOOPS = 10  # 1: a Kleene place
-
-
-EDGE_COLUMNS = 5
 
 
 class Bound(IntEnum):
@@ -246,7 +269,8 @@ class RunTables(NamedTuple):
     length: int  # places
     negatives: int
     reserved: int  # slots
-    selection: int
+    numbers_keys: int  # 1: `RunEvents.position` is read
+    numbers_stream: int  # 1: `RunEvents.sequence` is read
     form: int
     form_place: int
     window: int  # in ticks or events, NO_WINDOW if there is none
@@ -263,8 +287,7 @@ class RunTables(NamedTuple):
     by_place: Matrix[np.int32]
     by_edge: Matrix[np.int32]
     by_guard: Matrix[np.int32]  # by test
-    plain: Matrix[np.int32]  # [place, ByPlain]; empty unless the plain reader is enough
-    loop: int  # 1: it is, and the query is T+ a[] with one component after it
+    loop: Matrix[np.int32]  # [take or begin, ByLoop]; empty unless `scan_loop` is enough
     by_test: Matrix[np.int32]
     loads: Matrix[np.int32]  # [load, ByLoad]
     iterated_loads: Matrix[np.int32]  # [load, ByLoad]
@@ -288,7 +311,6 @@ def build_run_tables(
     merge: bool = False,
     late: bool = False,
     index_min: int = INDEX_MIN,
-    plain: bool = True,
     renumbered_lanes: Collection[int] = (),
     max_matches_per_timestamp: int = NO_LIMIT,
     max_runs: int = NO_LIMIT,
@@ -296,8 +318,7 @@ def build_run_tables(
 ) -> RunTables:
     """The tables of a query. `renumbered_lanes`, of int64, hold codes that the caller may change between calls.
 
-    With `plain` the plain reader is used if it is enough; its runs are the same as those of the general one. With
-    `late` the caller expands all matches and drops those that `allowed_matches` refuses.
+    With `late` the caller expands all matches and drops those that `allowed_matches` refuses.
 
     >>> build_run_tables([RunPlace(kleene=True), RunPlace()], window=10).length
     2
@@ -309,16 +330,16 @@ def build_run_tables(
     late = late and selection != Selection.ANY_MATCH and codes == 0 and form == Form.ALL
     late = late and all(negative.after < length and _needs_slots_only(negative) for negative in negatives)
     late = late and len(negatives) > 0
-    plain_rows: list[tuple[int, ...]] = []
-    if plain and (late or not negatives) and codes == 0:
-        plain_rows = _plain_rows(places, frozenset(renumbered_lanes))
-    if plain_rows:
-        # The plain reader stores the values it compares with in its runs.
+    loop_rows: list[tuple[int, ...]] = []
+    if (late or not negatives) and codes == 0 and selection < Selection.ANY_MATCH:
+        loop_rows = _loop_rows(places, frozenset(renumbered_lanes))
+    if loop_rows:
+        # Runs store the values that they compare with.
         places = [place._replace(registers=()) for place in places]
     # Runs are compared for equivalence only if they are independent and every match is wanted.
     merge = merge and selection != Selection.ANY_MATCH and form == Form.ALL and (late or not negatives)
     edges = _Edges(frozenset(renumbered_lanes))
-    by_place = np.zeros((length + 1, len(ByPlace) + 1), np.int32)
+    by_place = np.zeros((length + 1, _PLACE_COLUMNS), np.int32)
     registers: list[Register] = []
     stages = list(range(length))
     for number, place in enumerate(places):
@@ -337,6 +358,7 @@ def build_run_tables(
             max((2 if n.tests else 1 for n in negatives if 0 < n.after == number), default=0),
             -1,
             -1,
+            *_skipping(places, number, selection),
         )
         registers += place.registers
         if place.most <= LAYERS_MAX:
@@ -346,6 +368,7 @@ def build_run_tables(
         by_place[number, ByPlace.INDEXED] = edges.indexed(int(by_place[number, ByPlace.TAKE]))
         if number + 1 < length:
             by_place[number, ByPlace.INDEXED + 1] = edges.indexed(int(by_place[number + 1, ByPlace.BEGIN]))
+    numbered = by_place[:, ByPlace.NUMBERED : ByPlace.NUMBERED + 2]
     by_negative = np.zeros((len(negatives), len(ByNegative)), np.int32)
     for number, negative in enumerate(negatives):
         by_negative[number] = (negative.after, negative.reference, edges.add(negative.tests, length - 1))
@@ -363,7 +386,8 @@ def build_run_tables(
         length=length,
         negatives=len(negatives),
         reserved=reserved,
-        selection=int(selection),
+        numbers_keys=int(in_events or (numbered == Numbering.PARTITION).any()),
+        numbers_stream=int((numbered == Numbering.STREAM).any()),
         form=int(form),
         form_place=form_place,
         window=NO_WINDOW if window is None else window,
@@ -373,8 +397,8 @@ def build_run_tables(
         at_end=int(any(negative.after == length for negative in negatives)),
         late=int(late),
         merge=int(merge),
-        # Under contiguity every event moves or ends every run.
-        index_min=NO_LIMIT if selection == Selection.CONTIGUITY else index_min,
+        # An event that may not be skipped must end runs that it does not move.
+        index_min=NO_LIMIT if numbered.any() else index_min,
         # Their number is known late, too.
         max_matches_per_timestamp=NO_LIMIT if late else max_matches_per_timestamp,
         max_runs=max_runs,
@@ -382,8 +406,7 @@ def build_run_tables(
         by_place=by_place,
         by_edge=edges.by_edge(),
         by_guard=_rows(edges.guards, ByGuard),
-        plain=np.array(plain_rows, np.int32).reshape(len(plain_rows), ByPlain.LOOPS + 1),
-        loop=int([row[ByPlain.LOOPS] for row in plain_rows] == [1, 0] and selection != Selection.ANY_MATCH),
+        loop=_rows(loop_rows, ByLoop),
         by_test=np.array([*edges.tests, (0, 0, len(edges.iterated_loads))], np.int32),
         loads=_rows(edges.loads, ByLoad),
         iterated_loads=_rows(edges.iterated_loads, ByLoad),
@@ -421,9 +444,30 @@ def _same_future(places: Sequence[RunPlace], number: int) -> tuple[int, int, int
     return int(mergeable), int(first), int(any(load.place < number for load in loads))
 
 
-# ── The plain reader ───────────────────────────────────────────────────────────────────────────────
+def _skipping(places: Sequence[RunPlace], number: int, selection: Selection) -> tuple[int, int, int, int]:
+    """The columns NUMBERED and CLOSES of a place."""
+    if selection == Selection.NEXT_MATCH:
+        # A run that may repeat a place does so with the next event, and may leave it with any event before.
+        return (0, 0, 3, 0) if places[number].kleene else (0, 0, 0, 3)
+    rules = (_RULES.get(selection, Rule.ANY),) * 2
+    if selection == Selection.BY_STEP:
+        rules = (places[number].repeated, places[number + 1].entered if number + 1 < len(places) else Rule.ANY)
+    take, begin = rules
+    return (
+        _NUMBERINGS.get(take, Numbering.NONE),
+        _NUMBERINGS.get(begin, Numbering.NONE),
+        int(take == Rule.NEXT),
+        2 * int(begin == Rule.NEXT),
+    )
 
-# By comparison of an event's value with a bound: bits of ByPlain.ORDERS.
+
+_RULES = {Selection.STRICT: Rule.STRICT, Selection.PARTITION: Rule.PARTITION}
+_NUMBERINGS = {Rule.STRICT: Numbering.STREAM, Rule.PARTITION: Numbering.PARTITION}
+
+
+# ── Edges ──────────────────────────────────────────────────────────────────────────────────────────
+
+# By comparison of an event's value with a run's: bits of ByLoop.ORDERS.
 ORDERS = {
     Comparison.EQUAL: 0b010,
     Comparison.NOT_EQUAL: 0b101,
@@ -438,34 +482,28 @@ _BOUNDS = {
     Function.LEAST: Bound.LEAST,
     Function.GREATEST: Bound.GREATEST,
 }
+_NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
 
 
-def _plain_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
-    """The rows of `RunTables.plain`; none if an edge needs more than one comparison with a bound."""
-    rows: list[tuple[int, ...]] = []
-    if places[0].begin or any(place.proceed for place in places):
+def _loop_rows(places: Sequence[RunPlace], renumbered: frozenset[int]) -> list[tuple[int, ...]]:
+    """The rows of `RunTables.loop`; none unless the query is T+ a[] with one component after it, and each edge needs at
+    most one comparison with a bound."""
+    if [place.kleene for place in places] != [True, False] or places[0].begin or places[0].proceed:
         return []
-    for number, place in enumerate(places):
-        take = _plain_edge(place.take, place.current, place, number, renumbered)
-        begin: tuple[int, ...] | None = _NO_GUARD
-        if number + 1 < len(places):
-            following = places[number + 1]
-            begin = _plain_edge(following.begin, following.first, place, number, renumbered)
-        if take is None or begin is None:
-            return []
-        rows.append((*take, *begin, place.kleene))
-    return rows
+    edges = ((places[0].take, places[0].current), (places[1].begin, places[1].first))
+    rows = [_loop_edge(tests, event, places[0], renumbered) for tests, event in edges]
+    return [row for row in rows if row is not None] if None not in rows else []
 
 
-def _plain_edge(
-    tests: Sequence[RunTest], event: int, place: RunPlace, number: int, renumbered: frozenset[int]
+def _loop_edge(
+    tests: Sequence[RunTest], event: int, place: RunPlace, renumbered: frozenset[int]
 ) -> tuple[int, ...] | None:
-    """The columns of an edge that leaves a node of a place; None if it is not plain."""
+    """The columns of an edge that leaves the Kleene place; None if it needs more than one comparison with a bound."""
     if not tests:
         return _NO_GUARD
     kind, lane, comparison, reference, other_lane = _guard_of(tests[0], event, renumbered)
     loads = [load for load in tests[0].loads if load.target == reference]
-    if len(tests) > 1 or kind == Guard.NONE or len(loads) != 1 or loads[0].place != number:
+    if len(tests) > 1 or kind == Guard.NONE or len(loads) != 1:
         return None
     source, bound = loads[0].source, Bound.FIRST
     if source == Source.LAST:
@@ -478,7 +516,6 @@ def _plain_edge(
     return (kind, lane, ORDERS[Comparison(comparison)], bound, other_lane)
 
 
-_NO_GUARD = (Guard.NONE, 0, 0, 0, 0)
 _MIRRORED = {
     Comparison.LESS: Comparison.GREATER,
     Comparison.LESS_EQUAL: Comparison.GREATER_EQUAL,
@@ -526,7 +563,10 @@ class _Edges:
             self.tests.append((test.iterated, test.current, len(self.iterated_loads)))
             self.iterated_loads += [_load_row(load) for load in test.iterated_loads]
             self.conjuncts.append(test.alternatives)
-            self.guards.append((*_guard_of(test, event, self._renumbered), len(tests) == 1))
+            guard = _guard_of(test, event, self._renumbered)
+            own = [load for load in test.loads if load.target == guard[ByGuard.REFERENCE] and load.place == place]
+            source = (own[0].source, own[0].register) if guard[ByGuard.KIND] and own else (-1, 0)
+            self.guards.append((*guard, len(tests) == 1, *source))
         return len(self.rows) - 1
 
     def indexed(self, edge: int) -> int:
@@ -553,8 +593,8 @@ class RunEvents(NamedTuple):
     end: NDArray[np.int64]
     key: NDArray[np.int32]  # code of the partition; EVERY_KEY without partitions, or for negatives of all of them
     roles: NDArray[np.uint64]  # bit 2p: may begin place p; 2p + 1: may be taken there; 2 * length + n: negative n
-    position: NDArray[np.int64]  # in the partition, for windows in events; otherwise empty
-    sequence: NDArray[np.int64]  # for contiguity: events that may not be skipped are numbered; otherwise empty
+    position: NDArray[np.int64]  # in the partition, for windows in events and contiguity there; otherwise empty
+    sequence: NDArray[np.int64]  # in the stream, for strict contiguity; otherwise empty
     codes: Matrix[np.int32]  # [test, slot]: a code for the value, -1 if the event's type lacks the attribute
     int_lanes: Matrix[np.int64]  # [lane, slot]
     float_lanes: Matrix[np.float64]  # [lane, slot]
@@ -567,7 +607,6 @@ def new_events(
 ) -> RunEvents:
     """Empty buffers, whose first slots are the kernel's own. With `points`, start and end are one array."""
     end = np.zeros(capacity, np.int64)
-    contiguous = tables.selection == Selection.CONTIGUITY
     flags = np.zeros((int_lanes + float_lanes, capacity), np.uint8)
     flags[:, :1] = LaneFlag.NULL
     return RunEvents(
@@ -575,8 +614,8 @@ def new_events(
         end=end,
         key=np.zeros(capacity, np.int32),
         roles=np.zeros(capacity, np.uint64),
-        position=np.zeros(capacity if tables.in_events else 0, np.int64),
-        sequence=np.zeros(capacity if contiguous else 0, np.int64),
+        position=np.zeros(capacity if tables.numbers_keys else 0, np.int64),
+        sequence=np.zeros(capacity if tables.numbers_stream else 0, np.int64),
         codes=np.full((tables.codes, capacity), -1, np.int32),
         int_lanes=np.zeros((int_lanes, capacity), np.int64),
         float_lanes=np.zeros((float_lanes, capacity), np.float64),
