@@ -15,6 +15,7 @@ from ouzel.engines.kleene.runs import scan
 from ouzel.engines.kleene.state import new_run_output, new_run_state
 from ouzel.engines.kleene.tables import (
     Load,
+    Rule,
     RunEvents,
     RunPlace,
     RunTables,
@@ -38,8 +39,8 @@ Match = tuple[tuple[int, ...], int]
 
 def tables_for(selection: Selection, window: int, *, below: bool, merge: bool) -> RunTables:
     places = [
-        RunPlace(kleene=True, first=FIRST, current=CURRENT, take=(RISING,)),
-        RunPlace(first=B, begin=(BELOW,) if below else ()),
+        RunPlace(kleene=True, first=FIRST, current=CURRENT, take=(RISING,), repeated=Rule.NEXT),
+        RunPlace(first=B, begin=(BELOW,) if below else (), entered=Rule.NEXT),
     ]
     return build_run_tables(places, selection=selection, window=window, merge=merge)
 
@@ -76,6 +77,29 @@ def naive(tables: RunTables, events: RunEvents, selection: Selection, *, below: 
     return found
 
 
+def naive_by_step(tables: RunTables, events: RunEvents, *, below: bool) -> set[Match]:
+    """Every choice of events in which each event is the first after the one before it that its step accepts."""
+    x, end = events.int_lanes[0], events.end
+
+    def accepts(run: tuple[int, ...], slot: int, takes: bool) -> bool:
+        follows = end[slot] > end[run[-1]] and end[slot] - end[run[0]] < tables.window
+        if takes:
+            return bool(follows and events.roles[slot] == 0b011 and x[slot] > x[run[-1]])
+        return bool(follows and events.roles[slot] == 0b100 and (not below or x[slot] < x[run[0]]))
+
+    found: set[Match] = set()
+    runs = [(slot,) for slot in range(1, len(end)) if events.roles[slot] == 0b011]
+    for run in runs:
+        for takes in (False, True):
+            later = range(run[-1] + 1, len(end))
+            following = next((slot for slot in later if accepts(run, slot, takes)), None)
+            if following is not None and takes:
+                runs.append((*run, following))
+            elif following is not None:
+                found.add((run, following))
+    return found
+
+
 def as_matches(lengths: np.ndarray, slots: np.ndarray) -> list[Match]:
     bounds = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
     whole = [tuple(slots[a:b].tolist()) for a, b in itertools.pairwise(bounds)]
@@ -100,7 +124,10 @@ def test_runs_equal_the_twin(selection: Selection, below: bool, merge: bool) -> 
         assert isinstance(expanded, Expanded)
         found = as_matches(expanded.lengths, expanded.slots)
         assert len(found) == len(set(found)), "a match is found once"
-        assert set(found) == naive(tables, events, selection, below=below)
+        if selection == Selection.BY_STEP:
+            assert set(found) == naive_by_step(tables, events, below=below)
+        else:
+            assert set(found) == naive(tables, events, selection, below=below)
         matching += bool(found)
     assert matching > CASES / 6
 
