@@ -73,7 +73,7 @@ test-long: $(READY)  ## fuzzing, large runs against the oracle, kills
 	$(SPARK) --timeout=7200 -m "spark" $(ARGS)
 
 # In an environment of its own; Spark's tests there: make test-lowest ARGS="-m spark"
-test-lowest: $(READY)  ## the lowest versions that pyproject.toml declares
+test-lowest: kernels  ## the lowest versions that pyproject.toml declares
 	mkdir -p build
 	$(PY) -m tests.repository.lowest > build/lowest.txt
 	$(PY) -m venv build/lowest

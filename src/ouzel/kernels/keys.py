@@ -405,20 +405,6 @@ def _text_codes(
     return done
 
 
-__all__ = [
-    "NO_KEY",
-    "KeyTable",
-    "NumberKeys",
-    "TextKeys",
-    "compact",
-    "encode",
-    "key_count",
-    "new_keys",
-    "restore",
-    "snapshot",
-]
-
-
 class KeyTable(NamedTuple):
     """The keys of one partitioning: a table for each column, and from the second column on a table for pairs of codes.
 

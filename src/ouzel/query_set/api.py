@@ -90,7 +90,8 @@ class QuerySet(Feeder[Any]):
         self._bounded = bounded
         self._merge = merge
         self._registrations: list[Pending] = []  # added before the columns were known
-        self._places: dict[Any, tuple[Group, int]] = {}
+        # Groups and rows of queries that were added one by one; None before the columns are known.
+        self._places: dict[Any, tuple[Group, int] | None] = {}
         self._session: GrowingSession | None = None  # as soon as the columns are known
         if schema is not None:
             self._bind_schema(schema)
@@ -120,7 +121,7 @@ class QuerySet(Feeder[Any]):
         self._check_free([id])
         if self._session is None:
             prepared_query(query, params)
-            self._places[id] = _NOWHERE
+            self._places[id] = None
             self._registrations.append(PendingQuery(id, query, owner, dict(params or {})))
             return
         self._register(id, query, owner, dict(params or {}))
@@ -169,7 +170,7 @@ class QuerySet(Feeder[Any]):
             table = table.drop_columns([owner])
         self._check_free(ids)
         if self._session is None:
-            self._places |= dict.fromkeys(plain_ids(ids), _NOWHERE)
+            self._places |= dict.fromkeys(plain_ids(ids))
             self._registrations.append(PendingTemplate(name, template, table, ids, owners))
             return
         self._register_template(name, template, table, ids, owners)
@@ -209,8 +210,7 @@ class QuerySet(Feeder[Any]):
         return 1
 
     def _find(self, id: Any) -> tuple[Group, int] | None:
-        place = self._places.get(id)
-        if place is not None and place is not _NOWHERE:
+        if (place := self._places.get(id)) is not None:
             return place
         return None if self._session is None else self._session.merged.find(id)
 
@@ -577,9 +577,6 @@ class QuerySet(Feeder[Any]):
         if len(session.unmerged):
             lines += ["", *session.unmerged.explained()]
         return "\n".join(lines)
-
-
-_NOWHERE: Any = object()
 
 
 def _check_columns(table: pa.Table, names: Sequence[str]) -> None:
