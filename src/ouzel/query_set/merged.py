@@ -367,7 +367,7 @@ def _answer(
         bound = group.stream.branches[branch]
         frame = _TaggedFrame(host, bound, results, where[mine], group.table, rows[mine])
         columns = {
-            name: frame.shown(value, output_type_of(bound, name, host.column_type), value.type)
+            name: frame.shown(value, output_type_of(bound, name, host.column_type))
             for name, value in ((n, bound.columns[n]) for n in group.stream.columns)
         }
         times = results.times[where[mine]]

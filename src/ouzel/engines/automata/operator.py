@@ -6,7 +6,7 @@ A stream's automaton holds what is pending, the events that live instances refer
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,8 @@ from ouzel.algebra.model import (
     reads_start,
     sources_of,
 )
-from ouzel.bind.model import EventField, Kind
-from ouzel.engines.automata.build import build
-from ouzel.engines.automata.columns import PatternColumns
+from ouzel.bind.model import EventField, Kind, Type
+from ouzel.engines.automata.build import Built, build
 from ouzel.engines.automata.constants import Constants, ParameterFrame, PatternWriter
 from ouzel.engines.automata.machine import (
     Machine,
@@ -71,6 +70,23 @@ class _Pending(NamedTuple):
         return _Pending(chosen_events(self.events, places), self.rows[places])
 
 
+class Columns(Protocol):
+    """Knows the columns of sources."""
+
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of a source's table that holds an attribute."""
+
+    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+        """The Arrow type of an attribute of a source."""
+
+
+def _built(stream: BoundStream, planner: Planner, texts: Coder, types: Coder) -> Built:
+    """The automata of a stream's branches."""
+    planned = [planner.branch(branch) for branch in stream.branches]
+    writer = PatternWriter(planner.lanes, Constants(ParameterFrame(pa.table({}), 1), texts, types))
+    return build([writer.pattern(one, []) for one in planned], planner.programs)
+
+
 class StreamAutomaton:
     """The automaton of one stream of an expression, over any number of sources.
 
@@ -79,19 +95,15 @@ class StreamAutomaton:
     instances that still refer to them, not by a window.
     """
 
-    def __init__(self, name: str, stream: BoundStream, time: Any, limits: Limits, column_of: Any) -> None:
+    def __init__(self, name: str, stream: BoundStream, time: Type, limits: Limits, columns: Columns) -> None:
         self._name = name
         self.stream = stream
-        self._column_of = column_of
+        self._columns = columns
         self._limits = limits
         planner = Planner(time, indexed=False)
         self.texts = Coder()
         self._types = Coder()
-        planned = [planner.branch(branch) for branch in stream.branches]
-        frame = ParameterFrame(pa.table({}), 1)
-        writer = PatternWriter(planner.lanes, Constants(frame, self.texts, self._types))
-        patterns: list[PatternColumns] = [writer.pattern(one, []) for one in planned]
-        built = build(patterns, planner.programs)
+        built = _built(stream, planner, self.texts, self._types)
         automata = built.automata
         self._content = -1
         if folds_derived(stream):
@@ -122,7 +134,7 @@ class StreamAutomaton:
     def stage(self, source: Source, batch: Batch, *, zero_copy: bool) -> None:
         """Take in events of one source, in any order."""
         number = self.sources.index(source)
-        frame = RowFrame(batch, lambda name: self._column_of(source, name))
+        frame = RowFrame(batch, lambda name: self._columns.column_of(source, name))
         events = self._maker.events(batch, source, frame)
         # An event that no operand accepts changes nothing.
         roles = [k for k, lane in enumerate(self._lanes.ints) if lane.form is Form.TRUTH and lane.source == source]
@@ -208,14 +220,8 @@ class StreamAutomaton:
 
     @cached_property
     def table_type(self) -> pa.Schema:
-        return pa.schema([pa.field(n, self._output_type(n)) for n in self.stream.columns])
-
-    def _output_type(self, name: str) -> pa.DataType:
-        return output_type_of(self.stream.branches[0], name, self.column_type)
-
-    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
-        """The Arrow type of a source's column; all streams share one automaton, which knows it."""
-        return None
+        first, column_type = self.stream.branches[0], self._columns.column_type
+        return pa.schema([pa.field(n, output_type_of(first, n, column_type)) for n in self.stream.columns])
 
     def _collect(self, results: Results) -> Batch:
         count = int(results.count[0])
@@ -240,9 +246,8 @@ class StreamAutomaton:
     def _values(self, branch: Branch, results: Results, places: np.ndarray) -> pa.Table:
         frame = ResultFrame(self, branch, results, places)
         columns = []
-        for name, kind in self.stream.columns.items():
-            value = branch.columns[name]
-            columns.append(frame.shown(value, self.table_type.field(name).type, kind))
+        for name in self.stream.columns:
+            columns.append(frame.shown(branch.columns[name], self.table_type.field(name).type))
         return pa.table(columns, schema=self.table_type)
 
     def fetch(self, source: Source, events: np.ndarray) -> tuple[pa.Table, np.ndarray]:
@@ -253,8 +258,7 @@ class StreamAutomaton:
 
     def column_of(self, source: Source, name: str) -> str:
         """The column of that table that holds an attribute."""
-        found: str = self._column_of(source, name)
-        return found
+        return self._columns.column_of(source, name)
 
     def times(self, events: np.ndarray, field: EventField) -> np.ndarray:
         """The start or end times of events."""
@@ -316,9 +320,7 @@ class AlgebraOperator(QueryOperator):
         self._next_row = 0
         self._automata: list[StreamAutomaton] = []
         for stream in query.streams:
-            automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, limits, self._column_of)
-            automaton.column_type = self._column_type  # type: ignore[method-assign]
-            self._automata.append(automaton)
+            self._automata.append(StreamAutomaton(query.name, stream, query.catalog.time.type, limits, self))
         time = layout.schema.field(layout.time).type
         answer = self._automata[-1].table_type
         for name in answer.names:
@@ -329,10 +331,12 @@ class AlgebraOperator(QueryOperator):
                 )
         self.schema = pa.schema([pa.field("start", time), pa.field("end", time), *answer])
 
-    def _column_of(self, source: Source, name: str) -> str:
+    def column_of(self, source: Source, name: str) -> str:
+        """The column of a source's table that holds an attribute."""
         return name if source.base is None else self._layout.column(source.base.type, name)
 
-    def _column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType | None:
+    def column_type(self, source: Source, path: tuple[str, ...]) -> pa.DataType:
+        """The Arrow type of an attribute of a source."""
         if source.base is not None:
             found = self._layout.schema.field(self._layout.column(source.base.type, path[0])).type
         else:
@@ -429,8 +433,8 @@ class AlgebraOperator(QueryOperator):
 def require_bounded(query: BoundAlgebra) -> None:
     """On streams next and fold need an upper bound on DUR: without one, instances would wait without end."""
     for stream in query.streams:
-        automaton = StreamAutomaton(query.name, stream, query.catalog.time.type, Limits(), None)
-        if any(branch.steps for branch in stream.branches) and automaton.life == INT64_MAX:
+        built = _built(stream, Planner(query.catalog.time.type, indexed=False), Coder(), Coder())
+        if any(branch.steps for branch in stream.branches) and longest_life(built.automata) == INT64_MAX:
             raise QueryError(
                 "on a stream next(…) and fold(…) need an upper bound on DUR",
                 text=query.text,

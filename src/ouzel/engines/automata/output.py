@@ -97,7 +97,7 @@ class ResultFrame:
     def lacks(self, reference: Attribute) -> None:
         return None
 
-    def shown(self, value: Bound, wanted: pa.DataType, kind: Any) -> pa.Array:
+    def shown(self, value: Bound, wanted: pa.DataType) -> pa.Array:
         """A value in its output type: attributes in the type of the input, computed values in their own."""
         if isinstance(value, Attribute) and value.component >= 0:
             column = self.raw(value)

@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 class RowFrame:
     """Rows of a source, as a frame for expressions about the current event."""
 
-    def __init__(self, batch: Batch, column_of: Callable[[str], str], types: Column | None = None) -> None:
+    def __init__(self, batch: Batch, column_of: Callable[[str], str]) -> None:
         self._batch = batch
         self._column_of = column_of
         self.rows = len(batch.end)
