@@ -161,16 +161,19 @@ class _ProgressBar:
     def __init__(self, total: int, quiet: bool) -> None:
         console = out(stderr=True)
         columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), _Rate(), TextColumn("{task.fields[found]}"))
-        hidden = quiet or not console.is_terminal
-        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+        self._is_shown = console.is_terminal and not quiet
         self._task = self._progress.add_task("", total=total, found="")
 
     def __enter__(self) -> _ProgressBar:
-        self._progress.start()
+        if self._is_shown:
+            self._progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        # Older versions of rich print an empty line here, even if the bar is disabled.
+        if self._is_shown:
+            self._progress.stop()
 
     def more(self, events: int, found: str) -> None:
         self._progress.update(self._task, advance=events, found=found)
