@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -237,3 +237,20 @@ def test_expressions_of_the_algebra_answer_as_embedded(spark: SparkSession) -> N
                 assert sorted(map(repr, answer)) == sorted(map(repr, wanted[name].to_pylist()))
     one = [row.asDict() for row in ouzel.spark.match(frame, expression).collect()]
     assert sorted(map(repr, one)) == sorted(map(repr, ouzel.match(table, expression).to_pylist()))
+
+
+def test_parameters_and_durations(spark: SparkSession) -> None:
+    began = datetime(2024, 5, 1)
+    rows = [("A", began, 1), ("B", began + timedelta(minutes=3), 1), ("B", began + timedelta(minutes=9), 1)]
+    events = spark.createDataFrame(rows, "type string, ts timestamp, id long")
+    text = """PATTERN SEQ(A a, B b) WHERE [id] AND b.time - a.time > :pause WITHIN 1 hour
+              RETURN P([id], b.time - a.time AS took)"""
+    params = {"pause": timedelta(minutes=5)}
+    found = ouzel.spark.match(events, text, params=params)
+    assert found.schema["took"].dataType.simpleString() == "interval day to second"
+    assert [(row.id, row.took) for row in found.collect()] == [(1, timedelta(minutes=9))]
+    assert events.transform(ouzel.spark.matching(text, params=params)).count() == 1
+    assert "by id" in ouzel.spark.explain(events, text, params=params)
+    assert ouzel.spark.why_empty(events, text, params=params) == {}
+    with pytest.raises(QueryError, match="there is no value for the parameter 'pause'"):
+        ouzel.spark.match(events, text)
