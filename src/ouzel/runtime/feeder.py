@@ -172,7 +172,7 @@ class Feeder(ABC, Generic[K]):
         for problem in problems[self._warned :]:
             warnings.warn(f"{problem.reason}; the other queries continue", ProblemWarning, stacklevel=4)
         self._warned = len(problems)
-        return Answers(rows, self._stopped())
+        return Answers(rows).stopped(self._stopped())
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that a query reads but that never have a value."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from html import escape
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -58,12 +59,13 @@ class Answers(dict[K, pa.Table]):
     The answer of the only query converts to other tables.
     """
 
-    _problems: Mapping[K, Problem] = {}
+    # Set only if a query has stopped: every push makes answers, and an __init__ would be most of their cost.
+    _problems: Mapping[K, Problem] = MappingProxyType({})
 
-    def __init__(self, rows: Mapping[K, pa.Table], problems: Mapping[K, Problem] | None = None) -> None:
-        super().__init__(rows)
-        if problems:
-            self._problems = problems
+    def stopped(self, problems: Mapping[K, Problem]) -> Self:
+        """These answers, with the queries that stopped."""
+        self._problems = problems
+        return self
 
     def arrow(self) -> pa.Table:
         """The rows of the only query, as a pyarrow Table."""
