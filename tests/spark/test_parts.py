@@ -23,8 +23,8 @@ from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload, gather, payloads_of, split_by, to_payload
 from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import arrow_schema, spark_schema
-from ouzel.spark.streaming import bucket_names, murmur3
 from ouzel.spark.tasks import on_workers
+from ouzel.spark.versions import bucket_names, murmur3
 from ouzel.spark.worker import match_partition, unpack
 
 BUCKET_NAMES = [2122, 14465, 9454, 85, 5433, 9181]

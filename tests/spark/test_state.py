@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ouzel.spark.inspect import StoredBucket, describe_bucket
-from ouzel.spark.streaming import bucket_names
+from ouzel.spark.versions import bucket_names
 from tests.spark.test_steps import ORIGIN_US, Stream, job_for, table_of
 
 QUERIES = {

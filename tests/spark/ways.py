@@ -18,8 +18,8 @@ from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload, to_payload
 from ouzel.spark.query_group import Clock, QueryGroup
 from ouzel.spark.schema import spark_schema
-from ouzel.spark.streaming import bucket_names
 from ouzel.spark.tasks import bucket_processor
+from ouzel.spark.versions import bucket_names, from_arrow, step_by_key
 from ouzel.spark.worker import STEPPED
 from tests.golden.answers import Answers
 from tests.golden.embedded import Embedded, _windowed, answer_of, batches_of_one, options, prepared
@@ -84,10 +84,7 @@ class SparkBatch:
 
     def _start(self, case: Case) -> ouzel.spark.Matches:
         """The DataFrames of the answers, by the names of their queries."""
-        frames = {
-            name: self._spark.createDataFrame(table, spark_schema(table.schema)).coalesce(1)
-            for name, table in case.inputs.items()
-        }
+        frames = {name: from_arrow(self._spark, table).coalesce(1) for name, table in case.inputs.items()}
         queries = prepared(case) if case.is_script else prepared(case)["query"]
         found = ouzel.spark.match(frames.get(None, frames), queries, **options(case))
         return found if case.is_script else ouzel.spark.Matches({"query": found}, ())
@@ -176,6 +173,5 @@ class SparkStream:
 
     def _step(self, rows: DataFrame) -> DataFrame:
         marked = rows.withWatermark("mark", "1 millisecond").where("mark IS NULL OR payload IS NOT NULL")
-        grouped = marked.select("query", "payload").groupBy("query")
-        stepped = grouped.transformWithState(bucket_processor(self._job), STEPPED, "append", "eventTime")
+        stepped = step_by_key(marked.select("query", "payload"), bucket_processor(self._job), STEPPED, "eventTime")
         return stepped.where("payload IS NOT NULL").select("query", "payload")

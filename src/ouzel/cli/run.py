@@ -210,12 +210,14 @@ def _on_spark(job: Job) -> Ran:
 
 
 def _answered(spark: Any, job: Job) -> Ran:
+    from ouzel.spark.versions import to_arrow
+
     queries, sources, options = job.queries, job.sources, job.options
     named = sorted({source.event_type for source in sources if source.event_type is not None})
     by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
     events: Any = by_type or _frame(spark, sources)
     with ouzel.spark.unwrap_errors(), ouzel.spark.match(events, queries, **options) as found:
-        answers = {name: _in_order(found[name].toArrow()) for name in queries}
+        answers = {name: _in_order(to_arrow(found[name])) for name in queries}
     with Results(
         {name: answer.schema for name, answer in answers.items()}, job.output, job.format, job.limit
     ) as results:

@@ -58,7 +58,7 @@ def _table_of(events: Any) -> pa.Table:
     if hasattr(events, "collect_schema") and hasattr(events, "collect"):
         # A lazy polars frame.
         events = events.collect()
-    if hasattr(events, "sparkSession") and hasattr(events, "toArrow"):
+    if hasattr(events, "sparkSession"):
         raise InputError(
             "these events are in a Spark DataFrame: use ouzel.spark.match(df, query); to inspect a few of "
             "them here, collect them with df.where(…).toArrow()"

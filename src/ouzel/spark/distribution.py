@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ouzel.errors import InputError
@@ -25,6 +24,7 @@ from ouzel.spark.schema import quoted, spark_schema
 from ouzel.spark.tasks import WorkerFunction, in_arrow, on_workers
 from ouzel.spark.time_slices import PART_COLUMN, Slices, mark, spread
 from ouzel.spark.totals import PARTIALS, PARTIALS_TASK, TotalsJob
+from ouzel.spark.versions import by_number
 from ouzel.spark.worker import BatchJob, emit_partials, match_boundaries, match_partition, match_range, merge_partials
 
 Schema = StructType | str
@@ -130,7 +130,7 @@ class MergePartials(Distribution):
 
     def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
         partials = self._run(emit_partials, PARTIALS, events, memory_limit, self.totals)
-        by_task = partials.repartitionById(self.totals.tasks, F.col(PARTIALS_TASK))
+        by_task = by_number(partials, self.totals.tasks, PARTIALS_TASK)
         return by_task.mapInArrow(on_workers(merge_partials, packed, self.totals), schema)
 
 
@@ -153,7 +153,7 @@ class InRanges(Distribution):
     def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
         found = self._run(match_range, RANGED, events, memory_limit, self.ranges)
         # Matches stay where they are, and the boundary events of all ranges go to one partition.
-        by_part = found.repartitionById(self.ranges.parts, quoted(RANGED_PART))
+        by_part = by_number(found, self.ranges.parts, RANGED_PART)
         return by_part.mapInArrow(on_workers(match_boundaries, packed, self.ranges, self.plan.group), schema)
 
 
@@ -180,12 +180,12 @@ class InSlices(Distribution):
         group, slices = self.plan.group, self.slices
         if memory_limit is None:
             dealt = in_arrow(rows, PACKED, spread, group, slices)
-            return dealt.repartitionById(slices.parts, F.col(PACKED_NUMBER))
+            return by_number(dealt, slices.parts, PACKED_NUMBER)
         # Packets cannot be sorted.
         columns = spark_schema(pa.ipc.read_schema(pa.py_buffer(group.columns)))
         marked = StructType([*columns.fields, StructField(PART_COLUMN, IntegerType())])
         dealt = in_arrow(rows, marked, mark, group, slices)
-        return dealt.repartitionById(slices.parts, F.col(quoted(PART_COLUMN)))
+        return by_number(dealt, slices.parts, PART_COLUMN)
 
     def _order(self, events: Events) -> list[str]:
         return [PART_COLUMN, events.layout.time]

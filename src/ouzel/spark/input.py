@@ -19,8 +19,10 @@ from ouzel.runtime.feeder import duration_ticks
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits, limits_of
 from ouzel.runtime.program import Program, make_program
+from ouzel.spark.launch import check_session
 from ouzel.spark.query_group import NANOSECONDS_PER_MILLISECOND, Clock
 from ouzel.spark.schema import arrow_schema, quoted, spark_type
+from ouzel.spark.versions import is_remote
 
 # Spark marks the column of a watermark with this.
 WATERMARK_METADATA = "spark.watermarkDelayMs"
@@ -81,13 +83,16 @@ def bind_events(
     return Events(_widen(frames, program.layout), program)
 
 
-def _with_readable_time(frame: DataFrame, time: str) -> DataFrame:
+def _with_readable_time(given: Any, time: str) -> DataFrame:
     """The frame with dates as midnights, as in the embedded engine."""
-    if not isinstance(frame, DataFrame):
+    # The DataFrames of Connect were no subclass of others before Spark 4.
+    if not (isinstance(given, DataFrame) or is_remote(given)):
         raise InputError(
-            f"the events are of type {type(frame).__name__} and must be a Spark DataFrame; make one with spark.read or "
+            f"the events are of type {type(given).__name__} and must be a Spark DataFrame; make one with spark.read or "
             "spark.createDataFrame, or use ouzel.match for files and tables"
         )
+    frame: DataFrame = given
+    check_session(frame)
     if time not in frame.columns:
         return frame  # the layout reports the mistake
     kind = frame.schema[time].dataType

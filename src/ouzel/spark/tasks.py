@@ -37,7 +37,7 @@ SteppedRow = tuple[int | None, bytes | None, str | None]
 
 def on_workers(function: WorkerFunction, *arguments: Any) -> ArrowFunction:
     """`function(*arguments, batches)` on the workers, for mapInArrow."""
-    load = _loader(run, function, arguments)
+    load = _loader(_frozen(run, function, arguments))
 
     def run_loaded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run, function, arguments = load()
@@ -59,12 +59,12 @@ def in_arrow(frame: DataFrame, schema: StructType | str, function: WorkerFunctio
 def bucket_processor(job: BucketJob[Any]) -> StatefulProcessor:
     """The stateful step of a stream: one session and at most one timer for each bucket."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    load = _loader(step_rows, job)
+    frozen = _frozen(step_rows, job)
+    load = _loader(frozen)
     store_in = _stores()
 
-    class BucketProcessor(StatefulProcessor):
+    class BucketProcessor(_quiet_processor()):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
             self._handle = handle
             self._store = store_in(handle)
@@ -86,18 +86,18 @@ def bucket_processor(job: BucketJob[Any]) -> StatefulProcessor:
         def close(self) -> None:
             pass
 
-    return BucketProcessor()
+    return BucketProcessor(len(frozen))
 
 
 def totals_processor(totals: Mapping[int, TotalsJob]) -> StatefulProcessor:
     """The second stateful step of a stream: merges the partial results of some queries and passes other rows on."""
     from pyspark.sql import Row
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    load = _loader(total_rows, dict(totals))
+    frozen = _frozen(total_rows, dict(totals))
+    load = _loader(frozen)
     store_in = _stores()
 
-    class TotalsProcessor(StatefulProcessor):
+    class TotalsProcessor(_quiet_processor()):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
             self._store = store_in(handle)
             self._loaded: Any = None
@@ -111,7 +111,30 @@ def totals_processor(totals: Mapping[int, TotalsJob]) -> StatefulProcessor:
         def close(self) -> None:
             pass
 
-    return TotalsProcessor()
+    return TotalsProcessor(len(frozen))
+
+
+def _quiet_processor() -> type[StatefulProcessor]:
+    """The base class of a processor.
+
+    At the start of a stream, Spark loads its processor in a process that prints what it does, several long lines, to
+    the driver's stderr. Loading this one ends that.
+    """
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class QuietProcessor(StatefulProcessor):
+        def __init__(self, sent_bytes: int) -> None:
+            self.sent_bytes = sent_bytes  # also because __setstate__ is called only if there is a state
+
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            import sys
+
+            self.__dict__.update(state)
+            main: Any = sys.modules["__main__"]
+            if "transform_with_state_driver_worker" in str(getattr(main, "__file__", "")):
+                main.print = lambda *_: None
+
+    return QuietProcessor
 
 
 def _stores() -> Callable[[Any], Any]:
@@ -145,11 +168,14 @@ def _stores() -> Callable[[Any], Any]:
     return SparkStore
 
 
-def _loader(*sent: Any) -> Callable[[], Any]:
-    """A function that gives `sent` on the worker."""
+def _frozen(*sent: Any) -> bytes:
     # Compressed, because Spark broadcasts a function of more than a megabyte, and its stateful operators cannot start
     # from a broadcast. Programs shrink to a tenth.
-    frozen = zlib.compress(pickle.dumps(sent))
+    return zlib.compress(pickle.dumps(sent))
+
+
+def _loader(frozen: bytes) -> Callable[[], Any]:
+    """A function that gives, on the worker, what was frozen."""
     expected = __version__
 
     def load() -> Any:
