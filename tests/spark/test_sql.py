@@ -1,72 +1,160 @@
-"""Ouzel from SQL."""
+"""Ouzel from SQL: statements with `ouzel_match` in place of a table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 import ouzel
 import ouzel.spark
 from ouzel.errors import InputError, QueryError
+from ouzel.spark import statements
 from ouzel.spark.schema import spark_schema
 from tests.spark.test_batch import as_set, random_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 PAIR = "PATTERN SEQ(A a, !(C c), B b) WHERE [id] AND a.x < b.x WITHIN 20 RETURN Pair(a.id AS id, b.x - a.x AS gain)"
 STRUCTS = "PATTERN SEQ(A a, B b) WITHIN 3"
 
 
+# ── Cutting, without Spark ─────────────────────────────────────────────────────────────────────────
+
+
 @pytest.fixture
-def view(spark: SparkSession) -> pa.Table:
-    table = random_events(seed=6, rows=200)
-    spark.createDataFrame(table, spark_schema(table.schema)).createOrReplaceTempView("readings")
-    ouzel.spark.register(spark)
-    return table
+def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What Spark gets, and what `match` gets."""
+    calls: list[tuple[Any, Any, dict[str, Any]]] = []
+
+    class Frame:
+        pass
+
+    def match(events: Any, query: Any, **options: Any) -> Any:
+        calls.append((events, query, options))
+        return Frame()
+
+    monkeypatch.setattr(statements, "DataFrame", Frame)
+    monkeypatch.setattr(statements, "match", match)
+
+    def run(statement: str, **names: Any) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
+        calls.clear()
+        written: list[str] = []
+        spark = SimpleNamespace(
+            sql=lambda text, **frames: (
+                written.append(text.format(**{name: f"<{name}>" for name in frames} or {}))
+                if frames
+                else written.append(text)
+            ),
+            table=lambda name: f"table {name}",
+        )
+        statements.sql(spark, statement, **names)  # type: ignore[arg-type]
+        return written[-1], list(calls)
+
+    return run
 
 
-# ── SQL ────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "events", ["readings", "TABLE(readings)", "table readings", "`my db`.readings", "/* a, (b */ readings -- x)\n"]
+)
+def test_events_may_be_tables(cut: Any, events: str) -> None:
+    text, calls = cut(f"SELECT * FROM ouzel_match({events}, 'PATTERN A a', time => 'at', type => NULL) AS m")
+    assert text == "SELECT * FROM <ouzel_match_0> AS m"
+    ((given, query, options),) = calls
+    assert given in ("table readings", "table `my db`.readings")
+    assert (query, options) == ("PATTERN A a", {"time": "at", "type": None})
 
 
+def test_names_of_users(cut: Any) -> None:
+    frame = object()
+    text, calls = cut("SELECT {x} FROM OUZEL_MATCH ({r}, {q}, memory_limit => 5) JOIN {r}", r=frame, q="PATTERN", x=3)
+    assert text == "SELECT <x> FROM <ouzel_match_0> JOIN <r>"
+    assert calls == [(frame, "PATTERN", {"memory_limit": 5})]
+
+
+def test_several_calls_and_subqueries(cut: Any) -> None:
+    inner = "SELECT * FROM ouzel_match(a, 'P (1') WHERE x = ')'"
+    text, calls = cut(f"SELECT * FROM ouzel_match(TABLE({inner}), 'Q') x, ouzel_match(b, 'R') y")
+    assert text == "SELECT * FROM <ouzel_match_0> x, <ouzel_match_1> y"
+    assert [query for _, query, _ in calls] == ["P (1", "Q", "R"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 'ouzel_match(a, b)', \"{x}\", `ouzel_match`(1) -- ouzel_match(",
+        "SELECT 1 /* ouzel_match( /* nested */ 'x */ , {y}",
+        "SELECT ouzel_match, db.ouzel_match(1), r'\\', 'it\\'s ouzel_match(', 'a''ouzel_match('",
+        "SELECT 'not closed ouzel_match",
+    ],
+)
+def test_what_is_no_call_stays_as_it_is(cut: Any, statement: str) -> None:
+    assert cut(statement) == (statement, [])
+    # With a name, Spark reads braces, so all others are escaped.
+    assert cut(f"{statement.partition('--')[0]}\n{{r}}", r=1)[0] in (f"{statement.partition('--')[0]}\n<r>",)
+
+
+@pytest.mark.parametrize(
+    ("literal", "text"),
+    [
+        ("'a.name = ''x'''", "a.name = 'x'"),
+        ("\"a.name = 'x'\"", "a.name = 'x'"),
+        ("'a\\'b\\n\\\\ \\u00e9 \\101 \\%'", "a'b\n\\ é A \\%"),
+        ("r'a\\d'", "a\\d"),
+        ("'} {x} ; DROP TABLE readings --'", "} {x} ; DROP TABLE readings --"),
+    ],
+)
+def test_literals_have_the_value_that_spark_gives_them(cut: Any, literal: str, text: str) -> None:
+    written, ((_, query, _),) = cut(f"SELECT * FROM ouzel_match(readings, {literal})")
+    assert (written, query) == ("SELECT * FROM <ouzel_match_0>", text)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("readings", "takes events and a query, and this call has 1"),
+        ("readings, 'P', 'Q'", "takes events and a query, and this call has 3"),
+        ("1, 'P'", "the events '1' of ouzel_match must be a table"),
+        ("readings, concat('P', 'Q')", r"the argument \"concat\('P', 'Q'\)\" of ouzel_match must be a literal"),
+        ("readings, {q}", "there is no {q} among the names given to ouzel.spark.sql; add q="),
+        ("readings, time => 'ts', 'P'", "arguments without a name come first"),
+        ("readings, 'P'", "at character 15 is not closed"),
+    ],
+)
+def test_mistakes_are_named(cut: Any, call: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        cut(f"SELECT * FROM ouzel_match({call}{'' if 'closed' in message else ')'}")
+
+
+# ── With Spark ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("query", [PAIR, STRUCTS])
-def test_sql_gives_the_answer_of_the_embedded_engine(spark: SparkSession, view: pa.Table, query: str) -> None:
-    found = spark.sql(f"SELECT * FROM ouzel_match(TABLE(readings), '{query}')")
-    assert as_set(found) == as_set(ouzel.match(view, query)) != []
+def test_sql_gives_the_answer_of_the_embedded_engine(spark: SparkSession, query: str) -> None:
+    table = random_events(seed=6, rows=200)
+    frame = spark.createDataFrame(table, spark_schema(table.schema))
+    frame.createOrReplaceTempView("readings")
+    expected = as_set(ouzel.match(table, query))
+    assert as_set(ouzel.spark.sql(spark, f"SELECT * FROM ouzel_match(TABLE(readings), '{query}') m")) == expected != []
+    named = ouzel.spark.sql(spark, "SELECT m.* FROM ouzel_match({r}, {q}) m WHERE '{r}' <> ''", r=frame, q=query)
+    assert as_set(named) == expected
+    with pytest.raises(QueryError, match="idd"):
+        ouzel.spark.sql(spark, "SELECT * FROM ouzel_match(readings, 'PATTERN SEQ(A a, B b) WHERE [idd] WITHIN 5')")
 
 
-def test_a_query_within_partitions_of_the_users(spark: SparkSession, view: pa.Table) -> None:
-    found = spark.sql(
-        "SELECT * FROM ouzel_match_within(TABLE(readings) PARTITION BY id ORDER BY (ts), "
-        "'PATTERN SEQ(A a, B b) WITHIN 9 RETURN P(a.row AS a, b.row AS b)') WHERE a IS NOT NULL"
-    )
-    expected = ouzel.match(view, "PATTERN SEQ(A a, B b) WHERE [id] WITHIN 9 RETURN P(a.row AS a, b.row AS b)")
-    nulls = view.filter(pa.compute.is_null(view["id"]))
-    without = ouzel.match(nulls, "PATTERN SEQ(A a, B b) WITHIN 9 RETURN P(a.row AS a, b.row AS b)")
-    assert as_set(found) == sorted(as_set(expected) + as_set(without))
-
-
+@pytest.mark.spark
 def test_moments_keep_their_instant(spark: SparkSession) -> None:
-    ouzel.spark.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        (row,) = spark.sql(
+        (row,) = ouzel.spark.sql(
+            spark,
             "SELECT unix_micros(start) AS first, unix_micros(b.at) AS second FROM ouzel_match("
             "TABLE(SELECT * FROM VALUES ('A', timestamp_micros(7)), ('B', timestamp_micros(9)) AS t(kind, at)), "
-            "'PATTERN SEQ(A a, B b) WITHIN 3 us', time => 'at', type => 'kind')"
+            "'PATTERN SEQ(A a, B b) WITHIN 3 us', time => 'at', type => 'kind')",
         ).collect()
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
     assert (row.first, row.second) == (7, 9)
-
-
-def test_mistakes_in_sql_are_one_message(spark: SparkSession, view: pa.Table) -> None:
-    with pytest.raises(QueryError, match="idd") as raised, ouzel.spark.unwrap_errors():
-        spark.sql("SELECT * FROM ouzel_match(TABLE(readings), 'PATTERN SEQ(A a, B b) WHERE [idd] WITHIN 5')")
-    assert "Traceback" not in str(raised.value)
-    with pytest.raises(InputError, match="the first argument is a table"), ouzel.spark.unwrap_errors():
-        spark.sql(f"SELECT * FROM ouzel_match(1, '{PAIR}')")

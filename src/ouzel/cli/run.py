@@ -204,20 +204,20 @@ def _on_spark(job: Job) -> Ran:
     except ModuleNotFoundError as error:
         raise InputError(f"--engine spark needs {error.name}: pip install 'ouzel[spark]'") from None
     try:
+        if spark.version.startswith("3."):
+            raise InputError(f"--engine spark needs Spark 4.0 or newer and this is {spark.version}")
         return _answered(spark, job)
     finally:
         spark.stop()
 
 
 def _answered(spark: Any, job: Job) -> Ran:
-    from ouzel.spark.versions import to_arrow
-
     queries, sources, options = job.queries, job.sources, job.options
     named = sorted({source.event_type for source in sources if source.event_type is not None})
     by_type = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in named}
     events: Any = by_type or _frame(spark, sources)
     with ouzel.spark.unwrap_errors(), ouzel.spark.match(events, queries, **options) as found:
-        answers = {name: _in_order(to_arrow(found[name])) for name in queries}
+        answers = {name: _in_order(found[name].toArrow()) for name in queries}
     with Results(
         {name: answer.schema for name, answer in answers.items()}, job.output, job.format, job.limit
     ) as results:

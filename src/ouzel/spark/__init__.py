@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ouzel.spark.listener import Listener
     from ouzel.spark.listing import expand
     from ouzel.spark.query_set import match_set
-    from ouzel.spark.sql_function import register
+    from ouzel.spark.statements import sql
 
 _HOMES = {
     "Listener": "ouzel.spark.listener",
@@ -29,8 +29,8 @@ _HOMES = {
     "match": "ouzel.spark.api",
     "match_set": "ouzel.spark.query_set",
     "matching": "ouzel.spark.api",
-    "register": "ouzel.spark.sql_function",
     "session": "ouzel.spark.launch",
+    "sql": "ouzel.spark.statements",
     "state": "ouzel.spark.inspect",
     "why_empty": "ouzel.spark.api",
 }
@@ -43,8 +43,8 @@ __all__ = [
     "match",
     "match_set",
     "matching",
-    "register",
     "session",
+    "sql",
     "state",
     "unwrap_errors",
     "why_empty",
