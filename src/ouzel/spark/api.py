@@ -38,6 +38,7 @@ def match(
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
     max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
     late: bool = False,
     slices: SliceHint = None,
@@ -99,6 +100,10 @@ def match(
     event, and the columns of matches are null. With several queries, the column `query` names the query for which it
     was late.
 
+    Only events move the watermark. With `idle_timeout` ("10 min") the clock does too, as an event of that age would. So
+    answers come out although no more events come, and events that are older than `idle_timeout` and `max_delay`
+    together are late. Set it from the first start of a stream on.
+
     A batch is partitioned by the attributes of its equivalence tests. Without any, time is cut into slices of ten
     windows. `slices` sets their length ("1 hour", or ticks; True for ten windows) and cuts queries with a key too,
     which helps if one key has most of the work; False never cuts. `memory_limit` is a number of bytes for each task:
@@ -127,7 +132,7 @@ def match(
             bound.program, bound.clock, merge_totals=can_merge_totals(bound.frame, buckets), reports=reports
         )
         check_stream_names(bound, groups)
-        frame, watermark = watermarked(bound, sources, max_delay)
+        frame, watermark = watermarked(bound, sources, max_delay, idle_timeout)
         taken = set(named) if several else set(next(iter(groups[0].outputs.values())).names)
         if several:
             _check_own("a stream of several queries", QUERY_COLUMN, taken)
@@ -138,8 +143,9 @@ def match(
         return match_stream(replace(bound, frame=frame), groups, several, watermark, buckets=buckets, late=late)
     if late:
         raise InputError("late= is for streams; in a batch no event is late")
-    if max_delay is not None:
-        raise InputError("max_delay= is for streams; in a batch no event is late")
+    for name, value in (("max_delay", max_delay), ("idle_timeout", idle_timeout)):
+        if value is not None:
+            raise InputError(f"{name}= is for streams; in a batch no event is late")
     distributions = plan_distributions(bound, slices, reports=reports)
     if reports:
         for distribution in distributions:

@@ -27,6 +27,8 @@ from ouzel.spark.versions import is_remote
 # Spark marks the column of a watermark with this.
 WATERMARK_METADATA = "spark.watermarkDelayMs"
 WATERMARK_COLUMN = "ouzel watermark"
+# True in rows that only move time.
+HEARTBEAT_COLUMN = "ouzel heartbeat"
 
 # Spark's watermark starts in 1970 and cannot be earlier. Plain numbers may be 0 or negative, so they are read as
 # milliseconds from a later origin, which allows numbers up to 9 * 10^15.
@@ -138,10 +140,21 @@ class Watermark:
 
 
 def watermarked(
-    events: Events, sources: Collection[DataFrame], max_delay: int | str | timedelta | None
+    events: Events,
+    sources: Collection[DataFrame],
+    max_delay: int | str | timedelta | None,
+    idle_timeout: str | timedelta | None = None,
 ) -> tuple[DataFrame, Watermark]:
     """The events with a watermark."""
     time = events.layout.time
+    if idle_timeout is not None:
+        if max_delay is None:
+            raise InputError("idle_timeout= needs max_delay=, so that both move one watermark; give both")
+        moved = Events(_with_heartbeats(events, idle_timeout), events.program)
+        frame, watermark = watermarked(moved, sources, max_delay)
+        # The condition reads the watermark column, so that Spark moves the watermark before it drops the rows.
+        wanted = F.col(quoted(watermark.column)).isNull() | ~F.col(quoted(HEARTBEAT_COLUMN))
+        return frame.where(wanted).drop(HEARTBEAT_COLUMN), watermark
     for source in sources:
         kind = source.schema[time].dataType
         if isinstance(kind, T.TimestampNTZType | T.DateType):
@@ -171,6 +184,26 @@ def watermarked(
         return events.frame.withWatermark(quoted(time), threshold), Watermark(time, tuple(delays_ms))
     counted = events.frame.withColumn(WATERMARK_COLUMN, _on_sparks_clock(F.col(quoted(time)), clock))
     return counted.withWatermark(quoted(WATERMARK_COLUMN), threshold), Watermark(WATERMARK_COLUMN, tuple(delays_ms))
+
+
+def _with_heartbeats(events: Events, idle_timeout: str | timedelta) -> DataFrame:
+    """The events, and a row for each second: the time of the clock less the timeout."""
+    time, frame = events.layout.time, events.frame
+    if not pa.types.is_timestamp(events.layout.schema.field(time).type):
+        raise InputError(f"idle_timeout= follows the clock, so the time column '{time}' must be a timestamp")
+    check_names(frame, (), own=[HEARTBEAT_COLUMN])
+    ticks = duration_ticks(idle_timeout, events.program.catalog, "idle_timeout")
+    behind_us = ticks * events.clock.tick_ns // 1_000
+    clock = frame.sparkSession.readStream.format("rate").options(rowsPerSecond=1, numPartitions=1).load()
+    moved = F.timestamp_micros(F.unix_micros("timestamp") - F.lit(behind_us))
+    beats = clock.select(
+        *(
+            (moved if field.name == time else F.lit(None).cast(field.dataType)).alias(field.name)
+            for field in frame.schema
+        ),
+        F.lit(True).alias(HEARTBEAT_COLUMN),
+    )
+    return frame.withColumn(HEARTBEAT_COLUMN, F.lit(False)).union(beats)
 
 
 def _on_sparks_clock(ticks: Column, clock: Clock) -> Column:

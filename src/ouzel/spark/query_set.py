@@ -51,6 +51,7 @@ def match_set(
     columns: str | T.StructType | None = None,
     key: str | Sequence[str] | None = None,
     max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
 ) -> DataFrame:
     """The answers of a set of queries over a DataFrame, as one DataFrame; streaming where the events are.
@@ -62,12 +63,12 @@ def match_set(
     The work is distributed by the columns that are equal in all events of every answer. If there are none, each task
     has a slice of the queries and sees all events. `key` names the columns to distribute by; "" asks for slices.
 
-    A stream needs a watermark or `max_delay`, and `buckets` is the number of parts of its state, as in
-    `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming DataFrame, or
-    the path of a folder of Parquet files. Its columns are `id`, `query` (a text; null removes the query) and optionally
-    `owner` and `version`. If one micro-batch has several rows of an id, the greatest version counts. A query sees the
-    events after the watermark of the micro-batch that read it. A mistake in a query of this table is reported in a
-    column `problem`, in a separate row, and does not affect other queries.
+    A stream needs a watermark or `max_delay`; that, `idle_timeout` and `buckets`, the number of parts of its state, are
+    as in `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming
+    DataFrame, or the path of a folder of Parquet files. Its columns are `id`, `query` (a text; null removes the query)
+    and optionally `owner` and `version`. If one micro-batch has several rows of an id, the greatest version counts. A
+    query sees the events after the watermark of the micro-batch that read it. A mistake in a query of this table is
+    reported in a column `problem`, in a separate row, and does not affect other queries.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -82,11 +83,12 @@ def match_set(
     anything: dict[str, Any] = {"events": AlgebraQuery("events", stream())}
     bound = bind_events(events, anything, **options)
     if not bound.frame.isStreaming:
-        for name, value in (("changes", changes), ("max_delay", max_delay), ("buckets", buckets)):
+        given = {"changes": changes, "max_delay": max_delay, "idle_timeout": idle_timeout, "buckets": buckets}
+        for name, value in given.items():
             if value is not None:
                 raise InputError(f"{name}= is for streams; this DataFrame is a batch")
         return _batch(bound, _plan(bound, queries, None, columns, key, parts=None))
-    frame, watermark = watermarked(bound, [events], max_delay)
+    frame, watermark = watermarked(bound, [events], max_delay, idle_timeout)
     bound = replace(bound, frame=frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
         raise InputError(f"buckets={buckets!r} is not a number of buckets; it must be from 1 to {DIVISIBLE:,}")
