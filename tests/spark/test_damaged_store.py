@@ -80,7 +80,7 @@ def stored_set() -> Stored:
 def stored_by(job: Any) -> Stored:
     def stepped(store: MemoryStore, watermark_ms: int, payloads: list[bytes]) -> Any:
         # No worker keeps a session, so each step restores its state.
-        bucket._sessions = SessionCache(0)
+        bucket._sessions = SessionCache()
         return bucket.step(job, 0, store, watermark_ms, payloads)
 
     return Stored(played(stepped, 1), played(stepped, 2), lambda store: stepped(store, CLOCK.timer_ms(40), []))

@@ -120,6 +120,7 @@ def test_literals_have_the_value_that_spark_gives_them(cut: Any, literal: str, t
         ("readings, concat('P', 'Q')", r"the argument \"concat\('P', 'Q'\)\" of ouzel_match must be a literal"),
         ("readings, {q}", "there is no {q} among the names given to ouzel.spark.sql; add q="),
         ("readings, time => 'ts', 'P'", "arguments without a name come first"),
+        ("readings, 'P', tme => 'ts'", "ouzel_match has no option 'tme'; did you mean 'time'"),
         ("readings, 'P'", "at character 15 is not closed"),
     ],
 )

@@ -126,7 +126,7 @@ class Stream:
     def _step(self, name: int, payloads: list[bytes], fired_ms: int | None) -> None:
         store = self.stores.setdefault(name, MemoryStore())
         if self.forgets():
-            steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
+            steps._sessions = steps.SessionCache()
         if self.fails():
             # An attempt of Spark's that comes to nothing: what it stored is thrown away, what the worker keeps is not.
             step(self.job, name, store.copy(), self.watermark_ms, payloads)
@@ -295,7 +295,7 @@ def test_what_is_written_with_a_step_does_not_grow_with_the_state() -> None:
 def test_a_worker_that_was_away_catches_up_with_what_others_did() -> None:
     """Two workers take turns at one bucket; the second has kept a session that is some steps behind."""
     job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
-    keepers = [steps.SessionCache(steps.SESSIONS_BYTES_MAX) for _ in range(2)]
+    keepers = [steps.SessionCache() for _ in range(2)]
     stream, alone = Stream(job, delay_ms=0, forgets=lambda: False), Stream(job, delay_ms=0)
     before = steps._sessions
     try:
@@ -310,8 +310,8 @@ def test_a_worker_that_was_away_catches_up_with_what_others_did() -> None:
 
 
 def test_sessions_that_a_worker_keeps_are_bounded() -> None:
-    job = job_for({"lonely": QUERIES["lonely"]}, buckets=1)
-    keeper = steps.SessionCache(bytes_max=10_000)
+    job = replace(job_for({"lonely": QUERIES["lonely"]}, buckets=1), cache_bytes=10_000)
+    keeper = steps.SessionCache()
     before, steps._sessions = steps._sessions, keeper
     try:
         stream = Stream(job, delay_ms=0, forgets=lambda: False)
@@ -428,7 +428,7 @@ def test_damaged_state_is_refused() -> None:
     for broken in (manifest[:-1], manifest[:40] + bytes([manifest[40] ^ 1]) + manifest[41:], b""):
         with pytest.raises(StateError):
             step(job, 0, MemoryStore({**store.values, "manifest": broken}, store.chunks), 0, [])
-    steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
+    steps._sessions = steps.SessionCache()
     with pytest.raises(StateError, match="missing"):
         step(job, 0, MemoryStore(store.values, {}), 0, [])
 
@@ -448,7 +448,7 @@ def test_stopped_query_is_reported_once() -> None:
         return replace(made, groups=tuple(replace(group, reports=reports) for group in made.groups))
 
     def told(made: StreamJob, events: pa.Table, watermark_us: int) -> list[tuple[int, dict]]:
-        steps._sessions = steps.SessionCache(steps.SESSIONS_BYTES_MAX)
+        steps._sessions = steps.SessionCache()
         (column,) = columns = ["bucket 0"]
         wide = events.append_column(column, pa.array([0] * len(events), pa.int32()))
         packed = [batch.column(1)[0].as_py() for batch in pack(made, columns, wide.to_batches())][1:]

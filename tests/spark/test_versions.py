@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,3 +99,38 @@ def test_queries_too_large_for_a_stateful_step_are_refused() -> None:
 def test_every_partition_has_a_number_that_is_hashed_to_it(partitions: int) -> None:
     numbers = np.array(hashed_to(partitions), np.int32)
     assert (murmur3(numbers) % partitions).tolist() == list(range(partitions))
+
+
+# ── Memory of workers ──────────────────────────────────────────────────────────────────────────────
+
+
+OUT_OF_MEMORY = """
+import os, resource, sys
+from ouzel.errors import LimitError
+from ouzel.spark.tasks import run
+import numpy
+
+def greedy(batches):
+    yield numpy.ones(1 << 40, numpy.int8)
+
+if sys.argv[1] == "limited":
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    list(run(greedy, (), []))
+except LimitError as error:
+    print(os.environ["SPARK_HIDE_TRACEBACK"], error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limited", "message"),
+    [
+        ("limited", "has 1,024 MB of address space, by spark.executor.pyspark.memory for each core, and it is used up"),
+        ("free", "ran out of memory (Unable to allocate 1.00 TiB"),
+    ],
+)
+def test_a_worker_without_memory_says_what_to_set(limited: str, message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY, limited], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.startswith(f"1 a Python worker of Spark {message}"), done.stdout + done.stderr

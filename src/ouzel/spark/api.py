@@ -17,12 +17,13 @@ from ouzel.prepared import OneQuery, Queries, SeveralQueries, as_queries, is_one
 from ouzel.runtime.empty_answers import EmptyAnswers
 from ouzel.runtime.limits import Limits
 from ouzel.spark.batch import Matches, SliceHint, match_one, match_several, plan_distributions
-from ouzel.spark.input import bind_events, watermarked
+from ouzel.spark.input import bind_events, check_bytes, watermarked
 from ouzel.spark.partitioning import plan_query_groups
-from ouzel.spark.query_group import PROBLEM_COLUMN
+from ouzel.spark.query_group import PARTITION_BYTES, PROBLEM_COLUMN
 from ouzel.spark.schema import quoted
+from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.streaming import QUERY_COLUMN, can_merge_totals, check_stream_names, match_stream
-from ouzel.spark.worker import LATE_COLUMN
+from ouzel.spark.worker import LATE_COLUMN, Memory
 
 
 @overload
@@ -43,6 +44,8 @@ def match(
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
+    max_partition_bytes: int = PARTITION_BYTES,
+    session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> DataFrame: ...
 
@@ -60,10 +63,13 @@ def match(
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
     max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
+    max_partition_bytes: int = PARTITION_BYTES,
+    session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> Matches | Any: ...  # a DataFrame where the events are a stream
 
@@ -80,10 +86,13 @@ def match(
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
     max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
+    max_partition_bytes: int = PARTITION_BYTES,
+    session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> DataFrame | Matches:
     """The matches of a query in a DataFrame, as a DataFrame; streaming where the events are.
@@ -107,7 +116,8 @@ def match(
     A batch is partitioned by the attributes of its equivalence tests. Without any, time is cut into slices of ten
     windows. `slices` sets their length ("1 hour", or ticks; True for ten windows) and cuts queries with a key too,
     which helps if one key has most of the work; False never cuts. `memory_limit` is a number of bytes for each task:
-    Spark then sorts the events, on disk if it must, and they are read in batches.
+    Spark then sorts the events, on disk if it must, and they are read in batches. Without it a task that gets more than
+    `max_partition_bytes` of events fails. Each worker of a stream keeps up to `session_cache_bytes` of its sessions.
 
     The error of a query, such as a limit that it passes, fails the whole batch or stream. With `on_error="report"` the
     query only stops, in the part of the events where the error happened, with a row whose text column `problem` has the
@@ -121,6 +131,8 @@ def match(
     if on_error not in ("fail", "report"):
         raise InputError(f"on_error={on_error!r} is neither 'fail' nor 'report'; choose one of them")
     reports = on_error == "report"
+    sizes = {"max_partition_bytes": max_partition_bytes, "session_cache_bytes": session_cache_bytes}
+    check_bytes(sizes if memory_limit is None else sizes | {"memory_limit": memory_limit})
     bound = bind_events(
         events, named, time=time, type=type, order=order, time_unit=time_unit, limits=limits, model=model
     )
@@ -140,7 +152,15 @@ def match(
             _check_own("late=True", LATE_COLUMN, taken)
         if reports:
             _check_own("on_error='report'", PROBLEM_COLUMN, taken)
-        return match_stream(replace(bound, frame=frame), groups, several, watermark, buckets=buckets, late=late)
+        return match_stream(
+            replace(bound, frame=frame),
+            groups,
+            several,
+            watermark,
+            buckets=buckets,
+            late=late,
+            cache_bytes=session_cache_bytes,
+        )
     if late:
         raise InputError("late= is for streams; in a batch no event is late")
     for name, value in (("max_delay", max_delay), ("idle_timeout", idle_timeout)):
@@ -151,9 +171,10 @@ def match(
         for distribution in distributions:
             for schema in distribution.plan.outputs.values():
                 _check_own("on_error='report'", PROBLEM_COLUMN, schema.names)
+    memory = Memory(max_partition_bytes, memory_limit)
     if several:
-        return match_several(bound, distributions, list(named), memory_limit)
-    return match_one(bound, distributions, memory_limit)
+        return match_several(bound, distributions, list(named), memory)
+    return match_one(bound, distributions, memory)
 
 
 def _check_own(option: str, column: str, taken: Collection[str]) -> None:
@@ -177,10 +198,13 @@ def matching(
     limits: Limits | Mapping[str, int] | None = None,
     model: LossModel | None = None,
     max_delay: int | str | timedelta | None = None,
+    idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
     late: bool = False,
     slices: SliceHint = None,
     memory_limit: int | None = None,
+    max_partition_bytes: int = PARTITION_BYTES,
+    session_cache_bytes: int = SESSION_CACHE_BYTES,
     on_error: str = "fail",
 ) -> Callable[[DataFrame], DataFrame]:
     """`match` for use in a chain: `df.transform(matching(query, time="ts"))`."""

@@ -34,7 +34,7 @@ from ouzel.spark.time_slices import (
     is_about_single_events,
 )
 from ouzel.spark.totals import TotalsJob
-from ouzel.spark.worker import unpack, unpack_wide
+from ouzel.spark.worker import Memory, unpack, unpack_wide
 
 log = logging.getLogger("ouzel.spark")
 
@@ -61,23 +61,23 @@ class Matches(dict[str, DataFrame]):
         self.release()
 
 
-def match_one(events: Events, distributions: Sequence[Distribution], memory_limit: int | None) -> DataFrame:
+def match_one(events: Events, distributions: Sequence[Distribution], memory: Memory) -> DataFrame:
     """The matches of the one query."""
     (distribution,) = distributions
     if distribution.plan.group.reports:
-        (frame,) = _unpacked(distribution.plan, distribution.packed_matches(events, memory_limit)).values()
+        (frame,) = _unpacked(distribution.plan, distribution.packed_matches(events, memory)).values()
         return frame
-    return distribution.matches(events, memory_limit)
+    return distribution.matches(events, memory)
 
 
 def match_several(
-    events: Events, distributions: Sequence[Distribution], names: Sequence[str], memory_limit: int | None
+    events: Events, distributions: Sequence[Distribution], names: Sequence[str], memory: Memory
 ) -> Matches:
     """The matches of several queries; those of one group are computed together."""
     frames: dict[str, DataFrame] = {}
     shared = []
     for distribution in distributions:
-        packed = distribution.packed_matches(events, memory_limit).persist()
+        packed = distribution.packed_matches(events, memory).persist()
         shared.append(packed)
         frames |= _unpacked(distribution.plan, packed)
     return Matches({name: frames[name] for name in names}, shared)

@@ -19,6 +19,7 @@ from ouzel.spark.payloads import payloads_of, to_payload
 from ouzel.spark.query_group import Clock, QueryGroup
 from ouzel.spark.state_store import (
     LOG_BYTES_MIN,
+    SESSION_CACHE_BYTES,
     BucketSession,
     Held,
     LogRecord,
@@ -35,8 +36,7 @@ from ouzel.spark.totals import TotalsJob, with_part
 # if the buckets of that micro-batch have no state yet.
 CONTROL = -1
 
-SESSIONS_BYTES_MAX = 256 * 1024 * 1024
-_sessions: SessionCache[BucketSession] = SessionCache(SESSIONS_BYTES_MAX)
+_sessions: SessionCache[BucketSession] = SessionCache()
 
 # Payloads with the numbers of their queries.
 Answers = tuple[tuple[int, bytes], ...]
@@ -52,6 +52,10 @@ class BucketJob(Protocol[Held]):
     @property
     def log_bytes_min(self) -> int:
         """See `ouzel.spark.state_store.save`."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Sessions of at most so many stored bytes are kept in a worker."""
 
     def clock_of(self, name: int) -> Clock:
         """How the ticks of a bucket relate to Spark's watermark."""
@@ -97,7 +101,7 @@ def step(job: BucketJob[Any], name: int, store: Store, watermark_ms: int, payloa
     answers, never_replay = job.collect(name, session, found, manifest)
     save(manifest, store, record, session, log_bytes_min=job.log_bytes_min, never_replay=never_replay)
     store.put("manifest", manifest.dump())
-    _sessions.put(manifest, name, session)
+    _sessions.put(manifest, name, session, job.cache_bytes)
     report = {"bucket": name, "record": manifest.last_record, "queries": job.report(name, session, manifest)}
     return Step(old_timer_ms, manifest.timer_ms, answers, json.dumps(report))
 
@@ -153,6 +157,7 @@ class StreamJob:
     log_bytes_min: int = LOG_BYTES_MIN
     # How the partial results of some groups are merged, in a second step.
     totals: tuple[TotalsJob, ...] = ()
+    cache_bytes: int = SESSION_CACHE_BYTES
 
     @property
     def totals_by_query(self) -> dict[int, TotalsJob]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from ouzel.errors import InputError
 from ouzel.plan.model import Plan
 from ouzel.spark.input import Events, key_column
 from ouzel.spark.partitioning import QueryGroupPlan
@@ -25,7 +24,15 @@ from ouzel.spark.tasks import WorkerFunction, in_arrow, on_workers
 from ouzel.spark.time_slices import PART_COLUMN, Slices, mark, spread
 from ouzel.spark.totals import PARTIALS, PARTIALS_TASK, TotalsJob
 from ouzel.spark.versions import by_number
-from ouzel.spark.worker import BatchJob, emit_partials, match_boundaries, match_partition, match_range, merge_partials
+from ouzel.spark.worker import (
+    BatchJob,
+    Memory,
+    emit_partials,
+    match_boundaries,
+    match_partition,
+    match_range,
+    merge_partials,
+)
 
 Schema = StructType | str
 
@@ -41,40 +48,38 @@ class Distribution(ABC):
         """The method, for EXPLAIN: the end of a sentence that begins with the names of the queries."""
 
     @abstractmethod
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         """The events, each in the partition in which it is matched."""
 
-    def matches(self, events: Events, memory_limit: int | None) -> DataFrame:
+    def matches(self, events: Events, memory: Memory) -> DataFrame:
         """The matches of the one query."""
         (schema,) = self.plan.outputs.values()
-        return self._answer(False, spark_schema(schema), events, memory_limit)
+        return self._answer(False, spark_schema(schema), events, memory)
 
-    def packed_matches(self, events: Events, memory_limit: int | None) -> DataFrame:
+    def packed_matches(self, events: Events, memory: Memory) -> DataFrame:
         """The matches of all queries of the group, packed by query."""
-        return self._answer(True, PACKED, events, memory_limit)
+        return self._answer(True, PACKED, events, memory)
 
-    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        return self._run(match_partition, schema, events, memory_limit, packed)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        return self._run(match_partition, schema, events, memory, packed)
 
     def _run(
-        self, function: WorkerFunction, schema: Schema, events: Events, memory_limit: int | None, *arguments: object
+        self, function: WorkerFunction, schema: Schema, events: Events, memory: Memory, *arguments: object
     ) -> DataFrame:
         """The output of a worker function for each partition of the events."""
         plan = self.plan
         rows = filtered(events, plan.plans).select(*projected_columns(plan.plans, events.layout, plan.columns))
-        placed = self._spread(rows, events, memory_limit)
-        if memory_limit is not None:
-            if not isinstance(memory_limit, int) or isinstance(memory_limit, bool) or memory_limit <= 0:
-                raise InputError(f"memory_limit={memory_limit!r} is not a number of bytes; write it like 1 << 30")
+        placed = self._spread(rows, events, memory)
+        if memory.limit is not None:
             placed = placed.sortWithinPartitions(*map(quoted, self._order(events)))
-        return in_arrow(placed, schema, function, *arguments, plan.group, self._job(memory_limit))
+        return in_arrow(placed, schema, function, *arguments, plan.group, self._job(memory))
 
     def _order(self, events: Events) -> list[str]:
         """The columns to sort by if the workers must not hold all events at once."""
         return [events.layout.time]
 
-    def _job(self, memory_limit: int | None) -> BatchJob:
-        return BatchJob(None, memory_limit)
+    def _job(self, memory: Memory) -> BatchJob:
+        return BatchJob(None, memory)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class SingleTask(Distribution):
     def describe(self) -> str:
         return f"a single task sees all events, because {self.reason}"
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         return rows.repartition(1)
 
 
@@ -98,7 +103,7 @@ class NoShuffle(Distribution):
     def describe(self) -> str:
         return "no shuffle, since every match is one event"
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         return rows
 
 
@@ -109,7 +114,7 @@ class ByKey(Distribution):
     def describe(self) -> str:
         return partitioned_by(self.plan)
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         return by_key(rows, self.plan)
 
 
@@ -125,11 +130,11 @@ class MergePartials(Distribution):
             return f"{merging}by one task since there is no window"
         return f"{merging}in buckets of {self.totals.time_bucket_ticks:,} ticks by {self.totals.tasks} tasks"
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         return by_key(rows, self.plan)
 
-    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        partials = self._run(emit_partials, PARTIALS, events, memory_limit, self.totals)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        partials = self._run(emit_partials, PARTIALS, events, memory, self.totals)
         by_task = by_number(partials, self.totals.tasks, PARTIALS_TASK)
         return by_task.mapInArrow(on_workers(merge_partials, packed, self.totals), schema)
 
@@ -146,12 +151,12 @@ class InRanges(Distribution):
             f"{self.ranges.span:,} further events, and those across a range boundary are found among the events near it"
         )
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         # All events of a timestamp, and the timestamps of a range, in one partition.
         return rows.repartitionByRange(self.ranges.parts, quoted(events.layout.time))
 
-    def _answer(self, packed: bool, schema: Schema, events: Events, memory_limit: int | None) -> DataFrame:
-        found = self._run(match_range, RANGED, events, memory_limit, self.ranges)
+    def _answer(self, packed: bool, schema: Schema, events: Events, memory: Memory) -> DataFrame:
+        found = self._run(match_range, RANGED, events, memory, self.ranges)
         # Matches stay where they are, and the boundary events of all ranges go to one partition.
         by_part = by_number(found, self.ranges.parts, RANGED_PART)
         return by_part.mapInArrow(on_workers(match_boundaries, packed, self.ranges, self.plan.group), schema)
@@ -176,9 +181,9 @@ class InSlices(Distribution):
             )
         )
 
-    def _spread(self, rows: DataFrame, events: Events, memory_limit: int | None) -> DataFrame:
+    def _spread(self, rows: DataFrame, events: Events, memory: Memory) -> DataFrame:
         group, slices = self.plan.group, self.slices
-        if memory_limit is None:
+        if memory.limit is None:
             dealt = in_arrow(rows, PACKED, spread, group, slices)
             return by_number(dealt, slices.parts, PACKED_NUMBER)
         # Packets cannot be sorted.
@@ -190,8 +195,8 @@ class InSlices(Distribution):
     def _order(self, events: Events) -> list[str]:
         return [PART_COLUMN, events.layout.time]
 
-    def _job(self, memory_limit: int | None) -> BatchJob:
-        return BatchJob(self.slices, memory_limit, packed=memory_limit is None)
+    def _job(self, memory: Memory) -> BatchJob:
+        return BatchJob(self.slices, memory, packed=memory.limit is None)
 
 
 def by_key(rows: DataFrame, plan: QueryGroupPlan) -> DataFrame:

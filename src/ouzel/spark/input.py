@@ -85,6 +85,13 @@ def bind_events(
     return Events(_widen(frames, program.layout), program)
 
 
+def check_bytes(sizes: Mapping[str, Any]) -> None:
+    """Refuse options that are no number of bytes."""
+    for name, value in sizes.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            raise InputError(f"{name}={value!r} is not a number of bytes; write it like 1 << 30")
+
+
 def _with_readable_time(given: Any, time: str) -> DataFrame:
     """The frame with dates as midnights, as in the embedded engine."""
     # The DataFrames of Connect were no subclass of others before Spark 4.

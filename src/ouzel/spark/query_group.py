@@ -12,6 +12,9 @@ from ouzel.runtime.problems import Problem
 
 NANOSECONDS_PER_MILLISECOND = 1_000_000
 
+# The events of one partition of a batch that a task holds in memory, unless Spark sorts them.
+PARTITION_BYTES = 4 << 30
+
 # The column with the reason why a query stopped. In packed rows, the number of query 0's problems.
 PROBLEM_COLUMN = "problem"
 FIRST_PROBLEM = 1 << 30

@@ -19,10 +19,10 @@ from ouzel.algebra.query import AlgebraQuery
 from ouzel.errors import InputError, OuzelError
 from ouzel.query_set.api import QuerySet
 from ouzel.spark.compatibility import SET_QUERIES, CheckpointSignature, digest_of
-from ouzel.spark.input import Events, Watermark, bind_events, check_names, key_column, watermarked
+from ouzel.spark.input import Events, Watermark, bind_events, check_bytes, check_names, key_column, watermarked
 from ouzel.spark.partitioning import shared_key
 from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
-from ouzel.spark.query_group import QueryGroup
+from ouzel.spark.query_group import PARTITION_BYTES, QueryGroup
 from ouzel.spark.query_set_worker import (
     PROBLEM,
     QUERY,
@@ -35,6 +35,7 @@ from ouzel.spark.query_set_worker import (
     pack_slices,
 )
 from ouzel.spark.schema import arrow_schema, quoted, spark_schema
+from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.streaming import OBSERVED
 from ouzel.spark.tasks import bucket_processor, in_arrow, on_workers
 from ouzel.spark.versions import DIVISIBLE, bucket_names, by_number, step_by_key
@@ -53,6 +54,8 @@ def match_set(
     max_delay: int | str | timedelta | None = None,
     idle_timeout: str | timedelta | None = None,
     buckets: int | None = None,
+    max_partition_bytes: int = PARTITION_BYTES,
+    session_cache_bytes: int = SESSION_CACHE_BYTES,
 ) -> DataFrame:
     """The answers of a set of queries over a DataFrame, as one DataFrame; streaming where the events are.
 
@@ -63,12 +66,12 @@ def match_set(
     The work is distributed by the columns that are equal in all events of every answer. If there are none, each task
     has a slice of the queries and sees all events. `key` names the columns to distribute by; "" asks for slices.
 
-    A stream needs a watermark or `max_delay`; that, `idle_timeout` and `buckets`, the number of parts of its state, are
-    as in `ouzel.spark.match`. `changes` is a table of queries that may grow while the stream runs: a streaming
-    DataFrame, or the path of a folder of Parquet files. Its columns are `id`, `query` (a text; null removes the query)
-    and optionally `owner` and `version`. If one micro-batch has several rows of an id, the greatest version counts. A
-    query sees the events after the watermark of the micro-batch that read it. A mistake in a query of this table is
-    reported in a column `problem`, in a separate row, and does not affect other queries.
+    A stream needs a watermark or `max_delay`. That, `idle_timeout`, `buckets`, which is the number of parts of the
+    state, and the options in bytes are as in `ouzel.spark.match`. `changes` is a table of queries that may grow while
+    the stream runs: a streaming DataFrame, or the path of a folder of Parquet files. Its columns are `id`, `query` (a
+    text; null removes the query) and optionally `owner` and `version`. If one micro-batch has several rows of an id,
+    the greatest version counts. A query sees the events after the watermark of the micro-batch that read it. A mistake
+    in a query of this table is reported in a column `problem`, in a separate row, and does not affect other queries.
 
     >>> alerts = QuerySet(time="ts")
     >>> alerts.add("high", "PATTERN Stock s WHERE s.price > 90 WITHIN 5 min RETURN High(s.price AS price)")
@@ -78,6 +81,7 @@ def match_set(
         raise InputError(f"match_set takes an ouzel.QuerySet, not a {type(queries).__name__}; make one and add queries")
     if isinstance(events, Mapping):
         raise InputError("a set of queries takes one DataFrame; unite those of the event types with unionByName")
+    check_bytes({"max_partition_bytes": max_partition_bytes, "session_cache_bytes": session_cache_bytes})
     options = dict(queries._options)
     # Only the input is bound here.
     anything: dict[str, Any] = {"events": AlgebraQuery("events", stream())}
@@ -87,7 +91,8 @@ def match_set(
         for name, value in given.items():
             if value is not None:
                 raise InputError(f"{name}= is for streams; this DataFrame is a batch")
-        return _batch(bound, _plan(bound, queries, None, columns, key, parts=None))
+        job = _plan(bound, queries, None, columns, key, parts=None)
+        return _batch(bound, replace(job, partition_bytes=max_partition_bytes))
     frame, watermark = watermarked(bound, [events], max_delay, idle_timeout)
     bound = replace(bound, frame=frame)
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets <= DIVISIBLE):
@@ -96,7 +101,7 @@ def match_set(
     if table is not None and options["type"] is None and not len(queries):
         raise InputError("with type=None and an empty set the event type is unknown; give type=")
     job = _plan(bound, queries, table, columns, key, parts=buckets or _partitions(frame))
-    return _stream(bound, job, table, watermark, queries.digest())
+    return _stream(bound, replace(job, cache_bytes=session_cache_bytes), table, watermark, queries.digest())
 
 
 def _partitions(frame: DataFrame) -> int:

@@ -22,8 +22,8 @@ from ouzel.sealing import SNAPSHOT, decoding
 from ouzel.spark.bucket import CONTROL, Answers
 from ouzel.spark.partitioning import key_of
 from ouzel.spark.payloads import from_payload, gather, packed_batch, payloads_of, split_by
-from ouzel.spark.query_group import Clock, QueryGroup
-from ouzel.spark.state_store import LOG_BYTES_MIN, Manifest
+from ouzel.spark.query_group import PARTITION_BYTES, Clock, QueryGroup
+from ouzel.spark.state_store import LOG_BYTES_MIN, SESSION_CACHE_BYTES, Manifest
 
 if TYPE_CHECKING:
     from ouzel.query_set.api import QuerySet
@@ -33,7 +33,6 @@ QUERY, PROBLEM = "query", "problem"
 CHANGES_METADATA = {b"ouzel": b"changes"}
 # Events of a bounded input that are read at a time, so that not all answers are held at once.
 EVENTS_PER_STEP = 1 << 17
-EVENTS_BYTES_MAX = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,8 @@ class SetJob:
     names: tuple[int, ...] = ()
     signature: bytes = b""
     log_bytes_min: int = LOG_BYTES_MIN
+    partition_bytes: int = PARTITION_BYTES
+    cache_bytes: int = SESSION_CACHE_BYTES
 
     @property
     def answer_schema(self) -> pa.Schema:
@@ -128,7 +129,7 @@ def match_set_keys(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     for batch in batches:
         if batch.num_rows:
             tables.append(job.group.events(pa.Table.from_batches([batch])))
-            held_bytes = _checked(held_bytes + batch.nbytes)
+            held_bytes = _checked(job, held_bytes + batch.nbytes)
     if tables:
         yield from _answers(job, 0, pa.concat_tables(tables))
 
@@ -148,17 +149,17 @@ def match_set_slices(job: SetJob, batches: Iterable[pa.RecordBatch]) -> Iterator
         for part, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             # As bytes: a view would keep the whole batch of the payload alive.
             events = from_payload(payload.as_py())
-            held_bytes = _checked(held_bytes + events.nbytes)
+            held_bytes = _checked(job, held_bytes + events.nbytes)
             received.setdefault(part, []).append(events)
     for part, tables in received.items():
         yield from _answers(job, part, pa.concat_tables(tables))
 
 
-def _checked(held_bytes: int) -> int:
-    if held_bytes > EVENTS_BYTES_MAX:
+def _checked(job: SetJob, held_bytes: int) -> int:
+    if held_bytes > job.partition_bytes:
         raise LimitError(
-            f"the events of one task take more than {EVENTS_BYTES_MAX:,} bytes; select fewer columns, filter the "
-            "events, or cut the DataFrame by time"
+            f"the events of one task take more than max_partition_bytes={job.partition_bytes:,}; select fewer columns, "
+            "filter the events, or cut the DataFrame by time"
         )
     return held_bytes
 

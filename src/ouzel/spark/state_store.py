@@ -29,6 +29,8 @@ LOG_BYTES_MIN = 1 << 20
 LOG_RECORDS_MAX = 64
 # Workers take turns; one that is this many records behind can still catch up without reading the snapshot.
 LOG_RECORDS_KEPT = 8
+# Sessions that a worker keeps between its calls.
+SESSION_CACHE_BYTES = 256 << 20
 # A value in Spark's state store must stay far below 2 GB.
 CHUNK_BYTES_MAX = 32 * 1024 * 1024
 
@@ -260,8 +262,7 @@ class SessionCache(Generic[Held]):
     which bucket, nor whether a call is tried twice.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self) -> None:
         self._cached: OrderedDict[tuple[str, int], _Cached[Held]] = OrderedDict()
 
     def take(self, signature: str, name: int) -> tuple[str, Held] | None:
@@ -269,8 +270,8 @@ class SessionCache(Generic[Held]):
         cached = self._cached.pop((signature, name), None)
         return None if cached is None else (cached.mark, cached.session)
 
-    def put(self, manifest: Manifest, name: int, session: Held) -> None:
+    def put(self, manifest: Manifest, name: int, session: Held, bytes_max: int) -> None:
         """Keep a session that has applied the last record of the manifest."""
         self._cached[manifest.signature, name] = _Cached(manifest.chain[-1], session, manifest.stored_bytes)
-        while sum(cached.bytes for cached in self._cached.values()) > self._bytes_max:
+        while sum(cached.bytes for cached in self._cached.values()) > bytes_max:
             self._cached.popitem(last=False)

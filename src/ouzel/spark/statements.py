@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ouzel.bind.diagnostics import nearest
 from ouzel.errors import InputError
 from ouzel.spark.api import match
 
 FUNCTION = "ouzel_match"
+_OPTIONS = frozenset(signature(match).parameters) - {"events", "query"}
 _USAGE = "write ouzel_match(events, 'PATTERN …', time => 'ts'), with a table, a view or a {DataFrame}"
 
 # Comments nest in Spark, so their ends are found by counting.
@@ -133,7 +136,11 @@ def _matches(spark: SparkSession, tokens: list[_Token], names: Mapping[str, Any]
     options: dict[str, Any] = {}
     for argument in _arguments(tokens):
         if len(argument) > 1 and argument[0].kind == "word" and argument[1].kind == "arrow":
-            options[argument[0].text] = _value(argument[2:], names)
+            name = argument[0].text
+            if name not in _OPTIONS:
+                hint = nearest(name, _OPTIONS) or "help(ouzel.spark.match) lists them"
+                raise InputError(f"ouzel_match has no option '{name}'; {hint}")
+            options[name] = _value(argument[2:], names)
         elif options:
             raise InputError(f"arguments without a name come first in ouzel_match; {_USAGE}")
         else:

@@ -20,6 +20,7 @@ from ouzel.spark.payloads import PACKED, PACKED_NUMBER, PACKED_PAYLOAD
 from ouzel.spark.pushdown import pushed_filters
 from ouzel.spark.query_group import FIRST_PROBLEM
 from ouzel.spark.schema import PROBLEM, quoted, spark_schema, with_extra_columns
+from ouzel.spark.state_store import SESSION_CACHE_BYTES
 from ouzel.spark.tasks import WorkerFunction, bucket_processor, in_arrow, on_workers, totals_processor
 from ouzel.spark.totals import TotalsJob
 from ouzel.spark.versions import DIVISIBLE, bucket_names, has_exact_timers, step_by_key
@@ -41,6 +42,7 @@ def match_stream(
     *,
     buckets: int | None = None,
     late: bool = False,
+    cache_bytes: int = SESSION_CACHE_BYTES,
 ) -> DataFrame:
     """Pack the rows of each bucket, step its session, unpack the matches."""
     if buckets is not None and (not isinstance(buckets, int) or not 1 <= buckets * len(groups) <= DIVISIBLE):
@@ -55,6 +57,7 @@ def match_stream(
             per_group, watermark.delays_ms, tuple(plan.group.program for plan in groups)
         ).dump(),
         late=late,
+        cache_bytes=cache_bytes,
         totals=tuple(
             TotalsJob(dump(plan.totals), plan.group.first_query, None, 1, plan.group.reports)
             for plan in groups

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ouzel import __version__
-from ouzel.errors import OuzelError
+from ouzel.errors import LimitError, OuzelError
 from ouzel.spark.bucket import BucketJob, step
 from ouzel.spark.query_group import FIRST_PROBLEM
 from ouzel.spark.state_store import Store
@@ -267,10 +267,29 @@ def hide_traceback() -> Iterator[None]:
     """Send errors for users to the driver as their message only, without the worker's stack."""
     try:
         yield
-    except OuzelError:
+    except (OuzelError, MemoryError) as error:
         # Spark's worker reads this when it reports the error, and then ends.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        if isinstance(error, MemoryError):
+            raise LimitError(_out_of_memory(error)) from None
         raise
+
+
+def _out_of_memory(error: MemoryError) -> str:
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    except ImportError:  # Windows has no such limits
+        limit = -1
+    if limit < 0:
+        return f"a Python worker of Spark ran out of memory ({error}); use more partitions, or give memory_limit="
+    return (
+        f"a Python worker of Spark has {limit >> 20:,} MB of address space, by spark.executor.pyspark.memory for each "
+        f"core, and it is used up ({error}); give it more, or set spark.executorEnv.MALLOC_ARENA_MAX=1, "
+        "spark.executorEnv.OPENBLAS_NUM_THREADS=1 and spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL=system, which saves "
+        "about 300 MB"
+    )
 
 
 @cache

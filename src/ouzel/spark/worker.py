@@ -6,7 +6,7 @@ PySpark is imported here only for the number of the partition, so tests can call
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from ouzel.runtime.problems import Problem
 from ouzel.runtime.session import Session
 from ouzel.spark.bucket import CONTROL, StreamJob
 from ouzel.spark.payloads import PACKED, from_payload, gather, packed_batch, payloads_of, split_by
-from ouzel.spark.query_group import FIRST_PROBLEM, PROBLEM_COLUMN, QueryGroup
+from ouzel.spark.query_group import FIRST_PROBLEM, PARTITION_BYTES, PROBLEM_COLUMN, QueryGroup
 from ouzel.spark.ranges import Edges, Ranges, joined, ranged, watched
 from ouzel.spark.time_slices import PART_COLUMN, Slices, gathered
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
@@ -24,8 +24,14 @@ from ouzel.spark.totals import TotalsJob, merged, packed_partials
 # ── Bounded input ──────────────────────────────────────────────────────────────────────────────────
 
 
-# Limit of the events of one partition that are held in memory, unless Spark sorts them.
-PARTITION_BYTES_MAX = 4 << 30
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How many bytes of events a task holds."""
+
+    # At most this many, of one partition, unless Spark sorts them.
+    partition_bytes: int = PARTITION_BYTES
+    # About this many, of sorted events. None: hold all events, in any order.
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,7 @@ class BatchJob:
     """How the partitions of a bounded input are read."""
 
     slices: Slices | None = None
-    # Hold about this many bytes of sorted events at a time. None: hold all events, in any order.
-    memory_limit: int | None = None
+    memory: Memory = field(default_factory=Memory)
     # The events come as payloads, by the time slices that need them.
     packed: bool = False
 
@@ -60,7 +65,7 @@ def answers(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch])
     if job.packed:
         batches = gathered(group, batches)
     found = (
-        _answers_of_whole(group, job, batches) if job.memory_limit is None else _answers_in_order(group, job, batches)
+        _answers_of_whole(group, job, batches) if job.memory.limit is None else _answers_in_order(group, job, batches)
     )
     for part, answer, problems in found:
         for number, table in group.numbered(answer):
@@ -81,10 +86,11 @@ def _answers_of_whole(group: QueryGroup, job: BatchJob, batches: Iterable[pa.Rec
         if batch.num_rows:
             pieces.append(batch)
             held_bytes += batch.nbytes
-        if held_bytes > PARTITION_BYTES_MAX:
+        if held_bytes > job.memory.partition_bytes:
             raise LimitError(
-                f"the events of one partition take more than {PARTITION_BYTES_MAX:,} bytes; give memory_limit=, "
-                "for example 1 << 30, to have Spark sort them on disk, or more of spark.sql.shuffle.partitions"
+                f"the events of one partition take more than max_partition_bytes={job.memory.partition_bytes:,}; give "
+                "memory_limit=, for example 1 << 30, to have Spark sort them on disk, or more of "
+                "spark.sql.shuffle.partitions"
             )
     if not pieces:
         return
@@ -97,11 +103,11 @@ def _answers_of_whole(group: QueryGroup, job: BatchJob, batches: Iterable[pa.Rec
 def _answers_in_order(group: QueryGroup, job: BatchJob, batches: Iterable[pa.RecordBatch]) -> Iterator[_Found]:
     """The answers to events that come part by part, each part in order of time; events are evicted as soon as
     possible."""
-    assert job.memory_limit is not None
+    assert job.memory.limit is not None
     session: Session | None = None
     current = 0
     # A batch is held three times: as it came, as the columns for kernels, and as the row store.
-    for table in gather(batches, bytes_max=max(1, job.memory_limit // 4)):
+    for table in gather(batches, bytes_max=max(1, job.memory.limit // 4)):
         for part, events in _parts(group, job, table):
             if session is not None and part != current:
                 yield current, session.finish(), session.problems

@@ -15,7 +15,7 @@ from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.query_group import Clock
 from ouzel.spark.time_slices import PART_COLUMN, WINDOWS_PER_SLICE, cut
 from ouzel.spark.totals import TotalsJob, merged, packed_partials
-from ouzel.spark.worker import BatchJob, answers
+from ouzel.spark.worker import BatchJob, Memory, answers
 from tests.agreement import case_count
 from tests.generate import random_case
 from tests.generate.cases import COLUMNS, RandomCase, counted
@@ -41,7 +41,7 @@ def totals_apart(case: RandomCase, rng: random.Random) -> Counter[str] | None:
         if ordered:
             own = own.sort_by("time")
         batches = own.to_batches(max_chunksize=rng.choice((1, 4, 100)))
-        job = BatchJob(memory_limit=1 if ordered else None)
+        job = BatchJob(memory=Memory(limit=1 if ordered else None))
         told += list(packed_partials(totals, number, answers(part.group, job, batches)))
     found: list[dict[str, object]] = []
     for task in range(totals.tasks):
