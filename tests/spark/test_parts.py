@@ -48,7 +48,7 @@ def test_types_survive_the_way_to_arrow_and_back() -> None:
 def test_what_cannot_be_carried_is_named() -> None:
     with pytest.raises(InputError, match="'v' has the type variant"):
         arrow_schema(T.StructType([T.StructField("v", T.VariantType())]))
-    inner = T.StructType([T.StructField("u", T.DayTimeIntervalType())])
+    inner = T.StructType([T.StructField("u", T.YearMonthIntervalType())])
     with pytest.raises(InputError, match=r"'s\.u' has the type interval"):
         arrow_schema(T.StructType([T.StructField("s", inner)]))
 
