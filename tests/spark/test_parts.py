@@ -179,6 +179,7 @@ def test_queries_with_one_key_are_one_share() -> None:
     ("setting", "message"),
     [
         ("sys.modules['ouzel'] = None", "it cannot be imported there"),
+        ("import ouzel; sys.modules['ouzel.spark.tasks'] = None", "not a wheel with --py-files"),
         ("import ouzel; ouzel.__version__ = '0.0.9'", "Ouzel 0.0.9 is installed there"),
     ],
 )

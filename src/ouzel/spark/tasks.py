@@ -183,21 +183,20 @@ def _loader(frozen: bytes) -> Callable[[], Any]:
         import pickle
         import zlib
 
-        problem = None
         try:
             import ouzel
 
-            if ouzel.__version__ != expected:
-                problem = f"Ouzel {ouzel.__version__} is installed there, and {expected} on the driver"
+            if ouzel.__version__ == expected:
+                return pickle.loads(zlib.decompress(frozen))
+            problem = f"Ouzel {ouzel.__version__} is installed there, and {expected} on the driver"
         except ImportError as error:
             problem = f"it cannot be imported there ({error})"
-        if problem:
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # one sentence, not the worker's stack
-            raise RuntimeError(
-                f"Spark's executors need the same Ouzel as the driver: {problem}; "
-                f"install ouzel=={expected} in the Python of every executor, or ship it with --py-files"
-            ) from None
-        return pickle.loads(zlib.decompress(frozen))
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # one sentence, not the worker's stack
+        raise RuntimeError(
+            f"Spark's executors need the same Ouzel as the driver: {problem}; install ouzel=={expected} in the Python "
+            "of every executor, or ship an environment with --archives (not a wheel with --py-files: its compiled "
+            "library is not loaded out of a zip file)"
+        ) from None
 
     return load
 
