@@ -140,6 +140,21 @@ CLAUSES = [
     (AB + "GROUP BY «n»", "GROUP BY needs AGG", "add AGG COUNT, or test [attr] in WHERE"),
     (AB + "HAVING «count > 3»", "HAVING needs AGG", "put a condition on single matches into WHERE"),
     ("«PATTERN SEQ(Shelf a, Exit b) EMIT ON CHANGE»", "EMIT ON CHANGE needs AGG", None),
+    (
+        "PATTERN SEQ(Shelf a, Exit? b) WITHIN 1 s «OUTPUT SKIP TO LAST b»",
+        "'b' may be absent, so OUTPUT SKIP TO LAST cannot skip to it",
+        None,
+    ),
+    (
+        "PATTERN SEQ(Shelf a, Exit? b) WITHIN 1 s «OUTPUT COMPRESSED»",
+        "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
+        "AGG COUNT counts the matches of all readings without listing them",
+    ),
+    (
+        "«PATTERN SEQ(Shelf a, Exit? b, Exit c)» WITHIN 1 s THRESHOLD 0.5",
+        "THRESHOLD needs a pattern without optional parts and alternatives",
+        "THRESHOLD itself reports matches with missing events",
+    ),
     (AB + "«OUTPUT BEST»", "OUTPUT BEST needs THRESHOLD", None),
 ]
 

@@ -55,6 +55,56 @@ NAMES = [
     (AB + "WHERE «greatest(a.n)» = 1", "wrong number of arguments for 'greatest'", "write greatest(x, y, …)"),
     (AB + "WHERE «time(1)» = 1", "time(…) takes one event", "write time(v) for a variable v"),
     (AB + "WHERE time(«a.n») = 1", "time(…) needs an event, not a value", "write time(a)"),
+    (
+        "«PATTERN SEQ(Shelf? a)»",
+        "the pattern may be empty: all its components may be absent",
+        "at least one component must be required",
+    ),
+    (
+        "«PATTERN AND(Shelf a, Exit b, Exit c, Exit d, Exit e, Exit f)»",
+        "the pattern has 720 readings, and may have 128 at most",
+        "each optional part doubles them, and AND has one for each order of its parts; split the query with INTO",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, «SEQ(Exit b, Exit c)+»)",
+        "SEQ(…) cannot be repeated without an upper bound",
+        "T+ v[] repeats one component; MATCH_RECOGNIZE repeats groups",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, «SEQ(Exit b, Exit c){2,3}»)",
+        "SEQ(…) cannot be repeated",
+        "write it out, with a variable for each event",
+    ),
+    (
+        "PATTERN AND(SEQ(Shelf a, «!(Exit b)», Exit c), Exit d)",
+        "a negation cannot be inside AND, where its neighbours are not known",
+        "put it before or after AND",
+    ),
+    (
+        "PATTERN OR(Shelf a, Exit+ «a»[])",
+        "the variable 'a' is used twice, for different kinds of components",
+        "give each component its own variable",
+    ),
+    (
+        "PATTERN OR(Shelf a, Register a) WHERE «a.weight» > 3",
+        "'weight' is not an attribute of every alternative of 'a'",
+        "give the alternatives variables of their own",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, Exit b) RETURN «c IS PRESENT» AS c",
+        "there is no variable 'c'",
+        "the variables are a and b",
+    ),
+    (
+        "PATTERN SEQ(Shelf a, !(Exit b), Exit c) RETURN «b IS PRESENT» AS c",
+        "'b' is negated, so it is never in a match",
+        None,
+    ),
+    (
+        "PATTERN SEQ(Shelf a, Exit b) WHERE «b IS PRESENT»",
+        "IS PRESENT and IS ABSENT cannot be used in WHERE",
+        "in WHERE a condition on an absent variable holds; ask in RETURN, AGG or GROUP BY",
+    ),
     ("«PATTERN !(Shelf a)»", "the pattern has no positive component", "a match needs an event that happened"),
     (
         AB + "WHERE «skip_till_next_match(b, a)» {}",

@@ -10,8 +10,9 @@ from tests.generate.expressions import random_expression
 from tests.generate.incomplete import random_incomplete
 from tests.generate.lasting import random_lasting
 from tests.generate.patterns import random_pattern
+from tests.generate.readings import random_readings
 
-PROFILES = ("sase", "kleene", "aggregate", "lasting", "incomplete", "algebra")
+PROFILES = ("sase", "kleene", "readings", "aggregate", "lasting", "incomplete", "algebra")
 
 
 def random_case(rng: random.Random, profile: str, **options: Any) -> Any:
@@ -23,6 +24,8 @@ def random_case(rng: random.Random, profile: str, **options: Any) -> Any:
     match profile:
         case "sase" | "kleene":
             return random_pattern(rng, profile, **options)
+        case "readings":
+            return random_readings(rng, **options)
         case "aggregate":
             return random_aggregate(rng, **options)
         case "lasting":

@@ -59,8 +59,8 @@ def _sase_query(rng: random.Random, types: Types | None, depth: int) -> str:
             break
     components = random_components(rng, ["-" if negated else "." for negated in kinds], types)
     clauses = [f"PATTERN SEQ({', '.join(c.text for c in components)})"]
-    conjuncts = [_equivalence(rng, components)] if rng.random() < 0.5 else []
-    conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)) or bool(depth))]
+    conjuncts = [random_equivalence(rng, components)] if rng.random() < 0.5 else []
+    conjuncts += [random_condition(rng, components, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)) or bool(depth))]
     conjuncts = [conjunct for conjunct in conjuncts if conjunct]
     if conjuncts:
         clauses.append("WHERE " + " AND ".join(conjuncts))
@@ -88,8 +88,8 @@ def _kleene_query(rng: random.Random, types: Types | None, depth: int) -> str:
     keys = [a for a in ("id", "s") if all(a in c.shared for c in positives) or not needs_attribute]
     conjuncts = []
     if rng.random() < 0.45:
-        conjuncts.append(_equivalence(rng, components, tuple(keys)))
-    conjuncts += [_condition(rng, components, depth) for _ in range(rng.choice((0, 1, 1, 2)) or bool(depth))]
+        conjuncts.append(random_equivalence(rng, components, tuple(keys)))
+    conjuncts += [random_condition(rng, components, depth) for _ in range(rng.choice((0, 1, 1, 2)) or bool(depth))]
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
     clauses.append(f"WHERE {strategy} {{ {body} }}")
 
@@ -131,7 +131,9 @@ def _returns(rng: random.Random, components: list[Component]) -> str:
 # ── Conditions ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _equivalence(rng: random.Random, components: list[Component], keys: tuple[str, ...] = ("id", "id", "s")) -> str:
+def random_equivalence(
+    rng: random.Random, components: list[Component], keys: tuple[str, ...] = ("id", "id", "s")
+) -> str:
     usable = [key for key in keys if any(key in c.attributes for c in components if not c.negated)]
     if not usable:
         return ""
@@ -140,7 +142,7 @@ def _equivalence(rng: random.Random, components: list[Component], keys: tuple[st
     return f"[{key} = {value}]" if rng.random() < 0.15 else f"[{key}]"
 
 
-def _condition(rng: random.Random, components: list[Component], depth: int) -> str:
+def random_condition(rng: random.Random, components: list[Component], depth: int) -> str:
     """A conjunct, perhaps with OR and NOT inside, over at most one negative component and at most one Kleene one."""
     positives = [c for c in components if not c.negated and not c.kleene]
     kleene = [c for c in components if c.kleene]

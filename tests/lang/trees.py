@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from ouzel.lang.syntax import (
     Duration,
     Equivalence,
     Expr,
+    Group,
+    GroupKind,
     In,
     Index,
     IndexKind,
@@ -32,6 +35,7 @@ from ouzel.lang.syntax import (
     Parameter,
     Pattern,
     Percent,
+    Presence,
     Query,
     Reference,
     Return,
@@ -114,6 +118,7 @@ def branches(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(Between, inner, inner, inner, st.booleans()),
         st.builds(Like, inner, inner, st.booleans(), st.none() | st.sampled_from(["\\", "'", "%"])),
         st.builds(IsNull, inner, st.booleans()),
+        st.builds(Presence, names, st.booleans()),
         st.builds(Case, st.none() | inner, tuples(st.builds(When, inner, inner), 1, 2), st.none() | inner),
         st.builds(Equivalence, tuples(names, 1, 2), st.none() | inner),
     )
@@ -125,20 +130,41 @@ items = st.builds(Item, expressions, st.none() | names)
 
 @st.composite
 def components(draw: st.DrawFn, notation: Notation) -> Component:
-    types = draw(tuples(st.builds(TypeName, names), 0 if notation is Notation.SEQUENCE else 1, 3))
-    any_of = len(types) > 1 or (len(types) == 1 and draw(st.booleans()))
+    types = draw(tuples(st.builds(TypeName, names), 0, 3))
+    any_of = (
+        len(types) > 1
+        or (len(types) == 1 and draw(st.booleans()))
+        or (not types and (notation is Notation.PATTERN or draw(st.booleans())))
+    )
     needs_variable = notation is Notation.SEQUENCE and not any_of
     variable = draw(names if needs_variable else st.none() | names)
     negated = draw(st.booleans())
-    kleene = bool(types) and not negated and draw(st.booleans())
-    return Component(types, variable, kleene, negated, any_of)
+    kleene = (bool(types) or any_of) and not negated and draw(st.booleans())
+    least = 1 if negated else draw(st.integers(0, 3) if kleene else st.integers(0, 1))
+    most = draw(st.none() | st.integers(max(least, 1), 4)) if kleene else None
+    return Component(types, variable, kleene, negated, any_of, least, most)
+
+
+@st.composite
+def parts(draw: st.DrawFn, notation: Notation, depth: int = 2) -> Component | Group:
+    if depth == 0 or draw(st.booleans()):
+        return draw(components(notation))
+    kind = draw(st.sampled_from(GroupKind))
+    inner = draw(tuples(parts(notation, depth - 1), 1 if kind is GroupKind.SEQ else 2, 3))
+    if kind is not GroupKind.SEQ:
+        inner = tuple(replace(part, negated=False) for part in inner)
+    least, most = draw(st.sampled_from([(1, 1), (0, 1), (2, 3), (1, None), (0, None), (2, 2)]))
+    return Group(kind, inner, least, most)
 
 
 @st.composite
 def patterns(draw: st.DrawFn) -> Pattern:
     notation = draw(st.sampled_from(Notation))
     bare = draw(st.booleans())
-    return Pattern(notation, draw(tuples(components(notation), 1, 1 if bare else 4)), bare)
+    found = draw(tuples(parts(notation), 1, 1 if bare else 4))
+    # SEQ(…) alone is the pattern itself.
+    bare = bare and not (isinstance(found[0], Group) and found[0].kind is GroupKind.SEQ)
+    return Pattern(notation, found, bare)
 
 
 @st.composite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,6 +26,7 @@ from tests.oracle.expressions import (
     rewritten,
     variable_of,
 )
+from tests.oracle.readings import Reading, readings, with_names
 from tests.oracle.values import compare, sort_key
 
 OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -49,6 +49,8 @@ class Component:
     types: frozenset[str]
     kleene: bool
     negated: bool
+    least: int = 1
+    most: int | None = None
 
     def is_of_right_type(self, event: Event) -> bool:
         """No types: "a variable of any type"."""
@@ -68,34 +70,32 @@ class Conjunct:
 
 @dataclass(frozen=True)
 class Conditions:
-    """A query's pattern and WHERE, taken apart."""
+    """One reading of a query's pattern, and WHERE, taken apart."""
 
     query: syntax.Query
     settings: Settings
+    # None: the pattern has one reading.
+    reading: Reading | None = None
+
+    @cached_property
+    def pattern(self) -> syntax.Pattern:
+        return with_names(self.query.pattern)
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
-        pattern = self.query.pattern
-        # "A lone name in SEQ is a type, and is its own variable if it occurs once."
-        lone = Counter(c.types[0].name for c in pattern.components if c.variable is None and len(c.types) == 1)
-        taken = {c.variable for c in pattern.components} | set(lone)
-        components: list[Component] = []
-        for number, component in enumerate(pattern.components):
-            types = tuple(dict.fromkeys(type_name.name for type_name in component.types))
-            name = component.variable
-            if name is None and len(component.types) == 1 and lone[types[0]] == 1:
-                name = types[0]
-            if name is None:
-                # Two components `A` without variables come out as A_1 and A_2.
-                stem = "_or_".join(types or ("event",))
-                name = next(f"{stem}_{n}" for n in itertools.count(1) if f"{stem}_{n}" not in taken)
-                taken.add(name)
-            components.append(Component(number, name, frozenset(types), component.kleene, component.negated))
-        return tuple(components)
+        reading = readings(self.pattern)[0] if self.reading is None else self.reading
+        return tuple(_component(number, component) for number, component in enumerate(reading))
+
+    @cached_property
+    def absent(self) -> tuple[Component, ...]:
+        """The components that the reading does not have."""
+        present = {component.name for component in self.components}
+        others = {c.variable: _component(-1, c) for c in self.pattern.components if c.variable not in present}
+        return tuple(others.values())
 
     @cached_property
     def by_name(self) -> Mapping[str, Component]:
-        return {component.name: component for component in self.components}
+        return {component.name: component for component in (*self.components, *self.absent)}
 
     @cached_property
     def positives(self) -> tuple[Component, ...]:
@@ -103,7 +103,7 @@ class Conditions:
 
     @property
     def bare_variable(self) -> str | None:
-        return self.components[0].name if len(self.components) == 1 else None
+        return self.components[0].name if len(self.by_name) == 1 else None
 
     def component_of(self, reference: Reference) -> Component:
         return self.by_name[variable_of(reference, self.by_name, self.bare_variable)]
@@ -115,7 +115,14 @@ class Conditions:
         """ "WHERE is put in conjunctive form, by De Morgan and distribution only." (Duplicates change no answer.)"""
         if self.query.where is None:
             return ()
-        return tuple(conjunctive_form(with_not_pushed_in(self.query.where, negate=False)))
+        form = conjunctive_form(with_not_pushed_in(self.query.where, negate=False))
+        # "A conjunct of WHERE that names an absent variable holds."
+        absent = {component.name for component in self.absent}
+        return tuple(
+            disjuncts
+            for disjuncts in form
+            if not any(self.component_of(r).name in absent for one in disjuncts for r in references(one))
+        )
 
     @cached_property
     def equivalences(self) -> tuple[syntax.Equivalence, ...]:
@@ -243,6 +250,12 @@ class Conditions:
         as_first = all(self.holds(c, {component.name: (event,)}) for c in about_it if c.iterated is None)
         as_later = all(self.holds(c, {component.name: (event, event)}) for c in about_it if c.iterated is not None)
         return as_first or as_later
+
+
+def _component(number: int, written: syntax.Component) -> Component:
+    assert written.variable is not None
+    types = frozenset(type_name.name for type_name in written.types)
+    return Component(number, written.variable, types, written.kleene, written.negated, written.least, written.most)
 
 
 def with_not_pushed_in(node: Expr, negate: bool) -> Expr:

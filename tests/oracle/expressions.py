@@ -55,14 +55,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Scope:
-    """The bound events that an expression sees: one event of a single component, a tuple of a Kleene component.
+    """The bound events that an expression sees: one event of a single component, a tuple of a Kleene component; None
+    or an empty tuple of an absent one.
 
     `iteration` is i in v[i], counted from 1 as on the page. `element` is the event that an aggregate looks at.
     `bare_variable` is the component that bare attribute names mean, in a pattern of one component.
     """
 
     settings: Settings
-    bound: Mapping[str, Event | tuple[Event, ...]]
+    bound: Mapping[str, Event | tuple[Event, ...] | None]
     bare_variable: str | None = None
     iteration: int | None = None
     element: Event | None = None
@@ -165,6 +166,8 @@ def referred_events(reference: Reference, scope: Scope) -> tuple[Event, ...]:
     """The event or, for an array, the events that the reference means."""
     bound = scope.bound[variable_of(reference, scope.bound, scope.bare_variable)]
     index = reference.index
+    if not bound:
+        return ()
     if isinstance(bound, Event):
         return (bound,)
     if index is None or index.kind in (IndexKind.ALL, IndexKind.BEFORE):
@@ -194,7 +197,7 @@ def _reference(reference: Reference, scope: Scope) -> Any:
         and (reference.index is None or reference.index.kind is IndexKind.ALL)
     )
     # "In RETURN v.attr is an array."
-    return values if is_array else values[0]
+    return values if is_array else next(iter(values), None)
 
 
 def _own(node: syntax.Call, scope: Scope) -> Any:
@@ -203,7 +206,7 @@ def _own(node: syntax.Call, scope: Scope) -> Any:
     values = [OWN_TIMES_AND_TYPE[node.function](event) for event in referred_events(argument, scope)]
     bound = scope.bound[variable_of(argument, scope.bound, scope.bare_variable)]
     is_array = isinstance(bound, tuple) and argument.index is None and scope.element is None
-    return values if is_array else values[0]
+    return values if is_array else next(iter(values), None)
 
 
 # ── Aggregates over a Kleene variable ──────────────────────────────────────────────────────────────
@@ -300,6 +303,8 @@ def evaluate(node: Expr, scope: Scope) -> Any:
             return _not(found) if is_negated else found
         case syntax.IsNull(operand=operand, negated=is_negated):
             return (evaluate(operand, scope) is None) != is_negated
+        case syntax.Presence(variable=variable, absent=absent):
+            return bool(scope.bound[variable]) is not absent
         case syntax.Case(operand=operand, whens=whens, otherwise=otherwise):
             for when in whens:
                 condition = evaluate(when.condition, scope)

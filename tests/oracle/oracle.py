@@ -14,6 +14,7 @@ from tests.oracle.expressions import Settings, attribute_path, children, is_own
 from tests.oracle.negation import stands
 from tests.oracle.output import CompressedMatches, Match, in_form, in_output_order, match_of
 from tests.oracle.output import Result as MatchResult
+from tests.oracle.readings import readings, with_names
 from tests.oracle.selection import Selection
 
 INPUT = "input"
@@ -58,13 +59,27 @@ def answer(
 def answer_one(query: Query, events: Iterable[Event], settings: Settings, order: Sequence[str] = ()) -> list[Result]:
     """One query on its input: order, positive matches, negation, output."""
     assert query.threshold is None, "incomplete streams are section 6, not this oracle's"
-    conditions = Conditions(with_implied_tests(query), settings)
-    ordered = in_stream_order(events, order, lambda event: passes_some_component(conditions, event), used(conditions))
-    selection = Selection(conditions, tuple(ordered))
-    finished = [match_of(selection, run) for run in selection.matches() if stands(selection, run)]
+    query = with_implied_tests(query)
+    # "Each reading selects events by the query's strategy as if it were the whole query."
+    each = [Conditions(query, settings, reading) for reading in readings(with_names(query.pattern))]
+    ordered = tuple(
+        in_stream_order(
+            events,
+            order,
+            lambda event: any(passes_some_component(conditions, event) for conditions in each),
+            used(each[0]),
+        )
+    )
+    selections = [Selection(conditions, ordered) for conditions in each]
+    finished = [
+        match_of(selection, run, number)
+        for number, selection in enumerate(selections)
+        for run in selection.matches()
+        if stands(selection, run)
+    ]
     if query.aggregates:
-        return list(rows_at_moments(selection, in_output_order(finished)))
-    return list(in_form(conditions, in_output_order(finished)))
+        return list(rows_at_moments(selections[0], in_output_order(finished)))
+    return list(in_form(each[0], in_output_order(finished)))
 
 
 def named(queries: Sequence[Query] | Query | str) -> list[tuple[str, Query]]:

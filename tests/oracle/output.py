@@ -21,14 +21,15 @@ from tests.oracle.values import Elapsed, Lasting, Moment, Point
 class Match:
     """A match: its events by variable, its times, and its output row.
 
-    `places` are the positions in stream order of the events of each positive component, by its number.
+    `places` are the positions in stream order of the events of each positive component, in the order of the reading.
     """
 
-    bound: Mapping[str, Event | tuple[Event, ...]]
+    bound: Mapping[str, Event | tuple[Event, ...] | None]
     start: int
     end: int
     row: Mapping[str, Any]
-    places: Mapping[int, tuple[int, ...]]
+    places: Mapping[str, tuple[int, ...]]
+    reading: int
     partition: tuple[object, ...] | None
     partition_columns: Mapping[str, Any]
 
@@ -38,7 +39,7 @@ class Match:
 
     @property
     def component_numbers(self) -> tuple[int, ...]:
-        return tuple(number for number, positions in self.places.items() for _ in positions)
+        return tuple(number for number, positions in enumerate(self.places.values()) for _ in positions)
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,23 @@ class CompressedMatches:
 Result = Match | CompressedMatches
 
 
-def match_of(selection: Selection, run: Run) -> Match:
+def match_of(selection: Selection, run: Run, reading: int) -> Match:
     """ "A composite event (a match) starts with its first event and ends with its last." """
     conditions = selection.conditions
     first = selection.events[run[0][0]]
     start = first.start
     end = type(start)(match_end(selection, run))
-    bound = selection.bound(run)
+    # "A variable that a reading does not have is absent: null in the output (an empty list for v[])."
+    absent = {component.name: () if component.kleene else None for component in conditions.absent}
+    bound = {**selection.bound(run), **absent}
     paths = [test.names for test in conditions.equivalences]
     return Match(
         bound=bound,
         start=start,
         end=end,
         row={"start": start, "end": end, **_columns(selection, bound)},
-        places={component.number: positions for component, positions in zip(conditions.positives, run, strict=True)},
+        places={component.name: positions for component, positions in zip(conditions.positives, run, strict=True)},
+        reading=reading,
         partition=conditions.partition(first),
         partition_columns={
             ".".join(path): _settled(attribute(first, path, conditions.settings.types), False) for path in paths
@@ -76,7 +80,7 @@ def match_of(selection: Selection, run: Run) -> Match:
     )
 
 
-def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]]) -> dict[str, Any]:
+def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...] | None]) -> dict[str, Any]:
     """ "Without RETURN, columns start, end, a struct per positive variable, an array of structs per Kleene variable;
     RETURN makes a flat event." """
     conditions = selection.conditions
@@ -93,15 +97,17 @@ def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]
             columns[column_name(item)] = _settled(value, is_timestamp)
         return columns
     structs: dict[str, Any] = {}
-    for component in conditions.positives:
-        events = bound[component.name]
-        structs[component.name] = dict(events.attributes) if isinstance(events, Event) else _structs(events)
+    for component in conditions.pattern.components:
+        if not component.negated:
+            events = bound[str(component.variable)]
+            single = None if events is None else dict(events.attributes) if isinstance(events, Event) else None
+            structs[str(component.variable)] = _structs(events) if isinstance(events, tuple) else single
     return structs
 
 
-def _key(names: tuple[str, ...], bound: Mapping[str, Event | tuple[Event, ...]], types: EventTypes) -> Any:
+def _key(names: tuple[str, ...], bound: Mapping[str, Event | tuple[Event, ...] | None], types: EventTypes) -> Any:
     """ "`[attr]` in RETURN is the value on which the events agree": of any event whose type has it."""
-    events = [event for one in bound.values() for event in (one if isinstance(one, tuple) else (one,))]
+    events = [event for one in bound.values() if one for event in (one if isinstance(one, tuple) else (one,))]
     return next(attribute(event, names, types) for event in events if types.has(event, names[0]))
 
 
@@ -133,15 +139,17 @@ def column_name(item: syntax.Item) -> str:
 
 
 def in_output_order(matches: Iterable[Match]) -> list[Match]:
-    """ "In order of their end ...; ties by smaller start, then lexicographically smaller positions, then smaller
-    component numbers"."""
-    return sorted(matches, key=lambda match: (match.end, match.start, match.positions, match.component_numbers))
+    """ "In order of their end, then of the reading; ties by smaller start, then lexicographically smaller positions,
+    then smaller component numbers"."""
+    return sorted(
+        matches,
+        key=lambda match: (match.end, match.reading, match.start, match.positions, match.component_numbers),
+    )
 
 
 def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
     """What the query's OUTPUT makes of its matches, which are in output order."""
     output = conditions.query.output or syntax.Output(OutputForm.ALL)
-    number = None if output.variable is None else conditions.by_name[output.variable].number
     if output.form is OutputForm.ALL:
         return list(matches)
     if output.form is OutputForm.COMPRESSED:
@@ -149,8 +157,8 @@ def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
     may_follow = {
         OutputForm.NON_OVERLAPPING: _starts_after_the_end,
         OutputForm.FIRST: _starts_with_another_event,
-        OutputForm.SKIP_TO_FIRST: _starts_at_or_after(number, 0),
-        OutputForm.SKIP_TO_LAST: _starts_at_or_after(number, -1),
+        OutputForm.SKIP_TO_FIRST: _starts_at_or_after(output.variable, 0),
+        OutputForm.SKIP_TO_LAST: _starts_at_or_after(output.variable, -1),
     }[output.form]
     kept: list[Match] = []
     for match in matches:
@@ -170,12 +178,12 @@ def _starts_with_another_event(match: Match, earlier: Match) -> bool:
     return match.positions[0] != earlier.positions[0]
 
 
-def _starts_at_or_after(number: int | None, which: int) -> Callable[[Match, Match], bool]:
+def _starts_at_or_after(variable: str | None, which: int) -> Callable[[Match, Match], bool]:
     """ "After a match, runs and matches whose start stands before that event of it, by position, are dropped." """
 
     def may_follow(match: Match, earlier: Match) -> bool:
-        assert number is not None
-        return match.positions[0] >= earlier.places[number][which]
+        assert variable is not None
+        return match.positions[0] >= earlier.places[variable][which]
 
     return may_follow
 

@@ -108,11 +108,17 @@ class Selection:
 
     def _taken(self, run: Run, position: int) -> Run | None:
         """The run with the event as its next v[i], if `take` holds."""
+        most = self._current(run).most
+        if most is not None and len(run[-1]) >= most:
+            # "A run that holds n events of v takes no more."
+            return None
         longer = (*run[:-1], (*run[-1], position))
         return longer if self._may_bind(self._current(run), Edge.TAKE, longer) else None
 
     def _proceeds(self, run: Run) -> bool:
-        return self._holds_on(self._current(run), Edge.PROCEED, run)
+        # "It may leave only with at least m."
+        is_enough = len(run[-1]) >= self._current(run).least
+        return is_enough and self._holds_on(self._current(run), Edge.PROCEED, run)
 
     def _current(self, run: Run) -> Component:
         return self.conditions.positives[len(run) - 1]

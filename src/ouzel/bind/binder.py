@@ -27,6 +27,7 @@ from ouzel.bind.incomplete import check_defaults, check_threshold_query
 from ouzel.bind.literals import Parameters
 from ouzel.bind.model import Attribute, Bound, BoundQuery, Catalog, Intrinsic
 from ouzel.bind.names import Place, bind_pattern
+from ouzel.bind.readings import bounds
 from ouzel.bind.typing import Typing
 from ouzel.lang import syntax
 from ouzel.lang.syntax import Contiguity, OutputForm, Span, Strategy
@@ -86,6 +87,10 @@ def bind_with(
     implied = implied_tests(query, where)
     equivalences = bind_equivalences([*tests, *implied], where)
     conjuncts = bind_conjuncts(rest, where)
+    readings = names.readings if len(names.readings) > 1 else ()
+    if not readings:
+        for step in names.readings[0]:
+            conjuncts += tuple(bounds(step, step.component, strategy, names.components))
     output = bind_output(query.output, names)
     threshold = bind_threshold(query.threshold, where)
     group_by = bind_group_by(query.group_by, expressions(Place.GROUP_BY), equivalences)
@@ -99,6 +104,12 @@ def bind_with(
     check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)
     check_defaults(defaults, source)
     if threshold is not None:
+        if readings:
+            raise source.mistake(
+                "THRESHOLD needs a pattern without optional parts and alternatives",
+                query.pattern.span,
+                "THRESHOLD itself reports matches with missing events",
+            )
         check_threshold_query(query, names.components, strategy, window, conjuncts, defaults, source)
     if streaming and window is None and not aggregates:
         hint = "add WITHIN with a duration, such as WITHIN 12 hours"
@@ -127,6 +138,7 @@ def bind_with(
         threshold=threshold,
         defaults=defaults,
         steps=steps,
+        readings=readings,
     )
 
 

@@ -110,7 +110,10 @@ def check_negation_at_ends(names: Names, window: TimeWindow | EventWindow | None
     """A negation at the start or end forbids events up to the edge of the window, so it needs a window in time."""
     if isinstance(window, TimeWindow):
         return
-    for place, component in (("start", names.components[0]), ("end", names.components[-1])):
+    ends = [
+        (names.components[reading[0].component], names.components[reading[-1].component]) for reading in names.readings
+    ]
+    for place, component in [(place, one) for pair in ends for place, one in zip(("start", "end"), pair, strict=True)]:
         if component.negated:
             raise names.source.mistake(
                 f"a negation at the {place} needs WITHIN in time",
@@ -162,8 +165,8 @@ def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundS
             raise names.source.mistake(
                 f"{variable} is not a repetition, so it has no further events", step.span, f"write {step.variable}: …"
             )
-        first = next(c for c in names.components if not c.negated)
-        if component is first and not step.repeats:
+        firsts = [next(s for s in r if not names.components[s.component].negated).component for r in names.readings]
+        if set(firsts) == {component.position} and not step.repeats:
             raise names.source.mistake(f"no event comes before {variable}, the first component", step.span)
         found = BoundStep(component.position, Edge.TAKE if step.repeats else Edge.BEGIN, step.contiguity)
         if any((found.component, found.edge) == (other.component, other.edge) for other in bound):
@@ -178,6 +181,12 @@ def bind_steps(selection: syntax.Selection | None, names: Names) -> tuple[BoundS
 def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
     if output is None:
         return BoundOutput(OutputForm.ALL)
+    if output.form is OutputForm.COMPRESSED and len(names.readings) > 1:
+        raise names.source.mistake(
+            "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
+            output.span,
+            "AGG COUNT counts the matches of all readings without listing them",
+        )
     if output.form not in (OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST):
         return BoundOutput(output.form)
     name = output.variable or ""
@@ -187,6 +196,10 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
     if component.negated:
         raise names.source.mistake(
             f"{quoted(component.variable)} is negated, so no match has an event of it", output.span
+        )
+    if any(all(step.component != component.position for step in reading) for reading in names.readings):
+        raise names.source.mistake(
+            f"{quoted(component.variable)} may be absent, so OUTPUT {output.form.value} cannot skip to it", output.span
         )
     return BoundOutput(output.form, component.position)
 

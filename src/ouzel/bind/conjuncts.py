@@ -32,7 +32,7 @@ from ouzel.bind.names import Names
 from ouzel.bind.normal_form import conjunctive_form
 from ouzel.bind.typing import common_type
 from ouzel.lang import syntax
-from ouzel.lang.syntax import Span
+from ouzel.lang.syntax import NOWHERE, Span
 
 Named = Attribute | Intrinsic | Length | Aggregation
 
@@ -145,18 +145,25 @@ def _conjunct(comparisons: tuple[Bound, ...], names: Names) -> Conjunct:
     if len(iterated) > 1:
         both = listed((quoted(names.components[position].variable) for position in sorted(iterated)), "and")
         raise names.source.mistake(f"a condition may index one variable by i, not {both}", span)
-    components = frozenset(part.component for part in named)
-    negatives = sorted(position for position in components if names.components[position].negated)
+    negatives = sorted({part.component for part in named if names.components[part.component].negated})
     if len(negatives) > 1:
         both = listed((quoted(names.components[position].variable) for position in negatives), "and")
         raise names.source.mistake(
             f"a condition may name one negated component, not {both}", span, "each negation is checked alone"
         )
-    if negatives:
-        return Conjunct(comparisons, components, negatives[0], negatives[0], Edge.BEGIN, span=span)
-    first_positive = next(component.position for component in names.components if not component.negated)
+    return placed(comparisons, names.components, span)
+
+
+def placed(comparisons: tuple[Bound, ...], components: Sequence[Component], span: Span = NOWHERE) -> Conjunct:
+    """A conjunct with the place where it is tested."""
+    named = list(named_in(comparisons))
+    found = frozenset(part.component for part in named)
+    negative = next((position for position in sorted(found) if components[position].negated), None)
+    if negative is not None:
+        return Conjunct(comparisons, found, negative, negative, Edge.BEGIN, span=span)
+    first_positive = next(component.position for component in components if not component.negated)
     tested_at, edge = max((_identifier(part) for part in named), default=(first_positive, 0))
-    return Conjunct(comparisons, components, None, tested_at, _ORDER_OF_EDGES[edge], span=span)
+    return Conjunct(comparisons, found, None, tested_at, _ORDER_OF_EDGES[edge], span=span)
 
 
 # ── Equivalence tests ──────────────────────────────────────────────────────────────────────────────

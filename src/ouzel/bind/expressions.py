@@ -27,6 +27,7 @@ from ouzel.bind.model import (
     Constant,
     Intrinsic,
     Kind,
+    Presence,
     Scope,
     Type,
     parts,
@@ -226,6 +227,28 @@ class Expressions:
 
     def _is_null(self, node: syntax.IsNull) -> Bound:
         return self._perhaps_not(operation("is_null", [self.value(node.operand)], BOOL, node.span), node.negated)
+
+    def _presence(self, node: syntax.Presence) -> Bound:
+        if node.variable not in self.names.variables:
+            raise self.source.mistake(
+                f"there is no variable {quoted(node.variable)}", node.span, self.names.variables_hint(node.variable)
+            )
+        component = self.names.components[self.names.variables[node.variable]]
+        if component.negated:
+            raise self.source.mistake(f"{quoted(node.variable)} is negated, so it is never in a match", node.span)
+        if self.place in (Place.WHERE, Place.HAVING):
+            raise self.source.mistake(
+                f"IS PRESENT and IS ABSENT cannot be used in {self.place.value}",
+                node.span,
+                "in WHERE a condition on an absent variable holds; ask in RETURN, AGG or GROUP BY",
+            )
+        always = all(any(s.component == component.position for s in reading) for reading in self.names.readings)
+        found = (
+            Constant(True, type=BOOL, span=node.span)
+            if always
+            else Presence(component.position, type=BOOL, span=node.span)
+        )
+        return self._perhaps_not(found, node.absent)
 
     def _perhaps_not(self, comparison: Bound, negated: bool) -> Bound:
         return operation("not", [comparison], BOOL, comparison.span) if negated else comparison
@@ -434,6 +457,7 @@ _METHOD_OF_NODE = {
     syntax.Between: "_between",
     syntax.Like: "_like",
     syntax.IsNull: "_is_null",
+    syntax.Presence: "_presence",
     syntax.Case: "_case",
     syntax.Equivalence: "_equivalence",
 }

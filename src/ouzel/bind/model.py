@@ -175,6 +175,13 @@ class Length(Bound):
     component: int
 
 
+@dataclass(frozen=True, slots=True)
+class Presence(Bound):
+    """`v IS PRESENT`."""
+
+    component: int
+
+
 class Scope(Enum):
     BEFORE = "before"  # v[..i-1]
     ALL = "all"  # v[]
@@ -256,6 +263,20 @@ class Component:
     kleene: bool
     negated: bool
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A component in a reading. `types` are those that it has there; in an alternative with the same variable it may
+    have others. `least` and `most` bound the number of events of a component with `+`."""
+
+    component: int
+    types: tuple[str, ...] | None
+    least: int = 1
+    most: int | None = None
+
+
+Reading = tuple[Step, ...]
 
 
 class Edge(Enum):
@@ -397,6 +418,8 @@ class BoundQuery:
     threshold: BoundThreshold | None = None
     # AYAC's defaults such as `x.id[z.id]`: the value of an attribute of a missing event, wherever the query names it.
     defaults: Mapping[Attribute | Intrinsic, Bound] = field(default_factory=dict)
+    # The linear patterns that the pattern means; empty if it is linear, with `components` in order.
+    readings: tuple[Reading, ...] = ()
     # Of the strategy contiguity(…); steps that are not named may skip any event.
     steps: tuple[BoundStep, ...] = ()
 
@@ -417,6 +440,26 @@ class BoundQuery:
 
     def _demands(self, strategy: Strategy, contiguity: Contiguity) -> bool:
         return self.strategy is strategy or any(step.contiguity is contiguity for step in self.steps)
+
+    @property
+    def orders(self) -> tuple[tuple[Component, ...], ...]:
+        """The components of each reading, in order."""
+        if not self.readings:
+            return (self.components,)
+        return tuple(
+            tuple(replace(self.components[step.component], types=step.types) for step in reading)
+            for reading in self.readings
+        )
+
+    @property
+    def lasts(self) -> tuple[Component, ...]:
+        """The last positive component of each reading."""
+        return tuple([c for c in order if not c.negated][-1] for order in self.orders)
+
+    @property
+    def ends_negated(self) -> bool:
+        """Whether a negative component is last, in some reading, so that a match ends with its window."""
+        return any(order[-1].negated for order in self.orders)
 
     @property
     def positives(self) -> tuple[Component, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ouzel.bind.diagnostics import Source, listed, nearest, quoted
@@ -20,9 +20,12 @@ from ouzel.bind.model import (
     Intrinsic,
     Kind,
     Length,
+    Reading,
     Scope,
+    Step,
     Type,
 )
+from ouzel.bind.patterns import expand
 from ouzel.bind.typing import common_type
 from ouzel.lang import syntax
 from ouzel.lang.syntax import IndexKind, Reference, Span
@@ -61,6 +64,7 @@ class Names:
     components: tuple[Component, ...]
     variables: Mapping[str, int]
     shared: frozenset[str]
+    readings: tuple[Reading, ...]
 
     # ── Attributes of components ───────────────────────────────────────────────────────────────────
 
@@ -139,6 +143,7 @@ class Names:
             if path[0].upper() == "LEN" and not component.kleene:
                 raise self.source.mistake(f"{quoted(component.variable)} is one event and has no length", span)
             raise self.unknown_attribute([component], path, span)
+        self._check_alternatives(component, path, span)
         if found.lacking and len(path) == 1 and path[0] in EVENT_FIELDS:
             raise self.source.mistake(
                 f"{quoted(path[0])} is an attribute of some types of {quoted(component.variable)} but not of all",
@@ -146,6 +151,18 @@ class Names:
                 f"{path[0]}({component.variable}) always gives the event's own",
             )
         return Attribute(component.position, path, at, found.present_in, type=found.type, span=span)
+
+    def _check_alternatives(self, component: Component, path: tuple[str, ...], span: Span) -> None:
+        """A variable of several parts of OR has the attributes that all parts have."""
+        name, variable = ".".join(path), component.variable
+        steps = [step for reading in self.readings for step in reading if step.component == component.position]
+        for types in dict.fromkeys(step.types for step in steps):
+            if types != component.types and self.found(replace(component, types=types), path, span) is None:
+                raise self.source.mistake(
+                    f"{quoted(name)} is not an attribute of every alternative of {quoted(variable)}",
+                    span,
+                    "give the alternatives variables of their own",
+                )
 
     def event_field(self, function: str, reference: Reference, place: Place, ranging: Scope | None) -> Intrinsic:
         """What `time(v)`, `start(v[1])`, `type(v)` gives."""
@@ -325,12 +342,13 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
         raise source.mistake(
             "the pattern has no positive component", pattern.span, "a match needs an event that happened"
         )
+    steps: list[Step] = []
     alone = Counter(c.types[0].name for c in pattern.components if c.variable is None and len(c.types) == 1)
     taken = {c.variable for c in pattern.components if c.variable is not None} | set(alone)
     variables: dict[str, int] = {}
     components: list[Component] = []
     numbers: Counter[str] = Counter()
-    for position, component in enumerate(pattern.components):
+    for component in pattern.components:
         if component.negated and component.kleene:
             raise source.mistake("+ cannot be under a negation, which forbids single events", component.span)
         types = tuple(dict.fromkeys(name.name for name in component.types)) or None
@@ -339,21 +357,38 @@ def bind_pattern(pattern: syntax.Pattern, catalog: Catalog, source: Source) -> N
         variable = component.variable
         if variable is None and types is not None and len(component.types) == 1 and alone[types[0]] == 1:
             variable = types[0]
-        if variable is not None:
-            if variable in variables:
-                where = component.variable_span if component.variable is not None else component.span
-                raise source.mistake(
-                    f"the variable {quoted(variable)} is used twice", where, "give each component its own variable"
-                )
-            variables[variable] = position
+        where = component.variable_span if component.variable is not None else component.span
+        position = len(components) if variable is None else variables.setdefault(variable, len(components))
+        if position == len(components):
+            shown = variable or _display_name("_or_".join(types or ("event",)), numbers, taken)
+            components.append(
+                Component(position, shown, types, component.kleene, component.negated, span=component.span)
+            )
         else:
-            variable = _display_name("_or_".join(types or ("event",)), numbers, taken)
-        components.append(
-            Component(position, variable, types, component.kleene, component.negated, span=component.span)
-        )
+            components[position] = _alternative(components[position], component, types, where, source)
+        steps.append(Step(position, types, max(component.least, 1), component.most))
     return Names(
-        source, catalog, tuple(components), variables, frozenset(name for name, count in alone.items() if count > 1)
+        source,
+        catalog,
+        tuple(components),
+        variables,
+        frozenset(name for name, count in alone.items() if count > 1),
+        expand(pattern, steps, components, source),
     )
+
+
+def _alternative(
+    known: Component, written: syntax.Component, types: tuple[str, ...] | None, where: Span, source: Source
+) -> Component:
+    """A component whose variable is that of another one, in another part of OR."""
+    if (known.kleene, known.negated) != (written.kleene, written.negated):
+        raise source.mistake(
+            f"the variable {quoted(known.variable)} is used twice, for different kinds of components",
+            where,
+            "give each component its own variable",
+        )
+    both = None if types is None or known.types is None else tuple(dict.fromkeys((*known.types, *types)))
+    return replace(known, types=both, span=where)
 
 
 def _check_type(name: syntax.TypeName, catalog: Catalog, source: Source) -> None:

@@ -150,11 +150,12 @@ def _paths(events: Events, found: pa.Table) -> Iterator[list[int]]:
         path = []
         for component in events.query.positives:
             bound = row[component.variable]
-            for one in bound if component.kleene else [bound]:
+            for one in bound if component.kleene else [] if bound is None else [bound]:
                 there = at_time[one[events.layout.time]]
                 # If two events are equal in all columns, either may be drawn.
                 path.append(next(place for place in there if _is_it(events, component, place, one)))
-        yield path
+        # AND has its components in any order.
+        yield sorted(path)
 
 
 def _is_it(events: Events, component: Component, place: int, one: Mapping[str, Any]) -> bool:

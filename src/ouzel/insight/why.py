@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Component, Edge
+from ouzel.bind.readings import linear
 from ouzel.errors import InputError
 from ouzel.insight.events import Events, read_events
 from ouzel.insight.search import Found, Search
 from ouzel.insight.words import Words
 from ouzel.lang.syntax import Contiguity, OutputForm, Strategy
 from ouzel.notebook import preformatted
+from ouzel.plan.diagram import label_of
 from ouzel.prepared import OneQuery, as_queries
 
 SEARCH_LIMIT = 2_000
@@ -89,13 +91,22 @@ def why(
     read = read_events(events, as_queries(query, params), time=time, type=type, order=order, time_unit=time_unit)
     if not read.count:
         raise InputError("there are no events, so nothing can begin a match")
+    if not read.query.readings:
+        return _described(*_searched(read, start, search_limit))
+    # Of several readings, the one that got furthest; of equal ones the first.
+    each = [_searched(replace(read, query=one), start, search_limit) for one in linear(read.query)]
+    search, found, note = max(each, key=lambda one: _worth(one[1]))
+    labels = ", ".join(f"!({label_of(c)})" if c.negated else label_of(c) for c in search.events.query.components)
+    return _described(search, found, f"{note}, read as SEQ({labels})")
+
+
+def _searched(events: Events, start: int | Mapping[str, Any] | None, limit: int) -> tuple[Search, Found, str]:
+    """The search from the given start, or from the one that got furthest, and notes about it."""
     if start is None:
-        search, found, note = _furthest(read, search_limit)
-    else:
-        place, note = _place(read, start)
-        search = Search(read, place)
-        found = search.find(search_limit)
-    return _described(search, found, note)
+        return _furthest(events, limit)
+    place, note = _place(events, start)
+    search = Search(events, place)
+    return search, search.find(limit), note
 
 
 def _place(events: Events, start: int | Mapping[str, Any]) -> tuple[int, str]:

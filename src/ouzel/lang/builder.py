@@ -17,7 +17,20 @@ from lark import Transformer
 from ouzel.errors import QueryError
 from ouzel.lang import syntax
 from ouzel.lang.lexer import Token, shorten
-from ouzel.lang.syntax import Component, Expr, Index, IndexKind, Item, Literal, Logical, Node, Reference, Span
+from ouzel.lang.syntax import (
+    Component,
+    Expr,
+    Group,
+    GroupKind,
+    Index,
+    IndexKind,
+    Item,
+    Literal,
+    Logical,
+    Node,
+    Reference,
+    Span,
+)
 from ouzel.lang.vocabulary import AGGREGATE_WORDS
 
 NodeT = TypeVar("NodeT", bound=Node)
@@ -46,6 +59,20 @@ class Types(NamedTuple):
     span: Span
 
 
+class Quantifier(NamedTuple):
+    """How many events a component has. `kleene`: its variable is a list."""
+
+    least: int
+    most: int | None
+    kleene: bool
+    written: str
+    span: Span
+
+
+ONCE = Quantifier(1, 1, False, "", syntax.NOWHERE)
+Part = Component | Group
+
+
 class Builder(Transformer[Token, Any]):
     # ── The query ──────────────────────────────────────────────────────────────────────────────────
 
@@ -69,50 +96,65 @@ class Builder(Transformer[Token, Any]):
     # ── Patterns ───────────────────────────────────────────────────────────────────────────────────
 
     def sequence_pattern(self, children: list[Any]) -> Any:
-        components: tuple[Component, ...] = next(child for child in children if isinstance(child, tuple))
-        return self._pattern(children, components, bare=False)
+        parts: tuple[Part, ...] = next(child for child in children if isinstance(child, tuple))
+        return self._pattern(children, parts, bare=False)
 
     def bare_pattern(self, children: list[Any]) -> Any:
         return self._pattern(children, (children[1],), bare=True)
 
-    def _pattern(self, children: list[Any], components: tuple[Component, ...], bare: bool) -> Any:
+    def _pattern(self, children: list[Any], parts: tuple[Part, ...], bare: bool) -> Any:
         notation = syntax.Notation(children[0].type)
         if notation is syntax.Notation.SEQUENCE:
-            components = tuple(_as_variable(component) for component in components)
-        return _clause(children, pattern=syntax.Pattern(notation, components, bare, span=_span(children)))
+            parts = tuple(_as_variable(part) for part in parts)
+        return _clause(children, pattern=syntax.Pattern(notation, parts, bare, span=_span(children)))
 
-    def components(self, children: list[Any]) -> tuple[Component, ...]:
-        return tuple(_nodes(children, Component))
+    def components(self, children: list[Any]) -> tuple[Part, ...]:
+        return tuple(child for child in children if isinstance(child, Component | Group))
 
-    def nested_sequence(self, children: list[Any]) -> Component:
-        raise _refusal("SEQ cannot be a component of a pattern: patterns do not nest", _span(children))
+    def sequence(self, children: list[Any]) -> Group:
+        return _group(GroupKind.SEQ, children[2], children)
+
+    def choice(self, children: list[Any]) -> Group:
+        kind = GroupKind(children[0].type)
+        if len(children[2]) < 2:
+            raise _refusal(f"{kind.value} needs two parts or more", _span(children))
+        return _group(kind, children[2], children)
+
+    def alternatives(self, children: list[Any]) -> Group:
+        return _group(GroupKind.OR, self.components(children), children)
 
     def negative(self, children: list[Any]) -> Component:
         span = _span(children)
-        inner: tuple[Component, ...] = children[2] if len(children) == 4 else (children[1],)
-        if len(inner) != 1:
+        inner: tuple[Part, ...] = children[2] if len(children) == 4 else (children[1],)
+        if len(inner) != 1 or isinstance(inner[0], Group):
             raise _refusal("a negation must hold one component: it forbids single events, not sequences of them", span)
         component = inner[0]
         if component.negated:
             raise _refusal("a negation cannot be negated", span)
-        if component.kleene:
-            raise _refusal("+ cannot be under a negation, which forbids single events", span)
+        if component.kleene or component.least == 0:
+            written = "+" if component.kleene else "?"
+            raise _refusal(f"{written} cannot be under a negation, which forbids single events", span)
         return replace(component, negated=True, span=span)
 
     def element(self, children: list[Any]) -> Component:
         types: Types = children[0]
-        tokens: list[Token] = children[1:]
+        quantifier = next((child for child in children if isinstance(child, Quantifier)), ONCE)
+        tokens = [child for child in children[1:] if isinstance(child, Token)]
         name = next((token for token in tokens if token.type == "NAME"), None)
-        kleene, brackets = (any(token.type == kind for token in tokens) for kind in ("PLUS", "INDEX"))
+        brackets = any(token.type == "INDEX" for token in tokens)
+        kleene, written = quantifier.kleene, quantifier.written
         if name is not None and kleene != brackets:
             hint = f"write {name.value}[]" if kleene else f"write + after the type, or {name.value} alone"
-            what = "with + must have brackets" if kleene else "without + cannot have brackets"
+            what = f"with {written} must have brackets" if kleene else f"{written or 'without +'} cannot have brackets"
+            what = what if kleene or not written else f"with {what}"
             raise _refusal(f"a variable {what}", Span(name.start, children[-1].end), hint)
         return Component(
             types.names,
             name.value if name else None,
             kleene=kleene,
             any_of=types.any_of,
+            least=quantifier.least,
+            most=quantifier.most if kleene else None,
             span=_span(children),
             variable_span=Span(name.start, name.end) if name else syntax.NOWHERE,
         )
@@ -122,6 +164,33 @@ class Builder(Transformer[Token, Any]):
 
     def any_types(self, children: list[Token]) -> Types:
         return Types(_type_names(children), True, _span(children))
+
+    def any_type(self, children: list[Token]) -> Types:
+        return Types((), True, _span(children))
+
+    def quantifier(self, children: list[Token]) -> Any:
+        span = _span(children)
+        kind = children[0].type
+        if kind != "LBRACE":
+            least, most = {"QUESTION": (0, 1), "PLUS": (1, None), "STAR": (0, None)}[kind]
+            return Quantifier(least, most, kind != "QUESTION", children[0].value, span)
+        numbers = [token.value for token in children if token.type == "NUMBER"]
+        if not all(isinstance(number, int) for number in numbers):
+            raise _refusal("a number of events must be a whole number", span, "write T{2,3} v[]")
+        commas = [place for place, token in enumerate(children) if token.type == "COMMA"]
+        if not commas:
+            least, most = numbers[0], numbers[0]
+        elif len(numbers) == 2:
+            least, most = numbers
+        else:
+            least, most = (0, numbers[0]) if commas[0] == 1 else (numbers[0], None)
+        if most is not None and (most == 0 or least > most):
+            raise _refusal(
+                "{" + f"{least},{most}" + "} holds no number of events" if most else "a component needs an event",
+                span,
+                "write {m,n} with m <= n" if most else "leave the component out, or negate it: !(T v)",
+            )
+        return Quantifier(least, most, True, "{…}", span)
 
     # ── Clauses ────────────────────────────────────────────────────────────────────────────────────
 
@@ -278,6 +347,15 @@ class Builder(Transformer[Token, Any]):
 
     def null_test(self, children: list[Any]) -> Expr:
         return syntax.IsNull(children[0], _negated(children), span=_span(children))
+
+    def presence(self, children: list[Any]) -> Expr:
+        absent = (children[-1].type == "ABSENT") is not _negated(children)
+        match children[0]:
+            case Reference(names=(variable,), index=None | Index(kind=IndexKind.ALL), default=None):
+                return syntax.Presence(variable, absent, span=_span(children))
+        word = children[-1].type
+        hint = f"write v IS {word} for an event, a.x IS NULL for a value"
+        raise _refusal(f"IS {word} asks about a variable", _span(children), hint)
 
     def equivalence(self, children: list[Any]) -> Any:
         tests = list(_nodes(children, syntax.Equivalence))
@@ -436,8 +514,18 @@ def _type_names(tokens: list[Token]) -> tuple[syntax.TypeName, ...]:
     return tuple(syntax.TypeName(token.value, span=_span([token])) for token in tokens if token.type == "NAME")
 
 
-def _as_variable(component: Component) -> Component:
+def _group(kind: GroupKind, parts: tuple[Part, ...], children: list[Any]) -> Group:
+    quantifier = next((child for child in children if isinstance(child, Quantifier)), ONCE)
+    for part in parts:
+        if kind is not GroupKind.SEQ and part.negated:
+            raise _refusal(f"a part of {kind.value} cannot be negated", part.span, "a negation is between steps of SEQ")
+    return Group(kind, parts, quantifier.least, quantifier.most, span=_span(children))
+
+
+def _as_variable(component: Part) -> Part:
     """After SEQUENCE a name without a type is a variable of any type."""
+    if isinstance(component, Group):
+        return replace(component, parts=tuple(_as_variable(part) for part in component.parts))
     if component.variable is not None or component.any_of:
         return component
     if component.kleene:

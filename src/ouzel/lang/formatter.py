@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from ouzel.lang import syntax
 from ouzel.lang.limits import check_depth
-from ouzel.lang.syntax import Component, Expr, Index, IndexKind, Notation, Query, Script
+from ouzel.lang.syntax import Component, Expr, Group, Index, IndexKind, Notation, Query, Script
 from ouzel.lang.vocabulary import AGGREGATE_WORDS, NAME, QUOTED_WORDS, TYPE_NAME
 
 LINE_LENGTH = 100
@@ -117,26 +117,47 @@ def _clause(keyword: str, body: str) -> str:
 
 
 def _pattern(pattern: syntax.Pattern) -> str:
-    components = ", ".join(_component(component) for component in pattern.components)
+    components = ", ".join(_part(part) for part in pattern.parts)
     if not pattern.bare:
         components = f"({components})" if pattern.notation is Notation.SEQUENCE else f"SEQ({components})"
     return f"{pattern.notation.value} {components}"
 
 
+def _part(part: Component | Group) -> str:
+    if isinstance(part, Component):
+        return _component(part)
+    text = f"{part.kind.value}({', '.join(_part(one) for one in part.parts)})"
+    return text + ("" if (part.least, part.most) == (1, 1) else _quantifier(part.least, part.most))
+
+
+def _quantifier(least: int, most: int | None) -> str:
+    known = {(0, 1): "?", (1, None): "+", (0, None): "*"}
+    if (least, most) in known:
+        return known[least, most]
+    if least == most:
+        return f"{{{least}}}"
+    return f"{{{least or ''},{'' if most is None else most}}}"
+
+
 def _component(component: Component) -> str:
     types = ", ".join(_type(name.name) for name in component.types)
     if component.any_of:
-        types = f"ANY({types})"
-    plus = "+" if component.kleene else ""
+        types = f"ANY({types})" if types else "ANY"
+    if component.kleene:
+        # {0,1} of a list is not `?`, which is of a single event.
+        one = (component.least, component.most) == (0, 1)
+        plus = "{,1}" if one else _quantifier(component.least, component.most)
+    else:
+        plus = "?" if component.least == 0 else ""
     if component.variable is None:
         text = types + plus
-    elif not component.types:
-        text = _type(component.variable)
+    elif not component.types and not component.any_of:
+        text = _type(component.variable) + plus
     else:
         text = f"{types}{plus} {_name(component.variable)}{'[]' if component.kleene else ''}"
     if not component.negated:
         return text
-    return f"!({text})" if component.types and component.variable is not None else f"!{text}"
+    return f"!({text})" if types and component.variable is not None else f"!{text}"
 
 
 def _strategy(query: Query, selection: syntax.Selection) -> str:
@@ -208,6 +229,8 @@ def _binding(expression: Expr) -> int:
             return _PRODUCT
         case syntax.Binary() | syntax.In() | syntax.Between() | syntax.Like() | syntax.IsNull() | syntax.Equivalence():
             return _PREDICATE
+        case syntax.Presence():
+            return _PREDICATE
     return _PRIMARY
 
 
@@ -265,6 +288,8 @@ def _operation(expression: Expr) -> str:
             return f"{_text(operand, _SUM)}{_not(negated)} LIKE {_text(pattern, _SUM)}{suffix}"
         case syntax.IsNull(operand=operand, negated=negated):
             return f"{_text(operand, _SUM)} IS{_not(negated)} NULL"
+        case syntax.Presence(variable=variable, absent=absent):
+            return f"{_name(variable)} IS {'ABSENT' if absent else 'PRESENT'}"
     raise TypeError(f"{type(expression).__name__} is not an expression")
 
 

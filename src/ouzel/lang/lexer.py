@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ouzel.errors import QueryError
-from ouzel.lang.hints import CHARACTERS, CLAUSES
+from ouzel.lang.hints import CLAUSES
 from ouzel.lang.limits import DEPTH_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from ouzel.lang.syntax import Duration, Span, Temporal, TemporalKind
 from ouzel.lang.vocabulary import (
@@ -26,6 +26,7 @@ from ouzel.lang.vocabulary import (
     NAME,
     OPERATOR_KEYWORDS,
     OPERATOR_OF_SYMBOL,
+    PRESENCE_WORDS,
     SYMBOLS,
     TYPE_NAME,
     UNIT_OF_WORD,
@@ -117,6 +118,7 @@ class _Lexer:
         self.position = 0
         self.previous = ""  # The type of the token before this one.
         self.dotted = False  # The previous token is a name after a dot.
+        self.after_is = False  # The previous token is IS, or NOT after it.
         self.clause = ""
         self.at_start = queries
         self.open: list[tuple[str, int]] = []  # Brackets and CASEs not yet closed.
@@ -134,6 +136,7 @@ class _Lexer:
             if token is None:
                 continue
             self.dotted = token.type == "NAME" and self.previous == "DOT"
+            self.after_is = token.type == "IS" or (token.type == "NOT" and self.previous == "IS")
             self.previous = token.type
             self.position = token.end
             self.at_start = False
@@ -215,7 +218,9 @@ class _Lexer:
             is_function = upper == "END" and self._peek(end) == "("  # end(v)
             return upper if self._inside("CASE") and not is_function else None
         in_pattern = self.clause in ("PATTERN", "SEQUENCE")
-        if (upper == "SEQ" and in_pattern) or (upper == "ANY" and in_pattern and self._peek(end) == "("):
+        if in_pattern and (upper == "SEQ" or (upper == "ANY" and (self._type_expected() or self._peek(end) == "("))):
+            return upper
+        if upper in PRESENCE_WORDS and self.after_is:
             return upper
         if (upper == "EVENTS" and self.clause == "WITHIN") or (upper == "ON" and self.clause == "THRESHOLD"):
             return upper
@@ -393,7 +398,7 @@ class _Lexer:
 
     def _type_expected(self) -> bool:
         if self.clause in ("PATTERN", "SEQUENCE"):
-            return self.previous in ("PATTERN", "SEQUENCE", "LPAR", "COMMA", "NOT")
+            return self.previous in ("PATTERN", "SEQUENCE", "LPAR", "COMMA", "NOT", "BAR")
         return self.clause in ("FROM", "INTO") and self.previous in ("FROM", "INTO", "COMMA")
 
     # ── Brackets ───────────────────────────────────────────────────────────────────────────────────
@@ -427,8 +432,7 @@ class _Lexer:
 
     def _unknown_character(self, position: int) -> QueryError:
         character = self.text[position]
-        quote = "strings are in straight quotes: 'text'" if character in "‘’“”´„«»" else None
-        hint = CHARACTERS.get(character, quote)
+        hint = "strings are in straight quotes: 'text'" if character in "‘’“”´„«»" else None
         shown = repr(character) if character.isprintable() else f"U+{ord(character):04X}"
         return QueryError(f"unexpected character {shown}", start=position, end=position + 1, hint=hint)
 

@@ -157,6 +157,7 @@ _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string", "DURATION": "a duration", "PERCENT": "a percentage",
     "PARAMETER": "a parameter", "EQUAL": "=", "LPAR": "(", "RPAR": ")", "LBRACE": "{", "RBRACE": "}", "RSQB": "]",
     "COMMA": ",", "DOT": ".", "DOTDOT": "..", "PLUS": "+", "MINUS": "-", "STAR": "*", "EVENT_NAME": "a name",
+    "QUESTION": "?", "BAR": "|",
     "GROUP_BY": "GROUP BY", "EMIT_ON_CHANGE": "EMIT ON CHANGE", END_OF_TEXT: "the end",
 }  # fmt: skip
 # These can always follow an operand; naming them would hide the others.
@@ -239,7 +240,10 @@ def _expected(accepted: set[str]) -> str:
         accepted = accepted - _CLAUSES
     if accepted >= {"NAME", "ANY"}:
         words.append("an event type")
-        accepted = accepted - {"NAME", "ANY", "NOT", "SEQ"}
+        accepted = accepted - {"NAME", "ANY", "NOT", "SEQ", "OR", "AND", "LPAR"}
+    if accepted >= {"PLUS", "STAR", "QUESTION"}:
+        words.append("a quantifier")
+        accepted = accepted - {"PLUS", "STAR", "QUESTION", "LBRACE"}
     rest = sorted({_WORDS.get(name, name) for name in accepted})
     words += rest if len(rest) <= 8 else []
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -171,6 +171,14 @@ class IsNull(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Presence(Expr):
+    """`v IS PRESENT`, `v IS ABSENT`: whether a match has an event of a variable."""
+
+    variable: str
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class When(Node):
     condition: Expr
     result: Expr
@@ -203,9 +211,11 @@ class TypeName(Node):
 
 @dataclass(frozen=True, slots=True)
 class Component(Node):
-    """`T v`, `ANY(T1, T2) v`, `T+ v[]`, `!(T v)`. Without types it is a variable of any type (after SEQUENCE).
+    """`T v`, `ANY(T1, T2) v`, `T? v`, `T+ v[]`, `T{2,3} v[]`, `!(T v)`. Without types it is of any type: `ANY v`, and
+    `v` after SEQUENCE.
 
-    `any_of`: ANY was written, even around a single type. `variable` is None if only a type was written.
+    `any_of`: ANY was written, even around a single type. `variable` is None if only a type was written. `least` and
+    `most` bound the number of events with `kleene`; `T? v` is a single event with `least` 0.
     """
 
     types: tuple[TypeName, ...]
@@ -213,7 +223,37 @@ class Component(Node):
     kleene: bool = False
     negated: bool = False
     any_of: bool = False
+    least: int = 1
+    most: int | None = None
     variable_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+class GroupKind(Enum):
+    SEQ = "SEQ"  # its parts in order
+    OR = "OR"  # one of its parts
+    AND = "AND"  # all its parts, in any order
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Node):
+    """`SEQ(…)`, `OR(…)`, `AND(…)` inside a pattern, `least` to `most` times: `SEQ(…)?` is 0 to 1. `most` is None
+    without an upper bound, which the binder refuses."""
+
+    kind: GroupKind
+    parts: tuple[Component | Group, ...]
+    least: int = 1
+    most: int | None = 1
+    negated: bool = False
+
+    @property
+    def leaves(self) -> tuple[Component, ...]:
+        """Its components, in the order written."""
+        return leaves(self.parts)
+
+
+def leaves(parts: tuple[Component | Group, ...]) -> tuple[Component, ...]:
+    """The components of parts of a pattern, in the order written."""
+    return tuple(leaf for part in parts for leaf in (part.leaves if isinstance(part, Group) else (part,)))
 
 
 class Notation(Enum):
@@ -223,12 +263,17 @@ class Notation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """The components in order. `bare`: a single component without SEQ; its query may use attribute names without a
-    variable."""
+    """The parts of SEQ in order. `bare`: a single part without SEQ; a query of one component may use attribute names
+    without a variable."""
 
     notation: Notation
-    components: tuple[Component, ...]
+    parts: tuple[Component | Group, ...]
     bare: bool = False
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """All components, in the order written."""
+        return leaves(self.parts)
 
 
 # ── Clauses ────────────────────────────────────────────────────────────────────────────────────────

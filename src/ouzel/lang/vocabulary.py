@@ -27,6 +27,8 @@ OPERATOR_KEYWORDS = frozenset(
 # Keywords only between CASE and END, and in a pattern.
 CASE_KEYWORDS = frozenset({"WHEN", "THEN", "ELSE", "END"})
 PATTERN_KEYWORDS = frozenset({"SEQ", "ANY"})
+# Keywords only after IS.
+PRESENCE_WORDS = frozenset({"ABSENT", "PRESENT"})
 # Names that the formatter quotes, unless a dot, AS or `[` comes before them; there every word is a name.
 QUOTED_WORDS = frozenset(CLAUSE_KEYWORDS) | OPERATOR_KEYWORDS | CASE_KEYWORDS | PATTERN_KEYWORDS
 
@@ -64,7 +66,7 @@ SYMBOLS = {
     "≥": "COMPARE", ">=": "COMPARE", "<": "COMPARE", ">": "COMPARE",
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB",
     ",": "COMMA", "..": "DOTDOT", ".": "DOT", "+": "PLUS", "-": "MINUS", "−": "MINUS",
-    "*": "STAR", "×": "STAR", "/": "SLASH", "%": "MOD", ";": "SEMICOLON",
+    "*": "STAR", "×": "STAR", "/": "SLASH", "%": "MOD", ";": "SEMICOLON", "?": "QUESTION", "|": "BAR",
 }  # fmt: skip
 # Symbols whose spelling differs from the tree.
 OPERATOR_OF_SYMBOL = {"==": "=", "≠": "!=", "<>": "!=", "≤": "<=", "≥": ">=", "−": "-", "×": "*"}

@@ -6,6 +6,7 @@ ignore skips an event. Negative components are drawn between the states whose ev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ouzel.bind.model import (
@@ -71,6 +72,55 @@ def automaton(plan: Plan) -> Automaton:
     return Automaton(tuple(states), tuple(arrows))
 
 
+def merged(parts: Sequence[Plan]) -> Automaton:
+    """One automaton for several linear patterns: states with the same future are one, so that an optional step is a
+    second way to the state behind it, and alternatives are ways side by side."""
+    orders = [tuple(component.variable for component in plan.positives) for plan in parts]
+    names: dict[tuple[object, ...], str] = {}
+    found: dict[tuple[tuple[object, ...], tuple[object, ...], str, str], dict[str, None]] = {}
+    for plan, order in zip(parts, orders, strict=True):
+        places: list[tuple[object, ...]] = []
+        for length in range(len(order) + 1):
+            futures = frozenset(other[length:] for other in orders if other[:length] == order[:length])
+            ready = dict.fromkeys(other[length] for other in orders if other[:length] == order[:length] != other)
+            places.append((futures,))
+            names[futures,] = " or ".join([*ready, *(["F"] if () in futures else [])])
+            if length < len(order) and plan.positives[length].kleene:
+                # The state in which events are added to a repetition, and the one behind it.
+                places.append((futures, order[length]))
+                names[futures, order[length]] = f"{order[length]}[i]"
+                names[futures,] = " or ".join(
+                    [
+                        *(f"{one}[1]" if one == order[length] else one for one in ready),
+                        *(["F"] if () in futures else []),
+                    ]
+                )
+        for arrow in automaton(plan).arrows:
+            # A test that names an absent variable holds, so an arrow may have the tests of all patterns.
+            tests = found.setdefault((places[arrow.source], places[arrow.target], arrow.kind, arrow.label), {})
+            tests |= dict.fromkeys(arrow.predicates)
+    # A state is drawn behind all that lead to it.
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for source, target, *_ in found:
+            if source != target:
+                depth[target] = max(depth[target], depth[source] + 1)
+    numbers = {state: number for number, state in enumerate(sorted(names, key=lambda state: depth[state]))}
+    states = tuple(State(names[state], final=names[state].endswith("F") and len(state) == 1) for state in numbers)
+    arrows = [
+        Arrow(kind, numbers[source], numbers[target], label, _either(tuple(tests)))
+        for (source, target, kind, label), tests in found.items()
+    ]
+    return Automaton(states, tuple(sorted(arrows, key=lambda arrow: arrow.source)))
+
+
+def _either(tests: tuple[str, ...]) -> tuple[str, ...]:
+    """Tests, with one for all components of which an event may begin the next."""
+    begun = [test.removeprefix(_BEGINS) for test in tests if test.startswith(_BEGINS)]
+    others = tuple(test for test in tests if not test.startswith(_BEGINS))
+    return (*others, _BEGINS + " or ".join(begun)) if begun else others
+
+
 def label_of(component: Component) -> str:
     """A component as written in SEQ."""
     if component.types is None:
@@ -93,6 +143,7 @@ def window_of(query: BoundQuery) -> str | None:
     return None
 
 
+_BEGINS = "the event begins "
 _IGNORED = {
     Strategy.STRICT_CONTIGUITY: "nothing",
     Strategy.PARTITION_CONTIGUITY: "other partitions",
@@ -142,7 +193,7 @@ def _tested(plan: Plan, component: Component, edge: Edge) -> tuple[str, ...]:
 def _peek(plan: Plan, component: Component) -> tuple[str, ...]:
     """A run leaves a Kleene component only with an event that begins the next one (SASE+ 3.2, step 6)."""
     following = [c for c in plan.positives if c.position > component.position]
-    return (f"the event begins {following[0].variable}",) if plan.has_runs and following else ()
+    return (f"{_BEGINS}{following[0].variable}",) if plan.has_runs and following else ()
 
 
 def _is_key_null_check(plan: Plan, text: str) -> bool:

@@ -16,6 +16,7 @@ from ouzel.bind.model import (
     Kind,
     Length,
     Operation,
+    Presence,
     ResultColumn,
     Scope,
     replaced,
@@ -60,6 +61,8 @@ def render(query: BoundQuery, expression: Bound) -> str:
             return f"{_event(query, expression.component, expression.at)}.{field}"
         case Length():
             return f"{query.components[expression.component].variable}.LEN"
+        case Presence():
+            return f"{query.components[expression.component].variable} IS PRESENT"
         case Aggregation():
             over = query.components[expression.component].variable
             over += "[..i-1]" if expression.scope is Scope.BEFORE else "[]"

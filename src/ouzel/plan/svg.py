@@ -35,8 +35,14 @@ def svg(explained: Explanation) -> str:
     states = explained.automaton.states
     loops: dict[int, list[Arrow]] = {}
     forwards: dict[int, list[Arrow]] = {}
+    jumps: list[Arrow] = []
     for arrow in arrows:
-        (loops if arrow.source == arrow.target else forwards).setdefault(arrow.source, []).append(arrow)
+        if arrow.source == arrow.target:
+            loops.setdefault(arrow.source, []).append(arrow)
+        elif arrow.target == arrow.source + 1:
+            forwards.setdefault(arrow.source, []).append(arrow)
+        else:
+            jumps.append(arrow)
     above = max((sum(_height(a) for a in group) for group in loops.values()), default=0)
     below = max((sum(_height(a) for a in group) for group in forwards.values()), default=0)
     baseline = _MARGIN + above + 40 + _RADIUS
@@ -44,6 +50,10 @@ def svg(explained: Explanation) -> str:
     parts: list[str] = []
     for source, group in forwards.items():
         parts += _forward(group, centres[source], centres[source + 1], baseline)
+    for arrow in jumps:
+        depth = below + 26
+        below = depth + _height(arrow)
+        parts += _jump(arrow, centres[arrow.source], centres[arrow.target], baseline, depth)
     for source, group in loops.items():
         parts += _loops(group, centres[source], baseline)
     for centre, state in zip(centres, states, strict=True):
@@ -112,6 +122,23 @@ def _forward(group: list[Arrow], left: float, right: float, baseline: float) -> 
             parts.append(f'<text class="middle test" x="{middle:.0f}" y="{y:.0f}">{escape(predicate)}</text>')
             y += _LINE
         y += 8
+    return parts
+
+
+def _jump(arrow: Arrow, left: float, right: float, baseline: float, depth: float) -> list[str]:
+    """An arrow over other states, below the straight ones and their tests."""
+    top, bottom = baseline + _RADIUS, baseline + _RADIUS + depth
+    dashed = " dashed" if arrow.kind == "proceed" else ""
+    parts = [
+        f'<path class="edge{dashed}" marker-end="url(#tip)" '
+        f'd="M{left:.0f},{top} C{left + 10:.0f},{bottom} {left + 30:.0f},{bottom} {left + 50:.0f},{bottom} '
+        f'L{right - 50:.0f},{bottom} C{right - 30:.0f},{bottom} {right - 10:.0f},{bottom} {right:.0f},{top}"/>'
+    ]
+    middle = (left + right) / 2
+    for number, text in enumerate((_title(arrow), *arrow.predicates)):
+        tone = "middle test" if number else "middle"
+        y = bottom + _LINE * (number + 1)
+        parts.append(f'<text class="{tone}" x="{middle:.0f}" y="{y:.0f}">{escape(text)}</text>')
     return parts
 
 

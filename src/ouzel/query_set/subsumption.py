@@ -53,6 +53,8 @@ def _is_filtered_afterwards(query: BoundQuery) -> bool:
     """Whether matches are independent, so that a filter on complete matches can decide which ones to show."""
     plain = query.returns is not None and not query.aggregates and query.threshold is None and query.into is None
     alone = query.strategy is Strategy.SKIP_TILL_ANY_MATCH and query.output.form is OutputForm.ALL
+    # A condition on an absent variable holds, and is null afterwards.
+    alone = alone and not query.readings
     return plain and alone and isinstance(query.window, TimeWindow) and not any(c.kleene for c in query.components)
 
 

@@ -268,7 +268,7 @@ def _may_join(running: _Running, registration: Registration) -> bool:
     query, own = running.query, registration.program.queries[0] if registration.program.queries else None
     if query is None or own is None or query.output.form is not OutputForm.ALL:
         return False
-    if query.aggregates or query.threshold is not None or query.components[0].negated:
+    if query.aggregates or query.threshold is not None or any(o[0].negated for o in query.orders):
         return False
     if query.returns is None:
         return True

@@ -64,7 +64,11 @@ class EmptyAnswers:
                     yield f"query {quoted(query.name)} found nothing: {reason}"
 
     def _missing_type(self, query: BoundQuery) -> str | None:
-        missing = next(filter(self._is_missing, query.components), None)
+        # A component that may be absent is not missed.
+        required = [
+            c for c in query.components if all(any(one.position == c.position for one in o) for o in query.orders)
+        ]
+        missing = next(filter(self._is_missing, required), None)
         # With THRESHOLD, a match may lack some types; and a count of 0 is an answer.
         if missing is None or query.threshold is not None or self._layout.type is None:
             return None
@@ -197,9 +201,11 @@ class ManyMatches:
         for query in program.queries:
             given = queries.get(query.name)
             # A match that ends with a negative component ends with its window, not with an event.
-            ends_with_event = not query.components[-1].negated
+            ends_with_event = not query.ends_negated
             if isinstance(given, Query) and query.sources == (INPUT,) and ends_with_event and _is_unspecific(given):
-                self._watched[query.name] = query.positives[-1].types
+                types = [component.types for component in query.lasts]
+                known = tuple(dict.fromkeys(name for names in types for name in names or ()))
+                self._watched[query.name] = None if None in types else known
 
     def may_warn(self, answers: Mapping[str, pa.Table]) -> bool:
         """Whether `warnings` has to look at the events of these answers."""

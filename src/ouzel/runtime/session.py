@@ -471,7 +471,7 @@ def _completing(queries: Sequence[AnyQuery]) -> frozenset[str] | None:
             last = [sources_of(branch)[-1].base for stream in query.streams for branch in stream.branches]
             types = [None if base.type is None else (base.type,) for base in last if base is not None]
         else:
-            types = [query.positives[-1].types]
+            types = [component.types for component in query.lasts]
         for one in types:
             if one is None:
                 return None
@@ -488,7 +488,7 @@ def _may_gather(queries: Sequence[AnyQuery]) -> bool:
             sources = [one for stream in query.streams for branch in stream.branches for one in sources_of(branch)]
             if any(one.base is not None and one.base.start is not None for one in sources):
                 return False
-        elif query.aggregates and (query.emit_on_change or query.components[-1].negated):
+        elif query.aggregates and (query.emit_on_change or query.ends_negated):
             return False
     return True
 

@@ -203,7 +203,7 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
 
 def _reach(plan: Plan, window: int) -> tuple[int, int]:
     """How far after and before a slice its rows may depend on events."""
-    negated = plan.query.components[0].negated
+    negated = any(order[0].negated for order in plan.query.orders)
     if plan.query.aggregates:
         # An event that expires at a tick counted until one tick before; a negated start may forbid it from up to a
         # window earlier.

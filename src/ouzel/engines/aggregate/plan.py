@@ -159,8 +159,8 @@ def _counted_plan(query: BoundQuery, statistics: Statistics, off: Collection[str
     """The plan of the sequences that counters count."""
     # Counters have their own windows and negations, and one composite key.
     never = [SECOND_EQUIVALENCE, WINDOW_INTO_SCAN, WINDOW_INTO_CONSTRUCTION, NEGATION_INTO_CONSTRUCTION]
-    if any(c.kleene for c in query.components):
-        # A written equality with v[1] does not apply to the other events of v.
+    if query.readings or any(c.kleene for c in query.components):
+        # A written equality with v[1] does not apply to the other events of v, nor one with v where v is absent.
         never.append(WRITTEN_EQUALITIES)
     return optimize(build(query), statistics, off=(*never, *off))
 
@@ -193,6 +193,8 @@ def require_streamable(query: BoundQuery, off: Collection[str]) -> None:
 def obstacle(plan: Plan) -> str | None:
     """Why a query's matches cannot be counted without building them; None if they can."""
     query = plan.query
+    if query.readings:
+        return "the pattern has several readings"
     several = len(query.positives) > 1 or any(c.kleene for c in query.positives)
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH and several:
         return f"under {query.strategy.value} an event decides what happens to every run that reads it"
@@ -292,9 +294,15 @@ def matches_query(query: BoundQuery) -> BoundQuery:
         expression = key.expression
         if expression is None:
             assert key.path is not None
-            expression = attribute_of(query, first, tests[key.path])
-            if query.components[first].kleene:
-                expression = replace(expression, at=At.FIRST)
+            having = [c for c in query.positives if query.readings or c.position == first]
+            values = [
+                replace(attribute_of(query, c.position, tests[key.path]), at=At.FIRST if c.kleene else At.SINGLE)
+                for c in having
+            ]
+            expression = values[0]
+            if len(values) > 1:
+                # All events of a match have the same value, and any of them may be absent.
+                expression = Operation("coalesce", tuple(values), type=expression.type)
         columns.append(OutputColumn(f"group_{number}", expression))
     for number, column in enumerate(query.aggregates):
         if column.argument is not None:

@@ -44,6 +44,8 @@ STEPS_MAX = 2
 def merged_stream(query: BoundQuery, time: str) -> BoundStream | None:
     """The query as a stream of one branch; None if it cannot be merged. `time` is the time column."""
     components = query.components
+    if query.readings:
+        return None
     if len(components) > STEPS_MAX or any(c.kleene or c.negated or len(c.types or ("",)) > 1 for c in components):
         return None
     if len(components) > 1 and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:

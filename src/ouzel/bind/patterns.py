@@ -1,0 +1,143 @@
+"""From a pattern to its readings: the linear patterns that it means (docs/semantics.md, "Readings")."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from ouzel.bind.diagnostics import Source, quoted
+from ouzel.bind.model import Component, Reading, Step
+from ouzel.lang import syntax
+from ouzel.lang.syntax import Group, GroupKind
+
+READINGS_MAX = 128
+
+
+def expand(
+    pattern: syntax.Pattern, steps: Sequence[Step], components: Sequence[Component], source: Source
+) -> tuple[Reading, ...]:
+    """The readings of a pattern. `steps` are those of its components, in the order written."""
+    for group in _groups(pattern.parts):
+        _check_group(group, source)
+    count = sum(_lengths_of_sequence(pattern.parts).values())
+    if count > READINGS_MAX:
+        raise source.mistake(
+            f"the pattern has {count:,} readings, and may have {READINGS_MAX} at most",
+            pattern.span,
+            "each optional part doubles them, and AND has one for each order of its parts; split the query with INTO",
+        )
+    readings = tuple(dict.fromkeys(_of_sequence(pattern.parts, iter(steps))))
+    for reading in readings:
+        _check_reading(pattern, reading, components, source)
+    return readings
+
+
+def _groups(parts: Sequence[syntax.Component | Group]) -> Iterator[Group]:
+    for part in parts:
+        if isinstance(part, Group):
+            yield part
+            yield from _groups(part.parts)
+
+
+def _check_group(group: Group, source: Source) -> None:
+    if group.most != 1:
+        if group.most is None:
+            raise source.mistake(
+                f"{group.kind.value}(…) cannot be repeated without an upper bound",
+                group.span,
+                "T+ v[] repeats one component; MATCH_RECOGNIZE repeats groups",
+            )
+        raise source.mistake(
+            f"{group.kind.value}(…) cannot be repeated", group.span, "write it out, with a variable for each event"
+        )
+    if group.kind is GroupKind.AND:
+        for leaf in group.leaves:
+            if leaf.negated:
+                raise source.mistake(
+                    "a negation cannot be inside AND, where its neighbours are not known",
+                    leaf.span,
+                    "put it before or after AND",
+                )
+
+
+def _check_reading(pattern: syntax.Pattern, reading: Reading, components: Sequence[Component], source: Source) -> None:
+    if all(components[step.component].negated for step in reading):
+        raise source.mistake(
+            "the pattern may be empty: all its components may be absent",
+            pattern.span,
+            "at least one component must be required",
+        )
+    for position, count in Counter(step.component for step in reading).items():
+        if count > 1:
+            raise source.mistake(
+                f"the variable {quoted(components[position].variable)} is used twice",
+                components[position].span,
+                "give each component its own variable",
+            )
+
+
+# The number of readings of each length is known before the readings are made.
+
+
+def _lengths_of_sequence(parts: Sequence[syntax.Component | Group]) -> Counter[int]:
+    total = Counter({0: 1})
+    for part in parts:
+        total = _joined(total, _lengths(part), lambda left, right: 1)
+    return total
+
+
+def _lengths(part: syntax.Component | Group) -> Counter[int]:
+    if isinstance(part, syntax.Component):
+        found = Counter({1: 1})
+    elif part.kind is GroupKind.SEQ:
+        found = _lengths_of_sequence(part.parts)
+    elif part.kind is GroupKind.OR:
+        found = Counter()
+        for one in part.parts:
+            found.update(_lengths(one))
+    else:
+        found = Counter({0: 1})
+        for one in part.parts:
+            found = _joined(found, _lengths(one), lambda left, right: math.comb(left + right, left))
+    if part.least == 0:
+        found[0] += 1
+    return found
+
+
+def _joined(lefts: Counter[int], rights: Counter[int], ways: Callable[[int, int], int]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for (left, many), (right, others) in itertools.product(lefts.items(), rights.items()):
+        found[left + right] += many * others * ways(left, right)
+    return found
+
+
+def _of_sequence(parts: Sequence[syntax.Component | Group], steps: Iterator[Step]) -> list[Reading]:
+    each = [_of_part(part, steps) for part in parts]
+    return [tuple(itertools.chain(*choice)) for choice in itertools.product(*each)]
+
+
+def _of_part(part: syntax.Component | Group, steps: Iterator[Step]) -> list[Reading]:
+    """Present before absent, left before right, AND in lexicographic order of its parts."""
+    found: list[Reading]
+    if isinstance(part, syntax.Component):
+        found = [(next(steps),)]
+    elif part.kind is GroupKind.SEQ:
+        found = _of_sequence(part.parts, steps)
+    else:
+        each = [_of_part(one, steps) for one in part.parts]
+        if part.kind is GroupKind.OR:
+            found = list(itertools.chain(*each))
+        else:
+            found = [order for choice in itertools.product(*each) for order in _interleaved(choice)]
+    return [*found, ()] if part.least == 0 else found
+
+
+def _interleaved(parts: tuple[Reading, ...]) -> Iterator[Reading]:
+    if not any(parts):
+        yield ()
+    for number, part in enumerate(parts):
+        if part:
+            for rest in _interleaved((*parts[:number], part[1:], *parts[number + 1 :])):
+                yield (part[0], *rest)

@@ -1,0 +1,158 @@
+"""From a query to those of its readings (docs/semantics.md, "Readings"): queries without optional parts and without
+alternatives, which every engine can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ouzel.bind.conjuncts import placed
+from ouzel.bind.model import (
+    BOOL,
+    INT,
+    NULL,
+    Aggregation,
+    At,
+    Attribute,
+    Bound,
+    BoundOutput,
+    BoundQuery,
+    BoundStep,
+    Component,
+    Conjunct,
+    Constant,
+    Edge,
+    EquivalenceTest,
+    Intrinsic,
+    Kind,
+    Length,
+    Operation,
+    OutputColumn,
+    Presence,
+    Reading,
+    Scope,
+    Step,
+    parts,
+    rewritten,
+)
+from ouzel.lang.syntax import OutputForm, Strategy
+
+
+def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[Component]) -> list[Conjunct]:
+    """The bounds of `{m,n}` as conjuncts: a run that holds n events takes no more, and leaves with at least m."""
+    found: list[Bound] = []
+    length = Length(position, type=INT)
+    if step.least > 1:
+        found.append(Operation(">=", (length, Constant(step.least, type=INT)), type=BOOL))
+    if step.most is not None:
+        most = Constant(step.most, type=INT)
+        found.append(Operation("<=", (length, most), type=BOOL))
+        if strategy is not Strategy.SKIP_TILL_ANY_MATCH:
+            # Under skip_till_any_match a run that takes more never leaves.
+            before = Aggregation("count", position, Scope.BEFORE, None, type=INT)
+            found.append(Operation("<", (before, most), type=BOOL))
+    return [placed((one,), components) for one in found]
+
+
+def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
+    """The query of each reading. It has the name, the window and the strategy of the whole query, and returns all its
+    matches."""
+    return tuple(_linear(query, reading) for reading in query.readings)
+
+
+def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
+    places = {step.component: place for place, step in enumerate(reading)}
+    components = tuple(
+        replace(query.components[step.component], position=place, types=step.types)
+        for place, step in enumerate(reading)
+    )
+    moved = _Moved(query, reading)
+    conjuncts = [
+        placed(tuple(moved.of(comparison) for comparison in conjunct.comparisons), components, conjunct.span)
+        for conjunct in query.conjuncts
+        # A conjunct that names an absent variable holds.
+        if conjunct.components <= places.keys()
+    ]
+    for place, step in enumerate(reading):
+        conjuncts += bounds(step, place, query.strategy, components)
+    returns = query.returns
+    if returns is not None:
+        returns = tuple(OutputColumn(column.name, moved.of(column.expression)) for column in returns)
+    return replace(
+        query,
+        components=components,
+        conjuncts=tuple(conjuncts),
+        equivalences=tuple(_tests(query, reading)),
+        output=BoundOutput(OutputForm.ALL),
+        returns=returns,
+        steps=tuple(_steps(query, reading)),
+        # Its rows are read, with their times.
+        into=query.into or f"readings of {query.name}",
+        readings=(),
+    )
+
+
+def _steps(query: BoundQuery, reading: Reading) -> Iterator[BoundStep]:
+    """The steps of contiguity(…) of a reading; its first event has none before it."""
+    places = {step.component: place for place, step in enumerate(reading)}
+    first = next(place for component, place in places.items() if not query.components[component].negated)
+    for step in query.steps:
+        place = places.get(step.component)
+        if place is not None and (place != first or step.edge is Edge.TAKE):
+            yield replace(step, component=place)
+
+
+def _tests(query: BoundQuery, reading: Reading) -> Iterator[EquivalenceTest]:
+    positives = [place for place, step in enumerate(reading) if not query.components[step.component].negated]
+    for test in query.equivalences:
+        lacked_by: dict[int, frozenset[str]] = {}
+        entirely = set()
+        for place, step in enumerate(reading):
+            types = test.lacked_by.get(step.component, frozenset())
+            if step.types is not None:
+                types &= frozenset(step.types)
+                if types == frozenset(step.types):
+                    entirely.add(place)
+            if types:
+                lacked_by[place] = types
+        if not entirely.issuperset(positives):
+            yield replace(test, lacked_by=lacked_by)
+
+
+class _Moved:
+    """Expressions of a query as those of one of its readings: components have their places there, and absent ones are
+    null."""
+
+    def __init__(self, query: BoundQuery, reading: Reading) -> None:
+        self._places: Mapping[int, tuple[int, Step]] = {
+            step.component: (place, step) for place, step in enumerate(reading)
+        }
+
+    def of(self, expression: Bound) -> Bound:
+        return rewritten(expression, self._change)
+
+    def _change(self, part: Bound) -> Bound | None:
+        if isinstance(part, Presence):
+            return Constant(part.component in self._places, type=BOOL, span=part.span)
+        if not isinstance(part, Attribute | Intrinsic | Length | Aggregation):
+            return None
+        if part.component not in self._places:
+            counts = isinstance(part, Length) or (isinstance(part, Aggregation) and part.function == "count")
+            kind = part.type if part.type.kind not in (Kind.STRUCT, Kind.OTHER) else NULL
+            return Constant(0 if counts else None, type=kind, span=part.span)
+        place, step = self._places[part.component]
+        if isinstance(part, Attribute) and part.present_in is not None and step.types is not None:
+            present = part.present_in & frozenset(step.types)
+            return replace(part, component=place, present_in=None if len(present) == len(step.types) else present)
+        if isinstance(part, Aggregation) and part.operand is not None:
+            return replace(part, component=place, operand=self.of(part.operand))
+        return replace(part, component=place)
+
+
+def absent_lists(query: BoundQuery, reading: Reading, expression: Bound) -> bool:
+    """Whether a column ranges over all events of a component that a reading does not have: an empty list."""
+    present = {step.component for step in reading}
+    return any(
+        isinstance(part, Attribute | Intrinsic) and part.at is At.EVERY and part.component not in present
+        for part in parts(expression)
+    )

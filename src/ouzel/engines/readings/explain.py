@@ -1,0 +1,42 @@
+"""Readings in EXPLAIN: the components of each, and how its matches are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ouzel.engines.readings.plan import ReadingsPlan
+from ouzel.plan.diagram import label_of, merged, window_of
+from ouzel.plan.explain import (
+    Explanation,
+    OperatorLine,
+    explained,
+    explanation,
+    key_labels,
+    negation_lines,
+    role_lines,
+    transformation_line,
+)
+
+
+def explain(plan: ReadingsPlan) -> Explanation:
+    """Describe a plan of several readings."""
+    lines = [OperatorLine("roles", tuple(role_lines(plan)))]
+    if plan.key:
+        lines.append(OperatorLine("key", (f"every reading is partitioned by {key_labels(plan)}",)))
+    kernels = []
+    for number, part in enumerate(plan.parts, 1):
+        kernel = explanation(part).kernel
+        kernels.append(kernel)
+        labels = [f"!({label_of(c)})" if c.negated else label_of(c) for c in part.query.components]
+        tests = [f"  {line}" for line in negation_lines(part)] if part.negatives else []
+        lines.append(OperatorLine(f"reading {number}, kernel {kernel}", (", ".join(labels), *tests)))
+    window = window_of(plan.query)
+    if window is not None:
+        lines.append(OperatorLine("window", (f"within {window}",)))
+    lines.append(OperatorLine("union", ("the matches of all readings, in order of their end, then of the reading",)))
+    lines.append(OperatorLine("transformation", (transformation_line(plan),)))
+    reason = (
+        f"optional parts and alternatives stand for {len(plan.parts)} linear patterns, which are answered one by one"
+    )
+    found = explained(plan, " and ".join(dict.fromkeys(kernels)), reason, lines)
+    return replace(found, automaton=merged(plan.parts))

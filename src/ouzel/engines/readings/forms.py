@@ -1,0 +1,223 @@
+"""Forms of OUTPUT over the matches of several readings (docs/semantics.md, "Output").
+
+Matches of one end are ranked by the reading, then by their start, positions and component numbers. The readings give
+all their matches; a form chooses among them within a partition.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import BoundQuery, TimeWindow
+from ouzel.engines.readings.plan import POSITION, partition_column, position_column
+from ouzel.lang.syntax import OutputForm
+
+Partition = tuple[Any, ...]
+
+
+class _Found(NamedTuple):
+    """A match: its rank among those of one answer, its partition, and the positions of its events by variable."""
+
+    row: int
+    start: int
+    end: int
+    reading: int
+    partition: Partition
+    places: dict[str, list[int]]
+
+    @property
+    def positions(self) -> list[int]:
+        return [position for positions in self.places.values() for position in positions]
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        numbers = [number for number, positions in enumerate(self.places.values()) for _ in positions]
+        return (self.end, self.reading, self.start, self.positions, numbers)
+
+
+class Forms(ABC):
+    """A form of OUTPUT. It keeps what later choices depend on, for a window."""
+
+    def __init__(self, query: BoundQuery) -> None:
+        self._query = query
+        self._window = query.window.ticks if isinstance(query.window, TimeWindow) else None
+
+    def chosen(
+        self, tables: Sequence[tuple[int, pa.Table]], starts: np.ndarray, ends: np.ndarray, until: int
+    ) -> np.ndarray:
+        """The rows of the matches that the form keeps, in order, out of the tables of some readings."""
+        found = sorted(self._matches(tables, starts, ends), key=lambda match: match.rank)
+        kept = self._keep(found)
+        if self._window is not None:
+            self._evict(until - self._window)
+        return np.array([match.row for match in kept], np.int64)
+
+    @abstractmethod
+    def _keep(self, ranked: list[_Found]) -> list[_Found]: ...
+
+    @abstractmethod
+    def _evict(self, before: int) -> None:
+        """No later match starts at or before this tick."""
+
+    def dump(self) -> Any:
+        return None
+
+    def load(self, head: Any) -> None:
+        return
+
+    def _matches(
+        self, tables: Sequence[tuple[int, pa.Table]], starts: np.ndarray, ends: np.ndarray
+    ) -> Iterator[_Found]:
+        row = 0
+        for reading, table in tables:
+            variables = [
+                self._query.components[step.component].variable
+                for step in self._query.readings[reading]
+                if not self._query.components[step.component].negated
+            ]
+            columns = [position_lists(table, variable) for variable in variables]
+            partitions = self._partitions(table, variables[0])
+            for number, places in enumerate(zip(*columns, strict=True)):
+                yield _Found(
+                    row,
+                    int(starts[row]),
+                    int(ends[row]),
+                    reading,
+                    partitions[number],
+                    dict(zip(variables, places, strict=True)),
+                )
+                row += 1
+
+    def _partitions(self, table: pa.Table, first: str) -> list[Partition]:
+        if not self._query.equivalences:
+            return [()] * table.num_rows
+        columns = [
+            partition_values(table, first, number, test.path) for number, test in enumerate(self._query.equivalences)
+        ]
+        return [tuple(map(_comparable, values)) for values in zip(*columns, strict=True)]
+
+
+def position_lists(table: pa.Table, variable: str) -> list[list[int]]:
+    """The positions of the events of a variable, match by match."""
+    if position_column(variable) in table.column_names:
+        column = table.column(position_column(variable)).to_pylist()
+    else:
+        column = [
+            [event[POSITION] for event in events] if isinstance(events, list) else events[POSITION]
+            for events in table.column(variable).to_pylist()
+        ]
+    return [one if isinstance(one, list) else [one] for one in column]
+
+
+def partition_values(table: pa.Table, first: str, number: int, path: tuple[str, ...]) -> list[Any]:
+    """The value of an equivalence test in each match."""
+    if partition_column(number) in table.column_names:
+        return list(table.column(partition_column(number)).to_pylist())
+    values = []
+    for events in table.column(first).to_pylist():
+        value = events[0] if isinstance(events, list) else events
+        for name in path:
+            value = value[name]
+        values.append(value)
+    return values
+
+
+def _comparable(value: Any) -> Any:
+    """NaN equals NaN, and -0.0 equals 0.0."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+class _NonOverlapping(Forms):
+    def __init__(self, query: BoundQuery) -> None:
+        super().__init__(query)
+        self._ends: dict[Partition, int] = {}
+
+    def _keep(self, ranked: list[_Found]) -> list[_Found]:
+        kept = []
+        for match in ranked:
+            last = self._ends.get(match.partition)
+            if last is None or match.start > last:
+                self._ends[match.partition] = match.end
+                kept.append(match)
+        return kept
+
+    def _evict(self, before: int) -> None:
+        self._ends = {partition: end for partition, end in self._ends.items() if end > before}
+
+    def dump(self) -> Any:
+        return [[list(partition), end] for partition, end in self._ends.items()]
+
+    def load(self, head: Any) -> None:
+        self._ends = {tuple(partition): end for partition, end in head}
+
+
+class _First(Forms):
+    def __init__(self, query: BoundQuery) -> None:
+        super().__init__(query)
+        self._starts: dict[int, int] = {}
+
+    def _keep(self, ranked: list[_Found]) -> list[_Found]:
+        kept = []
+        for match in ranked:
+            if match.positions[0] not in self._starts:
+                self._starts[match.positions[0]] = match.start
+                kept.append(match)
+        return kept
+
+    def _evict(self, before: int) -> None:
+        self._starts = {position: start for position, start in self._starts.items() if start > before}
+
+    def dump(self) -> Any:
+        return list(self._starts.items())
+
+    def load(self, head: Any) -> None:
+        self._starts = dict(map(tuple, head))
+
+
+class _SkipTo(Forms):
+    def __init__(self, query: BoundQuery) -> None:
+        super().__init__(query)
+        assert query.output.component is not None
+        self._variable = query.components[query.output.component].variable
+        self._which = 0 if query.output.form is OutputForm.SKIP_TO_FIRST else -1
+        # The position from which matches may start, and the end of the match that set it.
+        self._resume: dict[Partition, tuple[int, int]] = {}
+
+    def _keep(self, ranked: list[_Found]) -> list[_Found]:
+        kept = []
+        for match in ranked:
+            resume, _ = self._resume.get(match.partition, (-1, 0))
+            if match.positions[0] >= resume:
+                kept.append(match)
+                self._resume[match.partition] = max(resume, match.places[self._variable][self._which]), match.end
+        return kept
+
+    def _evict(self, before: int) -> None:
+        self._resume = {partition: found for partition, found in self._resume.items() if found[1] > before}
+
+    def dump(self) -> Any:
+        return [[list(partition), *found] for partition, found in self._resume.items()]
+
+    def load(self, head: Any) -> None:
+        self._resume = {tuple(partition): (resume, end) for partition, resume, end in head}
+
+
+_FORMS: dict[OutputForm, Callable[[BoundQuery], Forms]] = {
+    OutputForm.NON_OVERLAPPING: _NonOverlapping,
+    OutputForm.FIRST: _First,
+    OutputForm.SKIP_TO_FIRST: _SkipTo,
+    OutputForm.SKIP_TO_LAST: _SkipTo,
+}
+
+
+def form_of(query: BoundQuery) -> Forms | None:
+    """What chooses among the matches of a query; None if all are kept."""
+    return _FORMS[query.output.form](query) if query.output.form is not OutputForm.ALL else None

@@ -1,0 +1,271 @@
+"""Runs the operators of all readings over one stream and merges their matches: in order of their end, then of the
+reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ouzel.bind.model import BoundQuery, Component, Reading
+from ouzel.bind.readings import absent_lists
+from ouzel.engines.readings.forms import form_of
+from ouzel.engines.readings.plan import POSITION, ReadingsPlan
+from ouzel.errors import LimitError
+from ouzel.plan.lowering import Lanes
+from ouzel.runtime.arrays import empty_table
+from ouzel.runtime.expressions import any_holds
+from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.layout import Layout, ticks_of
+from ouzel.runtime.limits import Limits
+from ouzel.runtime.operator import Answer, QueryOperator, operator_for
+from ouzel.runtime.output import output_schema
+from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.staging import Stager
+from ouzel.runtime.stream_order import deciding_columns, stream_order
+
+
+class ReadingsOperator(QueryOperator):
+    """The matches of a query with several readings."""
+
+    def __init__(self, plan: ReadingsPlan, layout: Layout, limits: Limits) -> None:
+        query = plan.query
+        self.name = query.name
+        self._limits = limits
+        self.schema = output_schema(query, layout)
+        self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
+        self._forms = form_of(query)
+        inner = layout if self._order is None else self._order.layout
+        self._parts = [operator_for(part, inner, limits) for part in plan.parts]
+        self._columns = [_Columns(query, reading, self.schema) for reading in query.readings]
+
+    def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
+        """Take in rows, in any order."""
+        if self._order is not None:
+            self._order.stage(table, ticks)
+            return
+        for part in self._parts:
+            part.stage(table, ticks, zero_copy=zero_copy)
+
+    def answer(self, until: int) -> Answer:
+        """What the events up to a tick complete in each reading."""
+        if self._order is not None:
+            ready = self._order.take_ready(until)
+            if ready is not None:
+                for part in self._parts:
+                    part.stage(*ready)
+        answers = [part.answer(until) for part in self._parts]
+        found = [number for number, answer in enumerate(answers) if answer.table.num_rows]
+        if not found:
+            return Answer(empty_table(self.schema), answers[0].starts[:0], answers[0].ends[:0])
+        tables = [self._columns[number].of(answers[number].table) for number in found]
+        starts, ends = (
+            np.concatenate([getattr(answers[number], name) for number in found]) for name in ("starts", "ends")
+        )
+        order = np.argsort(ends, kind="stable")
+        self._check_matches(ends[order])
+        if self._forms is not None:
+            order = self._forms.chosen([(number, answers[number].table) for number in found], starts, ends, until)
+        table = pa.concat_tables(tables).take(pa.array(order))
+        return Answer(table, starts[order], ends[order])
+
+    def _check_matches(self, ends: np.ndarray) -> None:
+        """A timestamp may have as many matches of all readings together as of one pattern."""
+        most = self._limits.max_matches_per_timestamp
+        if len(ends) > most and (ends[most:] == ends[:-most]).any():
+            raise LimitError(
+                f"query '{self.name}' completes more than max_matches_per_timestamp={most:,} matches at one time, over "
+                "all its readings; give a smaller WITHIN window or a more selective WHERE, ask for AGG COUNT, or raise "
+                "the limit"
+            )
+
+    def _ticks(self, name: str) -> int | None:
+        ticks = [getattr(part, name) for part in self._parts]
+        if self._order is not None and name == "next_deadline":
+            ticks.append(self._order.deadline)
+        return min((tick for tick in ticks if tick is not None), default=None)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest tick at which time alone can complete something."""
+        return self._ticks("next_deadline")
+
+    @property
+    def timer(self) -> int | None:
+        """The tick at which the kernel returns rows without any further event."""
+        return self._ticks("timer")
+
+    @property
+    def held_events(self) -> int:
+        """The number of pending and live events, in the reading that holds the most."""
+        pending = 0 if self._order is None else self._order.held
+        return pending + max(part.held_events for part in self._parts)
+
+    @property
+    def room(self) -> int:
+        """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return 0 if self._order is not None else min(part.room for part in self._parts)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """The counters of the kernels, over all readings."""
+        total: dict[str, int] = {}
+        for part in self._parts:
+            for name, count in part.statistics.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        """Store everything; returns what `load` needs."""
+        return {
+            "parts": [part.dump(writer) for part in self._parts],
+            "order": None if self._order is None else self._order.dump(writer),
+            "forms": None if self._forms is None else self._forms.dump(),
+        }
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        """Restore what `dump` stored."""
+        for part, stored in zip(self._parts, head["parts"], strict=True):
+            part.load(reader, stored)
+        if self._order is not None:
+            self._order.load(reader, head["order"])
+        if self._forms is not None:
+            self._forms.load(head["forms"])
+
+
+class _Columns:
+    """The rows of a reading as rows of the whole query: absent variables are null, and empty lists."""
+
+    def __init__(self, query: BoundQuery, reading: Reading, schema: pa.Schema) -> None:
+        self._schema = schema
+        present = {query.components[step.component].variable for step in reading}
+        absent: dict[str, bool] = {}
+        if query.returns is None:
+            absent = {c.variable: c.kleene for c in query.positives if c.variable not in present}
+        else:
+            absent = {column.name: True for column in query.returns if absent_lists(query, reading, column.expression)}
+        self._absent = absent
+
+    def of(self, table: pa.Table) -> pa.Table:
+        return pa.table([self._column(table, field) for field in self._schema], schema=self._schema)
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in self._absent:
+            if not self._absent[field.name]:
+                return pa.nulls(table.num_rows, field.type)
+            offsets = pa.array(np.zeros(table.num_rows + 1, np.int32))
+            return pa.ListArray.from_arrays(offsets, pa.nulls(0, field.type.value_type), type=field.type)
+        return pa.chunked_array([conformed(chunk, field.type) for chunk in table.column(field.name).chunks], field.type)
+
+
+def conformed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A column in another type: structs have other fields, which may be null."""
+    if column.type == wanted:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
+    if pa.types.is_struct(wanted):
+        fields = [
+            conformed(column.field(one.name), one.type)
+            if column.type.get_field_index(one.name) >= 0
+            else pa.nulls(len(column), one.type)
+            for one in wanted
+        ]
+        return pa.StructArray.from_arrays(
+            fields, fields=list(wanted), mask=column.is_null() if column.null_count else None
+        )
+    if pa.types.is_list(wanted):
+        offsets = column.offsets
+        values = conformed(column.values, wanted.value_type)
+        return pa.ListArray.from_arrays(offsets, values, type=wanted)
+    return column.cast(wanted)
+
+
+class _StreamOrder:
+    """Holds events until the watermark passes them and numbers them in the stream order of the whole query, so that all
+    readings read simultaneous events in the same order."""
+
+    def __init__(self, plan: ReadingsPlan, layout: Layout) -> None:
+        self._plan = plan
+        self._given = layout
+        self._stager = Stager(plan, Lanes(), layout)
+        self._deciding = [*layout.order, *deciding_columns(plan, layout)]
+        field = pa.field(POSITION, pa.int64())
+        self.layout = replace(layout, schema=layout.schema.append(field), order=(POSITION,))
+        self._pending: list[tuple[pa.Table, np.ndarray]] = []
+        self._next = 0
+
+    @property
+    def held(self) -> int:
+        return sum(len(ticks) for _, ticks in self._pending)
+
+    @property
+    def deadline(self) -> int | None:
+        return min((int(ticks.min()) for _, ticks in self._pending if len(ticks)), default=None)
+
+    def stage(self, table: pa.Table, ticks: np.ndarray) -> None:
+        if len(ticks):
+            self._pending.append((table, ticks))
+
+    def take_ready(self, until: int) -> tuple[pa.Table, np.ndarray] | None:
+        """The pending events at or before a tick, with their positions."""
+        if not self._pending:
+            return None
+        table = pa.concat_tables([table for table, _ in self._pending])
+        ticks = np.concatenate([ticks for _, ticks in self._pending])
+        ready = ticks <= until
+        self._pending = []
+        if not ready.all():
+            self._pending = [(table.filter(pa.array(~ready)), ticks[~ready])]
+            if not ready.any():
+                return None
+            table, ticks = table.filter(pa.array(ready)), ticks[ready]
+        starts = ticks
+        if self._given.start is not None:
+            starts = table.column(self._given.start).to_numpy()
+        order = stream_order(
+            ticks,
+            starts,
+            self._plays(table, ticks),
+            table.select(self._deciding),
+            np.arange(len(ticks), dtype=np.int32),
+            len(self._given.order),
+        )
+        if order is not None:
+            table, ticks = table.take(pa.array(order)), ticks[order]
+        positions = pa.array(np.arange(self._next, self._next + len(ticks)))
+        self._next += len(ticks)
+        return pa.table([*table.columns, positions], schema=self.layout.schema), ticks
+
+    def _plays(self, table: pa.Table, ticks: np.ndarray) -> np.ndarray:
+        """Which events may fill a component of some reading."""
+        rows, bits = self._stager.select(table)
+        frame = EventFrame(self._plan.query, self._given, table, ticks, lambda component: rows, len(rows))
+        may_fill = np.zeros(len(rows), bool)
+        for component in self._plan.query.components:
+            typed = (bits & np.uint64(1 << component.position)) != 0
+            may_fill |= typed & self._satisfies(component, frame)
+        plays = np.zeros(table.num_rows, bool)
+        plays[rows] = may_fill
+        return plays
+
+    def _satisfies(self, component: Component, frame: EventFrame) -> np.ndarray:
+        first, later = self._plan.roles_of(component)
+        found = np.zeros(frame.rows, bool)
+        for conjuncts in (first, later) if component.kleene else (first,):
+            held = np.ones(frame.rows, bool)
+            for conjunct in conjuncts:
+                held &= any_holds(conjunct.comparisons, frame)
+            found |= held
+        return found
+
+    def dump(self, writer: Writer) -> dict[str, Any]:
+        return {"pending": [writer.add_table(table) for table, _ in self._pending], "next": self._next}
+
+    def load(self, reader: Reader, head: dict[str, Any]) -> None:
+        tables: Sequence[pa.Table] = [reader.table(number) for number in head["pending"]]
+        self._pending = [(table, ticks_of(table, self._given)) for table in tables]
+        self._next = head["next"]

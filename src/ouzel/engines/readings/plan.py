@@ -1,0 +1,128 @@
+"""The engine for patterns with several readings (docs/semantics.md, "Readings"): a plan for each of them, whose matches
+are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ouzel.bind.model import INT, At, Attribute, BoundQuery, Catalog, EventWindow, OutputColumn
+from ouzel.bind.readings import linear
+from ouzel.engines import Engine
+from ouzel.lang.syntax import OutputForm, Strategy
+from ouzel.plan.choose import make_plan
+from ouzel.plan.expressions import attribute_of
+from ouzel.plan.model import Plan, Statistics, build
+from ouzel.plan.rules import SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
+
+if TYPE_CHECKING:
+    from ouzel.loss import LossModel
+    from ouzel.plan.explain import Explanation
+    from ouzel.runtime.layout import Layout
+    from ouzel.runtime.limits import Limits
+    from ouzel.runtime.operator import QueryOperator
+
+# The column of an event's place in the stream order of the whole query.
+POSITION = "position in stream order"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingsPlan(Plan):
+    """The plans of all readings. The other fields say what holds in every reading: roles of events and keys."""
+
+    engine: ClassVar[str] = "readings"
+
+    parts: tuple[Plan, ...] = ()
+
+    @property
+    def has_runs(self) -> bool:  # type: ignore[override]
+        """Whether partial matches are runs of an automaton in some reading."""
+        return any(part.has_runs for part in self.parts)
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether events that fill no component still count as positions."""
+        return any(part.needs_positions for part in self.parts)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether simultaneous events must have the same order in all readings."""
+        query = self.query
+        return (
+            query.output.form is not OutputForm.ALL
+            or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
+            or isinstance(query.window, EventWindow)
+        )
+
+
+class _Readings(Engine):
+    def applies(self, query: BoundQuery) -> bool:
+        return bool(query.readings)
+
+    def plan(
+        self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None
+    ) -> ReadingsPlan:
+        # Equalities that name an absent component do not hold in a reading without it, so they make no key.
+        common = optimize(build(query), statistics, off=(*off, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE))
+        known = {field.name: getattr(common, field.name) for field in fields(Plan)}
+        found = ReadingsPlan(**known)
+        if found.is_ordered:
+            query = replace(query, catalog=_with_position(query.catalog))
+        readings = [_with_places(reading) if found.is_ordered else reading for reading in linear(query)]
+        parts = tuple(make_plan(reading, statistics, off=off) for reading in readings)
+        return replace(found, parts=parts, notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+
+    def undivided(self, plan: ReadingsPlan) -> str:
+        return "several readings are merged"
+
+    def explain(self, plan: ReadingsPlan) -> Explanation:
+        from ouzel.engines.readings.explain import explain
+
+        return explain(plan)
+
+    def operator(self, plan: ReadingsPlan, layout: Layout, limits: Limits) -> QueryOperator:
+        from ouzel.engines.readings.operator import ReadingsOperator
+
+        return ReadingsOperator(plan, layout, limits)
+
+
+def _with_position(catalog: Catalog) -> Catalog:
+    """A catalog in which every event has its place in stream order."""
+    own = {POSITION: INT}
+    declared = catalog.declared
+    if declared is not None:
+        declared = {name: {**attributes, **own} for name, attributes in declared.items()}
+    return replace(catalog, declared=declared, common=None if catalog.common is None else {**catalog.common, **own})
+
+
+def _with_places(query: BoundQuery) -> BoundQuery:
+    """The query of a reading that also returns the positions of its events and its partition. Without RETURN they are
+    in the events."""
+    if query.returns is None:
+        return query
+    first = query.positives[0]
+    columns = [
+        OutputColumn(
+            position_column(c.variable),
+            Attribute(c.position, (POSITION,), At.EVERY if c.kleene else At.SINGLE, type=INT),
+        )
+        for c in query.positives
+    ]
+    for number, test in enumerate(query.equivalences):
+        value = attribute_of(query, first.position, test)
+        columns.append(OutputColumn(partition_column(number), replace(value, at=At.FIRST) if first.kleene else value))
+    return replace(query, returns=(*query.returns, *columns))
+
+
+def position_column(variable: str) -> str:
+    """The column of RETURN with the positions of a variable's events."""
+    return f"{POSITION} of {variable}"
+
+
+def partition_column(number: int) -> str:
+    """The column of RETURN with the value of an equivalence test."""
+    return f"partition {number}"
+
+
+ENGINE = _Readings()

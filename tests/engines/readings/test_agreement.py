@@ -1,0 +1,154 @@
+"""Patterns with several readings equal the oracle, however they are fed, and queries that mean the same agree."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ouzel
+from ouzel.engines.readings import forms
+from ouzel.engines.readings import operator as merging
+from ouzel.errors import LimitError
+from tests.agreement import agree, case_count, matched, ways_of
+from tests.generate import random_case
+from tests.generate.cases import COLUMNS, counted
+from tests.generate.events import random_events
+
+pytestmark = pytest.mark.quick
+
+CASES = case_count(500)
+PARTS = 25
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_readings(part: int) -> None:
+    matching = 0
+    for number in range(part, CASES, PARTS):
+        rng = random.Random(f"readings {number}")
+        case = random_case(rng, "readings")
+        matching += agree(case, ways_of(case), rng, number)
+    assert CASES < 500 or matching > 0.1 * CASES / PARTS, "too few cases match for their agreement to mean much"
+
+
+def test_a_broken_merge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [random_case(random.Random(f"broken {number}"), "readings") for number in range(60)]
+    monkeypatch.setattr(merging._Columns, "_column", lambda self, table, field: table.column(0).cast(field.type))
+    assert any(_disagrees(case) for case in cases)
+
+
+def test_a_broken_form_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [random_case(random.Random(f"form {number}"), "readings") for number in range(200)]
+    cases = [case for case in cases if "OUTPUT" in case.text]
+    monkeypatch.setattr(forms._Found, "rank", property(lambda self: (self.end, -self.reading, self.start)))
+    assert any(_disagrees(case) for case in cases)
+
+
+def _disagrees(case: Any) -> bool:
+    try:
+        return bool(case.difference(matched(case), case.expected()))
+    except Exception:
+        return True
+
+
+# The same meaning, written in two ways; a list is a union of queries.
+SAME = [
+    ("SEQ(A{1,} a[], B b)", ["SEQ(A+ a[], B b)"]),
+    ("SEQ(A a, B{0,} b[], C c)", ["SEQ(A a, B* b[], C c)"]),
+    ("SEQ(A a, SEQ(B b, C c))", ["SEQ(A a, B b, C c)"]),
+    ("SEQ(A a, B* b[], C c)", ["SEQ(A a, B+ b[], C c)", "SEQ(A a, C c)"]),
+    ("SEQ(A a, B? b, C c)", ["SEQ(A a, B b, C c)", "SEQ(A a, C c)"]),
+    ("SEQ(A a, OR(B b, C c), D d)", ["SEQ(A a, B b, D d)", "SEQ(A a, C c, D d)"]),
+    ("SEQ(A a, (B b | C c), D d)", ["SEQ(A a, OR(B b, C c), D d)"]),
+    ("AND(A a, B b)", ["SEQ(A a, B b)", "SEQ(B b, A a)"]),
+    ("AND(SEQ(A a, B b), C c)", ["SEQ(A a, B b, C c)", "SEQ(A a, C c, B b)", "SEQ(C c, A a, B b)"]),
+    ("SEQ(A{2} a[], B b)", ["SEQ(A+ a[], B b) WHERE a.LEN = 2"]),
+    ("SEQ(A{2,3} a[], B b)", ["SEQ(A+ a[], B b) WHERE a.LEN BETWEEN 2 AND 3"]),
+    ("SEQ(A a, SEQ(B b, C c)?, D d)", ["SEQ(A a, B b, C c, D d)", "SEQ(A a, D d)"]),
+]
+
+
+@pytest.mark.parametrize(("one", "others"), SAME)
+def test_equal_meanings(one: str, others: list[str]) -> None:
+    for number in range(5):
+        rng = random.Random(f"equal {one} {number}")
+        events = [dict(event.attributes) for event in random_events(rng, 12, list("ABCD"))]
+        assert _found(events, [one]) == _found(events, others)
+
+
+def _found(events: list[dict[str, Any]], patterns: list[str]) -> Any:
+    rows = []
+    for pattern in patterns:
+        rows += ouzel.match(events, f"PATTERN {pattern} WITHIN 8", **COLUMNS).to_pylist()
+    # Absent variables are null in one query, and no columns in several.
+    return counted({name: value for name, value in row.items() if value not in (None, [])} for row in rows)
+
+
+def test_matches_come_in_order_of_end_and_reading() -> None:
+    events = [{"type": kind, "time": time} for time, kind in enumerate("ABCBC")]
+    found = ouzel.match(events, "PATTERN SEQ(A a, B? b, C c)", **COLUMNS).to_pylist()
+    order = [(row["end"], row["b"] is None) for row in found]
+    assert order == sorted(order) and len(order) == 5
+
+
+def test_the_limit_of_matches_counts_all_readings() -> None:
+    events = [{"type": kind, "time": time} for time, kind in enumerate("AABBC")]
+    query = "PATTERN SEQ(A a, B? b, C c)"
+    assert ouzel.match(events, query, **COLUMNS, limits={"max_matches_per_timestamp": 6}).num_rows == 6
+    with pytest.raises(LimitError, match="over all its readings"):
+        ouzel.match(events, query, **COLUMNS, limits={"max_matches_per_timestamp": 5})
+
+
+def test_a_set_of_queries_answers_readings_as_alone() -> None:
+    texts = {
+        number: random_case(random.Random(f"set {number}"), "readings", declared=False).text for number in range(24)
+    }
+    streams = {number: text for number, text in texts.items() if "WITHIN" in text}
+    case = random_case(random.Random("events"), "readings", declared=False)
+    rows = case.table.sort_by("time")
+    held = ouzel.QuerySet(schema=rows.schema, **COLUMNS)
+    for number, text in streams.items():
+        held.add(number, text)
+    found: dict[int, list[Any]] = {number: [] for number in streams}
+    for answer in (held.push(rows), held.finish()):
+        for name, table in answer.items():
+            for row in table.to_pylist():
+                # Merged queries have their rows in one table.
+                found[row.pop("query", name)].append(row)
+    for number, text in streams.items():
+        assert counted(found[number]) == counted(ouzel.match(rows, text, **COLUMNS).to_pylist()), text
+
+
+def test_why_names_the_reading_that_got_furthest() -> None:
+    events = [{"type": kind, "time": time} for time, kind in enumerate("AB")]
+    said = ouzel.why(events, "PATTERN SEQ(A a, OR(B b, C c), D d) WITHIN 9", **COLUMNS)
+    assert (said.reached, said.components) == (2, 3)
+    assert "read as SEQ(A a, B b, D d)" in str(said)
+    complete = ouzel.why(events, "PATTERN SEQ(A a, B? b) WITHIN 9", **COLUMNS)
+    assert complete.complete
+
+
+def test_a_picture_has_optional_ways() -> None:
+    query = "PATTERN SEQ(A a, B? b, OR(C c, SEQ(D d, E+ e[])))"
+    text = ouzel.explain(query)
+    assert "(b or c or d) → (c or d)  begin B b" in text
+    assert "(b or c or d) → ((F))  begin C c" in text
+    assert (
+        ouzel.explain(query, format="svg").count("<circle")
+        == len({line.split("→")[0] for line in text.split("plan, in")[0].splitlines() if "→" in line}) + 2
+    )
+
+
+def test_composed_readings() -> None:
+    script = (
+        "one: PATTERN SEQ(A a, B? b) WITHIN 3 RETURN P(a.n AS a, b.n AS b) INTO pairs;"
+        "two: PATTERN SEQ(P p, OR(P q, C c)) FROM pairs, input WITHIN 9 RETURN R(p.b AS p, q.a AS q, c.n AS c)"
+    )
+    events = [{"type": kind, "time": time, "n": time} for time, kind in enumerate("ABCAB")]
+    found = ouzel.match(events, ouzel.queries(script), **COLUMNS)["two"].to_pylist()
+    # Pairs (0, -), (0, 1), (3, -), (3, 4); C at 2.
+    wanted = [(None, None, 2), (1, None, 2), (None, 3, None), (1, 3, None), (None, 3, None), (1, 3, None)]
+    assert sorted(map(str, ((row["p"], row["q"], row["c"]) for row in found))) == sorted(map(str, wanted))
+    assert np.all(np.diff([row["end"] for row in found]) >= 0)

@@ -1,0 +1,156 @@
+"""Random patterns with several readings: optional steps, counts, OR, AND, nested SEQ, ANY without a list; with
+strategies, forms of OUTPUT, windows and AGG. Every query is valid, except that some patterns may be empty or have too
+many readings; those are made again."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field, replace
+
+import ouzel
+from ouzel.errors import QueryError
+from tests.generate.cases import RandomCase
+from tests.generate.events import TYPES, Component, Types, random_components, random_events, random_types
+from tests.generate.patterns import STRATEGIES, random_condition, random_equivalence
+
+FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST", "SKIP TO LAST")
+
+
+def random_readings(rng: random.Random, *, declared: bool = True) -> RandomCase:
+    """A case; the same generator state gives the same case.
+
+    >>> random_readings(random.Random(1)) == random_readings(random.Random(1))
+    True
+    """
+    while True:
+        types = random_types(rng) if declared and rng.random() < 0.3 else None
+        text = _query(rng, types)
+        try:
+            bound = ouzel.query(text, types and {name: dict.fromkeys(own, "int64") for name, own in types.items()})
+            ouzel.explain(bound)
+        except QueryError:
+            continue
+        any_match = not re.search("skip_till_next|contiguity", text)
+        heavy = any_match and re.search(r"[+*}]", text)
+        named = [name for name in TYPES if re.search(rf"\b{name}\b", text)] or list(TYPES)
+        count = rng.randint(4, 8) if heavy else rng.randint(5, 14)
+        return RandomCase(text, random_events(rng, count, named, types, exact_sums=True), types)
+
+
+@dataclass
+class _Made:
+    """The components of a pattern that is being written."""
+
+    types: Types | None
+    components: list[Component] = field(default_factory=list)
+    # Those that every reading has.
+    required: list[Component] = field(default_factory=list)
+
+
+def _query(rng: random.Random, types: Types | None) -> str:
+    made = _Made(types)
+    parts = [_part(rng, made, 2, required=True) for _ in range(rng.randint(1, 3))]
+    whole = f"SEQ({', '.join(parts)})" if len(parts) > 1 or rng.random() < 0.5 or "!" in parts[0] else parts[0]
+    clauses = [f"PATTERN {whole if not whole.startswith('SEQ') or len(parts) > 1 else f'SEQ({parts[0]})'}"]
+    strategy = rng.choice(STRATEGIES) if rng.random() < 0.4 else None
+    aggregates = rng.random() < 0.25
+    form = rng.choice(FORMS) if not aggregates and rng.random() < 0.3 else None
+    in_events = not aggregates and "!" not in whole and rng.random() < 0.15
+    positives = [c for c in made.components if not c.negated]
+    needs_attribute = strategy == "partition_contiguity" or form is not None or in_events
+    keys = [a for a in ("id", "s") if all(a in c.shared for c in positives) or not needs_attribute]
+    conjuncts = [random_equivalence(rng, made.components, tuple(keys))] if rng.random() < 0.4 else []
+    conjuncts += [random_condition(rng, made.components, 0) for _ in range(rng.choice((0, 1, 1, 2)))]
+    body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
+    if strategy is not None:
+        clauses.append(f"WHERE {strategy} {{ {body} }}")
+    elif body:
+        clauses.append(f"WHERE {body}")
+    if aggregates:
+        clauses.append(_aggregates(rng, positives))
+    if in_events:
+        clauses.append(f"WITHIN {rng.randint(2, 7)} EVENTS")
+    elif "!" in whole or rng.random() < 0.7:
+        clauses.append(f"WITHIN {rng.randint(2, 12)}")
+        if aggregates and rng.random() < 0.4:
+            clauses.append("EMIT ON CHANGE")
+    if form is not None:
+        skips = made.required if form.startswith("SKIP") else []
+        if skips or not form.startswith("SKIP"):
+            clauses.append(f"OUTPUT {form}" + (f" {rng.choice(skips).name}" if skips else ""))
+    if not aggregates and rng.random() < 0.5:
+        clauses.append(_returns(rng, positives))
+    return "\n".join(clauses)
+
+
+def _part(rng: random.Random, made: _Made, depth: int, *, required: bool, negatable: bool = True) -> str:
+    roll = rng.random()
+    if depth == 0 or roll < 0.5 or len(made.components) > 4:
+        return _leaf(rng, made, required, negatable)
+    kind = rng.choice(("SEQ", "OR", "OR", "AND"))
+    optional = rng.random() < 0.25
+    inside = required and not optional and kind != "OR"
+    count = 2 if kind == "AND" else rng.randint(2, 3)
+    # A negation is between steps of SEQ, and not inside AND.
+    parts = [_part(rng, made, depth - 1, required=inside, negatable=negatable and kind == "SEQ") for _ in range(count)]
+    if kind == "OR" and rng.random() < 0.3:
+        return f"({' | '.join(parts)}){'?' * optional}"
+    return f"{kind}({', '.join(parts)}){'?' * optional}"
+
+
+def _leaf(rng: random.Random, made: _Made, required: bool, negatable: bool) -> str:
+    roll = rng.random()
+    name = "abcdefghjklmnopqr"[len(made.components)]
+    sign = "-" if negatable and roll < 0.12 else "+" if roll < 0.4 else "."
+    (component,) = random_components(rng, sign, made.types, any_share=0.15)
+    component = replace(component, name=name)
+    if rng.random() < 0.08 and not component.negated and made.types is None:
+        component = replace(component, types=())
+    made.components.append(component)
+    kinds = ", ".join(component.types)
+    kinds = f"ANY({kinds})" if len(component.types) > 1 else kinds or "ANY"
+    if component.negated:
+        return f"!({kinds} {name})"
+    if component.kleene:
+        quantifier = rng.choice(("+", "*", "{2}", "{1,2}", "{2,}", "{,2}", "{2,3}", "{,1}"))
+        written = f"{kinds}{quantifier} {name}[]"
+        absent = quantifier in ("*", "{,2}", "{,1}")
+    else:
+        absent = rng.random() < 0.3
+        written = f"{kinds}{'?' * absent} {name}"
+    if required and not absent:
+        made.required.append(component)
+    return written
+
+
+def _returns(rng: random.Random, positives: list[Component]) -> str:
+    columns = []
+    for component in positives:
+        name = component.name
+        columns.append(f"{name}.n AS {name}_n")
+        if component.kleene:
+            columns.append(f"{name}.LEN AS {name}_count")
+            columns.append(f"last({name}[].n) AS {name}_last")
+        if rng.random() < 0.4:
+            columns.append(f"{name} IS {rng.choice(('PRESENT', 'ABSENT', 'NOT ABSENT'))} AS {name}_is")
+        if rng.random() < 0.2 and not component.kleene:
+            columns.append(f"CASE WHEN {name} IS ABSENT THEN -1 ELSE {name}.n + 1 END AS {name}_case")
+    return f"RETURN R({', '.join(columns)})"
+
+
+def _aggregates(rng: random.Random, positives: list[Component]) -> str:
+    columns = ["COUNT"]
+    for component in positives:
+        if rng.random() < 0.5 and "x" in component.attributes:
+            columns.append(
+                f"{rng.choice(('SUM', 'AVG', 'MIN', 'MAX', 'COUNT'))}({component.name}.x) AS {component.name}_x"
+            )
+    clause = f"AGG {', '.join(columns)}"
+    if rng.random() < 0.4:
+        if all("id" in c.shared for c in positives) and rng.random() < 0.6:
+            clause = f"GROUP BY id {clause}"
+        else:
+            single = [c for c in positives if not c.kleene and "y" in c.attributes]
+            clause = f"GROUP BY {rng.choice(single).name}.y {clause}" if single else clause
+    return clause

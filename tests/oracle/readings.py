@@ -1,0 +1,71 @@
+"""docs/semantics.md, "Readings": the linear patterns that a pattern stands for."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ouzel.lang.syntax import Component, Group, GroupKind, Pattern
+
+Reading = tuple[Component, ...]
+
+
+def with_names(pattern: Pattern) -> Pattern:
+    """The pattern with a variable for every component. "A lone name in SEQ is a type, and is its own variable if it
+    occurs once"; two components `A` without variables come out as A_1 and A_2."""
+    lone = Counter(c.types[0].name for c in pattern.components if c.variable is None and len(c.types) == 1)
+    taken = {c.variable for c in pattern.components} | set(lone)
+
+    def named(part: Component | Group) -> Component | Group:
+        if isinstance(part, Group):
+            return replace(part, parts=tuple(named(one) for one in part.parts))
+        if part.variable is not None:
+            return part
+        types = tuple(dict.fromkeys(type_name.name for type_name in part.types))
+        if len(part.types) == 1 and lone[types[0]] == 1:
+            return replace(part, variable=types[0])
+        stem = "_or_".join(types or ("event",))
+        name = next(f"{stem}_{n}" for n in itertools.count(1) if f"{stem}_{n}" not in taken)
+        taken.add(name)
+        return replace(part, variable=name)
+
+    return replace(pattern, parts=tuple(named(part) for part in pattern.parts))
+
+
+def readings(pattern: Pattern) -> list[Reading]:
+    """ "Readings are listed in the order written: present before absent, left before right, AND in lexicographic order
+    of its parts." Two equal readings are one."""
+    return list(dict.fromkeys(_of_sequence(pattern.parts)))
+
+
+def _of_sequence(parts: tuple[Component | Group, ...]) -> Iterator[Reading]:
+    for choice in itertools.product(*(list(_of_part(part)) for part in parts)):
+        yield tuple(itertools.chain(*choice))
+
+
+def _of_part(part: Component | Group) -> Iterator[Reading]:
+    """ "`p?` gives the readings with p and those without; `T*` those of `T+` and the one without." """
+    if isinstance(part, Component):
+        yield (replace(part, least=max(part.least, 1)),)
+    elif part.kind is GroupKind.SEQ:
+        yield from _of_sequence(part.parts)
+    elif part.kind is GroupKind.OR:
+        for one in part.parts:
+            yield from _of_part(one)
+    else:
+        for choice in itertools.product(*(list(_of_part(one)) for one in part.parts)):
+            yield from _interleaved(choice)
+    if part.least == 0:
+        yield ()
+
+
+def _interleaved(parts: tuple[Reading, ...]) -> Iterator[Reading]:
+    """ "Every interleaving that keeps each part's own order." """
+    if not any(parts):
+        yield ()
+    for number, part in enumerate(parts):
+        if part:
+            for rest in _interleaved((*parts[:number], part[1:], *parts[number + 1 :])):
+                yield (part[0], *rest)
