@@ -155,6 +155,11 @@ CLAUSES = [
         "THRESHOLD needs a pattern without optional parts and alternatives",
         "THRESHOLD itself reports matches with missing events",
     ),
+    (
+        "PATTERN SEQ(Shelf a, !(Exit b)) WITHIN 1 s «OUTPUT LATEST»",
+        "OUTPUT LATEST needs matches that end with an event",
+        "matches with a negation at the end wait for their window; use OUTPUT FIRST or NON_OVERLAPPING",
+    ),
     (AB + "«OUTPUT BEST»", "OUTPUT BEST needs THRESHOLD", None),
 ]
 

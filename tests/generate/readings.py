@@ -14,7 +14,7 @@ from tests.generate.cases import RandomCase
 from tests.generate.events import TYPES, Component, Types, random_components, random_events, random_types
 from tests.generate.patterns import STRATEGIES, random_condition, random_equivalence
 
-FORMS = ("NON_OVERLAPPING", "FIRST", "SKIP TO FIRST", "SKIP TO LAST")
+FORMS = ("NON_OVERLAPPING", "FIRST", "LATEST", "SKIP TO FIRST", "SKIP TO LAST")
 
 
 def random_readings(rng: random.Random, *, declared: bool = True) -> RandomCase:

@@ -154,6 +154,8 @@ def in_form(conditions: Conditions, matches: Sequence[Match]) -> list[Result]:
         return list(matches)
     if output.form is OutputForm.COMPRESSED:
         return list(_compressed(matches))
+    if output.form is OutputForm.LATEST:
+        return list(_latest(matches))
     may_follow = {
         OutputForm.NON_OVERLAPPING: _starts_after_the_end,
         OutputForm.FIRST: _starts_with_another_event,
@@ -186,6 +188,21 @@ def _starts_at_or_after(variable: str | None, which: int) -> Callable[[Match, Ma
         return match.positions[0] >= earlier.places[variable][which]
 
     return may_follow
+
+
+def _latest(matches: Sequence[Match]) -> Iterable[Match]:
+    """ "Of the matches that end with the same event of a partition, only the one whose start stands last (then by the
+    largest positions, last component first)." """
+
+    def recency(match: Match) -> tuple[Any, ...]:
+        return match.positions[0], match.positions[::-1]
+
+    for match in matches:
+        rivals = [
+            one for one in matches if (one.partition, one.positions[-1]) == (match.partition, match.positions[-1])
+        ]
+        if match is max(rivals, key=recency):
+            yield match
 
 
 def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:

@@ -87,11 +87,12 @@ def bind_with(
     implied = implied_tests(query, where)
     equivalences = bind_equivalences([*tests, *implied], where)
     conjuncts = bind_conjuncts(rest, where)
-    readings = names.readings if len(names.readings) > 1 else ()
+    output = bind_output(query.output, names)
+    # The form LATEST chooses among the matches of all readings, also of one.
+    readings = names.readings if len(names.readings) > 1 or output.form is OutputForm.LATEST else ()
     if not readings:
         for step in names.readings[0]:
             conjuncts += tuple(bounds(step, step.component, strategy, names.components))
-    output = bind_output(query.output, names)
     threshold = bind_threshold(query.threshold, where)
     group_by = bind_group_by(query.group_by, expressions(Place.GROUP_BY), equivalences)
     over_matches = expressions(Place.AGGREGATE)
@@ -104,7 +105,7 @@ def bind_with(
     check_partitions(_needs_of_partitions(query, strategy, implied), equivalences, names)
     check_defaults(defaults, source)
     if threshold is not None:
-        if readings:
+        if len(names.readings) > 1:
             raise source.mistake(
                 "THRESHOLD needs a pattern without optional parts and alternatives",
                 query.pattern.span,

@@ -187,6 +187,14 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
             output.span,
             "AGG COUNT counts the matches of all readings without listing them",
         )
+    if output.form is OutputForm.LATEST:
+        for reading in names.readings:
+            if names.components[reading[-1].component].negated:
+                raise names.source.mistake(
+                    "OUTPUT LATEST needs matches that end with an event",
+                    output.span,
+                    "matches with a negation at the end wait for their window; use OUTPUT FIRST or NON_OVERLAPPING",
+                )
     if output.form not in (OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST):
         return BoundOutput(output.form)
     name = output.variable or ""

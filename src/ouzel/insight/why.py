@@ -96,6 +96,8 @@ def why(
     # Of several readings, the one that got furthest; of equal ones the first.
     each = [_searched(replace(read, query=one), start, search_limit) for one in linear(read.query)]
     search, found, note = max(each, key=lambda one: _worth(one[1]))
+    if len(each) == 1:
+        return _told(search, found, note)
     labels = ", ".join(f"!({label_of(c)})" if c.negated else label_of(c) for c in search.events.query.components)
     return _described(search, found, f"{note}, read as SEQ({labels})")
 
@@ -261,6 +263,8 @@ def _left_out(search: Search) -> str:
     query = search.events.query
     if query.aggregates:
         return ", which the aggregate counts" + ("; HAVING may filter the row" if query.having is not None else "")
+    if query.output.form is OutputForm.LATEST:
+        return "; OUTPUT LATEST returns it unless a match with the same last event starts later"
     if query.output.form in (OutputForm.NON_OVERLAPPING, OutputForm.SKIP_TO_FIRST, OutputForm.SKIP_TO_LAST):
         name = (
             query.output.form.value.replace("_", " ") if "SKIP" in query.output.form.name else query.output.form.value

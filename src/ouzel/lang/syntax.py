@@ -356,6 +356,7 @@ class OutputForm(Enum):
     SKIP_TO_FIRST = "SKIP TO FIRST"
     SKIP_TO_LAST = "SKIP TO LAST"
     COMPRESSED = "COMPRESSED"
+    LATEST = "LATEST"
     BEST = "BEST"
 
 

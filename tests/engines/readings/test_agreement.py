@@ -86,6 +86,21 @@ def _found(events: list[dict[str, Any]], patterns: list[str]) -> Any:
     return counted({name: value for name, value in row.items() if value not in (None, [])} for row in rows)
 
 
+def test_latest_is_a_filter_of_all_matches() -> None:
+    for number in range(case_count(200)):
+        rng = random.Random(f"latest {number}")
+        events = [dict(event.attributes) for event in random_events(rng, 14, list("AB"), steps=(1, 1, 2))]
+        strategy = rng.choice(("skip_till_next_match", "skip_till_any_match"))
+        query = f"PATTERN SEQ(A a, A? b, B c) WHERE {strategy} {{ [id] }} WITHIN 9"
+        every = ouzel.match(events, query, **COLUMNS).to_pylist()
+        wanted: dict[int, Any] = {}
+        for row in sorted(every, key=lambda row: (row["start"], -1 if row["b"] is None else row["b"]["time"])):
+            wanted[row["c"]["n"]] = row
+        found = ouzel.match(events, f"{query} OUTPUT LATEST", **COLUMNS).to_pylist()
+        # Two of one start: the one whose event before the last is later, which is `b` if there is one.
+        assert counted(found) == counted(wanted.values()), events
+
+
 def test_matches_come_in_order_of_end_and_reading() -> None:
     events = [{"type": kind, "time": time} for time, kind in enumerate("ABCBC")]
     found = ouzel.match(events, "PATTERN SEQ(A a, B? b, C c)", **COLUMNS).to_pylist()

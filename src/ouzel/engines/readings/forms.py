@@ -210,9 +210,29 @@ class _SkipTo(Forms):
         self._resume = {tuple(partition): (resume, end) for partition, resume, end in head}
 
 
+class _Latest(Forms):
+    """All matches of one last event end at one time, so nothing is kept for later."""
+
+    def _keep(self, ranked: list[_Found]) -> list[_Found]:
+        best: dict[tuple[Partition, int], _Found] = {}
+        for match in ranked:
+            last = match.partition, match.positions[-1]
+            if last not in best or _recency(match) > _recency(best[last]):
+                best[last] = match
+        return sorted(best.values(), key=lambda match: match.rank)
+
+    def _evict(self, before: int) -> None:
+        return
+
+
+def _recency(match: _Found) -> tuple[int, list[int]]:
+    return match.positions[0], match.positions[::-1]
+
+
 _FORMS: dict[OutputForm, Callable[[BoundQuery], Forms]] = {
     OutputForm.NON_OVERLAPPING: _NonOverlapping,
     OutputForm.FIRST: _First,
+    OutputForm.LATEST: _Latest,
     OutputForm.SKIP_TO_FIRST: _SkipTo,
     OutputForm.SKIP_TO_LAST: _SkipTo,
 }
