@@ -108,7 +108,7 @@ def _columns(selection: Selection, bound: Mapping[str, Event | tuple[Event, ...]
 def _key(names: tuple[str, ...], bound: Mapping[str, Event | tuple[Event, ...] | None], types: EventTypes) -> Any:
     """ "`[attr]` in RETURN is the value on which the events agree": of any event whose type has it."""
     events = [event for one in bound.values() if one for event in (one if isinstance(one, tuple) else (one,))]
-    return next(attribute(event, names, types) for event in events if types.has(event, names[0]))
+    return next((attribute(event, names, types) for event in events if types.has(event, names[0])), None)
 
 
 def _structs(events: Iterable[Event]) -> list[dict[str, Any]]:

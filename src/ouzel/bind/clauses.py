@@ -245,10 +245,12 @@ def bind_return(
     for number, item in enumerate(returns.items, 1):
         node = item.expression
         if isinstance(node, syntax.Equivalence) and node.value is None:
-            node = _key(node, expressions, equivalences)
-        expression = expressions.value(node)
+            expression = expressions.value(_key(node, expressions, equivalences))
+            name = item.alias or node.names[-1]
+        else:
+            expression = expressions.value(node)
+            name = item.alias or column_name(node, number)
         _check_array(expression, expressions.source)
-        name = item.alias or column_name(node, number)
         if name in taken:
             raise expressions.source.mistake(f"two columns are named {quoted(name)}", item.span, taken[name])
         taken[name] = "write AS and another name"
@@ -256,10 +258,9 @@ def bind_return(
     return tuple(columns)
 
 
-def _key(
-    key: syntax.Equivalence, expressions: Expressions, equivalences: Sequence[EquivalenceTest]
-) -> syntax.Reference:
-    """The attribute of the first component whose types all have it."""
+def _key(key: syntax.Equivalence, expressions: Expressions, equivalences: Sequence[EquivalenceTest]) -> syntax.Expr:
+    """The attribute of the first component whose types all have it. If it may be absent, that of the first one that is
+    present."""
     written = f"[{'.'.join(key.names)}]"
     test = next((test for test in equivalences if test.path == key.names), None)
     if test is None:
@@ -269,8 +270,14 @@ def _key(
     if not having:
         hint = f"name an event: v.{'.'.join(key.names)}"
         raise expressions.source.mistake(f"no component always has a value of {written}", key.span, hint)
-    index = syntax.Index(syntax.IndexKind.NUMBER, 1) if having[0].kleene else None
-    return syntax.Reference((having[0].variable, *key.names), index, span=key.span)
+    readings = expressions.names.readings
+    always = [c for c in having if all(any(s.component == c.position for s in reading) for reading in readings)]
+    first = syntax.Index(syntax.IndexKind.NUMBER, 1)
+    values = tuple(
+        syntax.Reference((c.variable, *key.names), first if c.kleene else None, span=key.span)
+        for c in always[:1] or having
+    )
+    return values[0] if len(values) == 1 else syntax.Call("coalesce", values, span=key.span)
 
 
 def column_name(node: syntax.Expr, number: int) -> str:

@@ -95,9 +95,9 @@ def why(
         return _described(*_searched(read, start, search_limit))
     # Of several readings, the one that got furthest; of equal ones the first.
     each = [_searched(replace(read, query=one), start, search_limit) for one in linear(read.query)]
-    search, found, note = max(each, key=lambda one: _worth(one[1]))
+    search, found, note = max(each, key=lambda one: _reached(one[1]))
     if len(each) == 1:
-        return _told(search, found, note)
+        return _described(search, found, note)
     labels = ", ".join(f"!({label_of(c)})" if c.negated else label_of(c) for c in search.events.query.components)
     return _described(search, found, f"{note}, read as SEQ({labels})")
 

@@ -25,7 +25,7 @@ from ouzel.runtime.operator import Answer, QueryOperator, operator_for
 from ouzel.runtime.output import output_schema
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.staging import Stager
-from ouzel.runtime.stream_order import deciding_columns, stream_order
+from ouzel.runtime.stream_order import stream_order, tie_break_columns
 
 
 class ReadingsOperator(QueryOperator):
@@ -192,7 +192,7 @@ class _StreamOrder:
         self._plan = plan
         self._given = layout
         self._stager = Stager(plan, Lanes(), layout)
-        self._deciding = [*layout.order, *deciding_columns(plan, layout)]
+        self._deciding = [*layout.order, *tie_break_columns(plan, layout)]
         field = pa.field(POSITION, pa.int64())
         self.layout = replace(layout, schema=layout.schema.append(field), order=(POSITION,))
         self._pending: list[tuple[pa.Table, np.ndarray]] = []
