@@ -64,6 +64,10 @@ def _query(rng: random.Random, types: Types | None) -> str:
     conjuncts += [random_condition(rng, made.components, 0) for _ in range(rng.choice((0, 1, 1, 2)))]
     body = " AND ".join(conjunct for conjunct in conjuncts if conjunct)
     if strategy is not None:
+        if rng.random() < 0.3:
+            steps = [f"{c.name}{'[i]' * (c.kleene and rng.random() < 0.5)}" for c in positives[1:]]
+            rules = [f"{step}: {rng.choice(('strict', 'next', 'any'))}" for step in steps]
+            strategy = f"contiguity({', '.join(rules)})" if rules else strategy
         clauses.append(f"WHERE {strategy} {{ {body} }}")
     elif body:
         clauses.append(f"WHERE {body}")
