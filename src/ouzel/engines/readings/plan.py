@@ -73,9 +73,6 @@ class _Readings(Engine):
         parts = tuple(make_plan(reading, statistics, off=off) for reading in readings)
         return replace(found, parts=parts, notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
-    def undivided(self, plan: ReadingsPlan) -> str:
-        return "several readings are merged"
-
     def explain(self, plan: ReadingsPlan) -> Explanation:
         from ouzel.engines.readings.explain import explain
 
