@@ -30,9 +30,9 @@ from benchmarks.aggregate_peers import duckdb_w4
 from benchmarks.aggregate_sharing import Found, never_worse, sharing, whole_answers
 from benchmarks.aggregate_streams import instances_of, mostly_first, query_text, table_of, thinned
 from benchmarks.measure import Bar, alternate, machine, markdown
-from ouzel.engines.aggregate.matrix import scan_matrix
-from ouzel.engines.aggregate.matrix_state import new_matrix_state, reserve_matrix
-from ouzel.engines.aggregate.per_start import new_row_state, reserve_rows, scan_rows
+from ouzel.engines.aggregate.matrix import MatrixCounters
+from ouzel.engines.aggregate.per_start import RowCounters
+from ouzel.engines.aggregate.scan import Counters
 from ouzel.engines.aggregate.tables import CounterInstances, Way, build_counter_tables, new_counter_output
 from ouzel.runtime.engine import match_without
 
@@ -47,23 +47,24 @@ LAST_ON_SPARK = Path(__file__).parent / "aggregate_spark.json"
 def counted(instances: CounterInstances, negated: Sequence[bool], window: int, keys: int, way: Way) -> Rows:
     """Our kernel: a row for each key whenever it completes a match."""
     tables = build_counter_tables(negated, None, window, way=way)
-    groups = np.arange(keys + 1, dtype=np.int32)
-    used = len(instances.tick)
-    state = reserve_matrix(tables, new_matrix_state(tables), used, keys + 1, groups)
-    output = new_counter_output(tables, max(1, int((instances.component == len(negated) - 1).sum())))
-    _, output = scan_matrix(tables, state, instances, 0, used, int(instances.tick[-1]), output)
-    told = int(output.written[0])
-    return np.stack([output.tick[:told], output.group[:told], output.words[:told, 0].astype(np.int64)])
+    counters = MatrixCounters(tables)
+    counters.output = new_counter_output(tables, max(1, int((instances.component == len(negated) - 1).sum())))
+    return _rows(counters, instances, np.arange(keys + 1, dtype=np.int32))
 
 
 def counted_by_rows(instances: CounterInstances, negated: Sequence[bool], window: int) -> Rows:
     """Our kernel with counters for each first event, of one key; it knows negation, as `per_start` does not."""
-    tables = build_counter_tables(negated, None, window, way=Way.PER_START)
-    state = reserve_rows(tables, new_row_state(tables), 1, 1)
-    last, until = len(instances.tick), int(instances.tick[-1])
-    output = scan_rows(tables, state, instances, 0, last, until, new_counter_output(tables)).output
-    told = int(output.written[0])
-    return np.stack([output.tick[:told], output.group[:told], output.words[:told, 0].astype(np.int64)])
+    counters = RowCounters(build_counter_tables(negated, None, window, way=Way.PER_START))
+    return _rows(counters, instances, np.zeros(1, np.int32))
+
+
+def _rows(counters: Counters, instances: CounterInstances, key_group: NDArray[np.int32]) -> Rows:
+    used = len(instances.tick)
+    counters.reserve(used, key_group, len(key_group))
+    counters.count(instances, 0, used, int(instances.tick[-1]))
+    output = counters.output
+    written = int(output.written[0])
+    return np.stack([output.tick[:written], output.group[:written], output.words[:written, 0].astype(np.int64)])
 
 
 @njit(cache=True)

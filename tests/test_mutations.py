@@ -28,8 +28,8 @@ class Mutation(NamedTuple):
     suite: str
 
 
-# Answers depend on each of these; a comparison that only saves work would pass. So would, in `next_moment` of
-# `matrix.py`, `expiry <= event_tick` for `expiry < event_tick`: where the two are equal, either branch gives that tick.
+# Answers depend on each of these; a comparison that only saves work would pass. So would, in `_next_timestamp` of
+# `scan.py`, `expiry <= event_tick` for `expiry < event_tick`: where the two are equal, either branch gives that tick.
 MUTATIONS = (
     Mutation("engines/sequence/stacks.py", "if overlaps and place > 0:", "if overlaps and place < 0:", "sequence"),
     Mutation(
@@ -44,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "engines/aggregate/matrix.py", "] > state.oldest_negative[key]", "] < state.oldest_negative[key]", "aggregate"
     ),
-    Mutation("engines/aggregate/matrix.py", "if expiry <= until", "if expiry < until", "aggregate"),
+    Mutation("engines/aggregate/scan.py", "if expiry <= until", "if expiry < until", "aggregate"),
     Mutation("engines/aggregate/per_start.py", "Cell.GROUP] != group", "Cell.GROUP] == group", "aggregate"),
     Mutation("engines/automata/filters.py", "if inside == (atoms", "if inside != (atoms", "automata"),
     Mutation(

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from ouzel.engines.aggregate.matrix import scan_matrix, widened_matrix
-from ouzel.engines.aggregate.matrix_state import new_matrix_state, rebase_matrix, reserve_matrix
-from ouzel.engines.aggregate.per_start import new_row_state, reserve_rows, scan_rows, widened, with_room
+from ouzel.engines.aggregate.matrix import MatrixCounters
+from ouzel.engines.aggregate.per_start import RowCounters
+from ouzel.engines.aggregate.scan import Counters
 from ouzel.engines.aggregate.tables import (
     Counter,
     CounterInstances,
@@ -58,19 +58,19 @@ def by_rows(
 ) -> list[Row]:
     """One row of counters for each first event, in batches, in small arenas, widened some time."""
     tables = tables_of(query, Way.PER_START)
-    state = reserve_rows(tables, new_row_state(tables, rows=8), len(key_group), 3)
-    state.key_group[: len(key_group)] = key_group
-    output = new_counter_output(tables, 1)
+    counters = RowCounters(tables, rows=8)
+    counters.output = new_counter_output(tables, 1)
+    counters.reserve(0, np.array(key_group, np.int32), 3)
     first = 0
     while first < used:
         last, until = batch_end(rng, instances, first, used)
-        state, output = scan_rows(tables, state, instances, first, last, until, output)
-        if rng.random() < 0.2 and not state.counters[0]:
-            state = widened(tables, state)
+        counters.count(instances, first, last, until)
+        if rng.random() < 0.2 and not counters.state.counters[Counter.WIDE]:
+            counters.rebuild(widen=True)
         if rng.random() < 0.2:
-            state = with_room(tables, state)
+            counters.rebuild()
         first = last
-    return reported(query, output)
+    return reported(query, counters.output)
 
 
 def test_rows_agree_with_the_twin() -> None:
@@ -90,22 +90,22 @@ def by_matrix(
 ) -> list[Row]:
     """Matrices, in batches, the front of the buffer dropped now and then, widened some time."""
     tables = tables_of(query, way)
-    groups = np.array(key_group, np.int32)
-    state = reserve_matrix(tables, new_matrix_state(tables), used, len(key_group), groups)
-    output = new_counter_output(tables, 1)
+    counters = MatrixCounters(tables)
+    counters.output = new_counter_output(tables, 1)
+    counters.reserve(used, np.array(key_group, np.int32), 2)
     first = dropped = 0
     while first < used:
         last, until = batch_end(rng, instances, first, used)
         live = CounterInstances(*(np.ascontiguousarray(array[..., dropped:]) for array in instances))
-        state, output = scan_matrix(tables, state, live, first - dropped, last - dropped, until, output)
-        if rng.random() < 0.2 and not state.counters[Counter.WIDE]:
-            state = widened_matrix(tables, state, live, last - dropped)
-        dead = int(state.counters[Counter.OLDEST])
+        counters.count(live, first - dropped, last - dropped, until)
+        if rng.random() < 0.2 and not counters.state.counters[Counter.WIDE]:
+            counters.widen(live, last - dropped)
+        dead = int(counters.state.counters[Counter.OLDEST])
         if way is not Way.UNBOUNDED and dead and rng.random() < 0.5:
-            rebase_matrix(state, dead, last - dropped)
+            counters.rebase(dead, last - dropped)
             dropped += dead
         first = last
-    return reported(query, output)
+    return reported(query, counters.output)
 
 
 def supported(query: Query, way: Way) -> bool:
@@ -176,6 +176,17 @@ def counted_exactly(query: Query, instances: CounterInstances, used: int, key_gr
     return sorted(told)
 
 
+def counted_by(
+    query: Query, way: Way, instances: CounterInstances, used: int, key_group: list[int], weight: int
+) -> Counters:
+    """Counters that have read all instances in one call."""
+    tables = tables_of(query, way)
+    counters: Counters = RowCounters(tables) if way is Way.PER_START else MatrixCounters(tables)
+    counters.reserve(used, np.array(key_group, np.int32), 2)
+    counters.count(instances, 0, used, 1500, float(weight))
+    return counters
+
+
 @pytest.mark.parametrize("way", [Way.INVERSE, Way.STACKS, Way.PER_START])
 @pytest.mark.parametrize("measured", [False, True])
 def test_numbers_that_outgrow_64_bits(way: Way, measured: bool) -> None:
@@ -194,18 +205,9 @@ def test_numbers_that_outgrow_64_bits(way: Way, measured: bool) -> None:
             instances.ints[0, slot] = rng.randint(-weight, weight)
         key_group = rng.choice(([0, 0, 1], [0, 0, 0]))
         expected = counted_exactly(query, instances, used, key_group)
-        tables = tables_of(query, way)
-        output = new_counter_output(tables, 64)
-        if way is Way.PER_START:
-            rows_state = reserve_rows(tables, new_row_state(tables), 3, 2)
-            rows_state.key_group[:3] = key_group
-            rows_state, output = scan_rows(tables, rows_state, instances, 0, used, 1500, output, float(weight))
-            widened_runs += int(rows_state.counters[Counter.WIDE])
-        else:
-            state = reserve_matrix(tables, new_matrix_state(tables), used, 3, np.array(key_group, np.int32))
-            state, output = scan_matrix(tables, state, instances, 0, used, 1500, output, float(weight))
-            widened_runs += int(state.counters[Counter.WIDE])
-        assert reported(query, output) == expected, (seed, query)
+        counters = counted_by(query, way, instances, used, key_group, weight)
+        widened_runs += int(counters.state.counters[Counter.WIDE])
+        assert reported(query, counters.output) == expected, (seed, query)
         assert max((row.count for row in expected), default=0) < 2**127
     assert widened_runs >= 2, "nothing outgrew 64 bits"
 
@@ -231,16 +233,10 @@ def test_a_negated_start_over_long_streams(gap: int) -> None:
             instances.tick[slot], instances.component[slot], instances.key[slot] = tick, -component, key
             instances.ints[:, slot] = rng.randint(-weight, weight), rng.randint(-9, 9)
         key_group = rng.choice(([0, 0, 1], [0, 0, 0]))
-        tables = tables_of(query, Way.PER_START)
-        by_start = reserve_rows(tables, new_row_state(tables), 3, 2)
-        by_start.key_group[:3] = key_group
-        output = new_counter_output(tables, 64)
-        by_start, output = scan_rows(tables, by_start, instances, 0, used, 1500, output, float(weight))
-        tables = tables_of(query, Way.STACKS)
-        state = reserve_matrix(tables, new_matrix_state(tables), used, 3, np.array(key_group, np.int32))
-        stacked = new_counter_output(tables, 64)
-        state, stacked = scan_matrix(tables, state, instances, 0, used, 1500, stacked, float(weight))
-        assert reported(query, stacked) == reported(query, output), (seed, query)
-        widened_runs += int(state.counters[Counter.WIDE])
-        flips += int(state.counters[Counter.FLIPS])
+        by_start, stacks = (
+            counted_by(query, way, instances, used, key_group, weight) for way in (Way.PER_START, Way.STACKS)
+        )
+        assert reported(query, stacks.output) == reported(query, by_start.output), (seed, query)
+        widened_runs += int(stacks.state.counters[Counter.WIDE])
+        flips += int(stacks.state.counters[Counter.FLIPS])
     assert flips < 60 and (widened_runs >= 1 or gap < 60), "too many flips, or nothing outgrew 64 bits"

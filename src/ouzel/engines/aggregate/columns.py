@@ -229,6 +229,13 @@ def extend(
     low_own = word + own * stride
     low_gate = word + gate * stride
     any_grown = _ZERO
+    if not takes and gate < 0:
+        # Most often; written out, because the compiler then has two streams of memory to compare, not three.
+        for row in range(rows):
+            gain = many * words[low_from + row]
+            words[low_own + row] += gain
+            any_grown |= gain
+        return any_grown != _ZERO
     for row in range(rows):
         gain = words[low_from + row]
         if takes:
@@ -405,6 +412,7 @@ def remove(tables, words, base, instances, slot):
     from_row = tables.by_component[component, ByComponent.FROM]
     own = tables.by_component[component, ByComponent.OWN]
     start = base * tables.word_fields * columns
+    # All columns, though those before its own are zero: a loop of constant length is never mispredicted.
     for measure in range(tables.by_measure.shape[0]):
         if tables.by_measure[measure, ByMeasure.COLUMN] < own:
             continue
@@ -412,10 +420,10 @@ def remove(tables, words, base, instances, slot):
         weight = _ZERO
         if tables.by_measure[measure, ByMeasure.COLUMN] == own:
             weight = np.uint64(instances.ints[tables.by_measure[measure, ByMeasure.LANE], slot])
-        for column in range(own, columns):
+        for column in range(columns):
             place = field + column * columns
             words[place + from_row] -= words[place + own] + weight * words[start + column * columns + own]
-    for column in range(own, columns):
+    for column in range(columns):
         place = start + column * columns
         words[place + from_row] -= words[place + own]
 
@@ -462,6 +470,7 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
         high = words[high_counts + here + own] if wide else _ZERO
         size = reals[sizes + here + own] if wide else float(low)
         if gate >= 0:
+            # The upper half of narrow ones stays zero: their sum does not wrap.
             low, high = add_wide(low, high, words[here + gate], words[high_counts + here + gate] if wide else _ZERO)
             size += reals[sizes + here + gate] if wide else float(words[here + gate])
         for measure in range(tables.by_measure.shape[0]):
@@ -501,8 +510,11 @@ def prepend(tables, words, reals, wide, component, times, scratch, opens):
                 words[place + from_row] = np.uint64(min(np.int64(words[place + from_row]), least))
                 if takes:
                     words[place + own] = np.uint64(min(np.int64(words[place + own]), least))
-        low, high = multiply_wide(low, high, many, _ZERO)
-        size *= times
+        if wide:
+            low, high = multiply_wide(low, high, many, _ZERO)
+            size *= times
+        else:
+            low *= many
         _add_at(words, wide, here + from_row, high_counts + here + from_row, low, high)
         if wide:
             reals[sizes + here + from_row] += size
@@ -628,3 +640,26 @@ def add_product(tables, row_words, row_reals, words, reals, wide, base, reading_
                 if left_size > 0.0:
                     least = min(least, np.int64(words[word + (field + final) * columns + middle]))
                 reading_words[place] = np.uint64(least)
+
+
+# ── Sums over parts ────────────────────────────────────────────────────────────────────────────────
+
+
+@helper
+def climb(kinds, words, reals, node):
+    """A leaf has changed: recompute all nodes above it. `kinds` has the MeasureKind of each measure."""
+    node //= 2
+    while node:
+        left = 2 * node
+        right = left + 1
+        for place in range(0, words.shape[1], 2):
+            if place and kinds[place // 2 - 1] == MeasureKind.LEAST:
+                least = min(np.int64(words[left, place]), np.int64(words[right, place]))
+                words[node, place] = np.uint64(least)
+            else:
+                words[node, place], words[node, place + 1] = add_wide(
+                    words[left, place], words[left, place + 1], words[right, place], words[right, place + 1]
+                )
+        for place in range(reals.shape[1]):
+            reals[node, place] = reals[left, place] + reals[right, place]
+        node //= 2

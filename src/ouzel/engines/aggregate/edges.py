@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ouzel.engines.aggregate.columns import add_wide, clear_reading, multiply_wide, sign_extension
-from ouzel.engines.aggregate.matrix import complete, emit, next_moment, touch
+from ouzel.engines.aggregate.scan import Counters, alike, complete, has_left, oldest_slot, scan, touch_group
 from ouzel.engines.aggregate.tables import (
     NEVER,
     NOTHING,
@@ -30,18 +30,13 @@ from ouzel.engines.aggregate.tables import (
     Groups,
     Kind,
     MeasureKind,
-    Phase,
-    Scratch,
     Status,
-    larger_counter_output,
     new_groups,
-    new_scratch,
     reserve_groups,
 )
-from ouzel.kernels.arrays import INT64_MAX, Matrix, enlarged
-from ouzel.kernels.events import NO_WINDOW
+from ouzel.kernels.arrays import Matrix, enlarged
+from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.jit import helper, kernel
-from ouzel.kernels.pauses import Pieces
 from ouzel.kernels.predicate_tables import Alternative, Predicates, Values, build_predicates, new_values
 from ouzel.kernels.predicates import holds
 
@@ -65,17 +60,6 @@ class Lanes(NamedTuple):
     flagged: NDArray[np.uint8]
 
 
-def build_edge_tables(counted: CounterTables, edges: Sequence[tuple[int, Sequence[Alternative]]]) -> EdgeTables:
-    """`edges` are conjuncts, each with the position of the earlier of its two components."""
-    kinds = counted.by_component[:, ByComponent.KIND]
-    positives = np.flatnonzero(kinds == Kind.POSITIVE)
-    position = np.array([np.searchsorted(positives, component) for component in range(len(kinds))], np.int32)
-    ordered = sorted(edges, key=lambda edge: edge[0])
-    bounds = np.searchsorted([edge for edge, _ in ordered], np.arange(len(positives) + 1)).astype(np.int32)
-    predicates = build_predicates([alternatives for _, alternatives in ordered])
-    return EdgeTables(counted, predicates, bounds, position, positives.astype(np.int32))
-
-
 class EdgeState(NamedTuple):
     """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
 
@@ -94,128 +78,118 @@ class EdgeState(NamedTuple):
     key_group: NDArray[np.int32]
     groups: Groups
     counters: NDArray[np.int64]
-    scratch: Scratch
     values: Values
 
 
-def new_edge_state(tables: EdgeTables) -> EdgeState:
-    """The state before the first event. Make room with `reserve_edges`."""
-    words, reals = 2 + 2 * len(tables.counted.by_measure), 1 + len(tables.counted.by_measure)
-    length = len(tables.component)
-    return EdgeState(
-        np.zeros((0, length), np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int64),
-        np.zeros((0, length), np.int64),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-        np.zeros((0, words), np.uint64),
-        np.zeros((0, reals), np.float64),
-        np.zeros((0, words), np.uint64),
-        np.zeros((0, reals), np.float64),
-        np.zeros((2, 0), np.int32),
-        np.full(len(tables.position), -1, np.int32),
-        np.zeros(0, np.int32),
-        new_groups(tables.counted, 0),
-        np.zeros(len(Counter), np.int64),
-        new_scratch(tables.counted),
-        new_values(tables.predicates),
-    )
+class EdgeCounters(Counters):
+    """Counts along the edges between neighbouring events. `edges` are conjuncts, each with the position of the earlier
+    of its two components."""
 
-
-def reserve_edges(
-    tables: EdgeTables, state: EdgeState, slots: int, key_group: NDArray[np.int32], groups: int
-) -> EdgeState:
-    """A state with room for this many slots and groups, and for the keys, whose groups are in `key_group`."""
-    keys = len(key_group)
-    reached = state.reached
-    if reached.shape[1] < slots:
-        reached = np.zeros((2, slots), np.int32)
-    return state._replace(
-        head=enlarged(state.head, keys),
-        below=enlarged(state.below, slots),
-        guard=enlarged(state.guard, slots, NEVER),
-        last_negative=enlarged(state.last_negative, keys, NEVER),
-        group_head=enlarged(state.group_head, groups),
-        group_below=enlarged(state.group_below, slots),
-        held_words=enlarged(state.held_words, slots, 0),
-        held_reals=enlarged(state.held_reals, slots, 0),
-        weight_words=enlarged(state.weight_words, slots, 0),
-        weight_reals=enlarged(state.weight_reals, slots, 0),
-        reached=reached,
-        key_group=key_group,
-        groups=reserve_groups(tables.counted, state.groups, groups),
-    )
-
-
-def rebase_edges(state: EdgeState, dead: int, used: int) -> None:
-    """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the front."""
-    state.counters[Counter.OLDEST] -= dead
-    for array in (state.below, state.guard, state.group_below, state.held_words, state.held_reals):
-        array[: used - dead] = array[dead:used]
-    for links in (state.head, state.below, state.group_head, state.group_below):
-        np.copyto(links, np.where(links >= dead, links - dead, -1))
-
-
-def rekey_edges(
-    tables: EdgeTables,
-    state: EdgeState,
-    live: NDArray[np.int32],
-    key_group: NDArray[np.int32],
-    renamed_groups: NDArray[np.int32],
-) -> EdgeState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `renamed_groups` has the new groups."""
-    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
-    known = old[old < len(state.head)]
-    # A dropped group has the number 0 here, and no first event; a live one is written after it.
-    kept = np.flatnonzero(state.group_head >= 0)
-    group_head = np.full(len(state.group_head), -1, np.int32)
-    group_head[renamed_groups[kept]] = state.group_head[kept]
-    return state._replace(
-        head=enlarged(state.head[known], len(old)),
-        last_negative=enlarged(state.last_negative[known], len(old), NEVER),
-        group_head=group_head,
-        key_group=key_group,
-        groups=new_groups(tables.counted, len(state.groups.mark)),
-    )
-
-
-def regroup_edges(tables: EdgeTables, state: EdgeState, renamed_groups: NDArray[np.int32]) -> EdgeState:
-    """Groups have new numbers; keys keep theirs."""
-    keys = np.arange(1, len(state.head), dtype=np.int32)
-    return rekey_edges(tables, state, keys, state.key_group, renamed_groups)
-
-
-class EdgeProgress(NamedTuple):
     state: EdgeState
-    output: CounterOutput
+
+    def __init__(self, counted: CounterTables, edges: Sequence[tuple[int, Sequence[Alternative]]]) -> None:
+        kinds = counted.by_component[:, ByComponent.KIND]
+        positives = np.flatnonzero(kinds == Kind.POSITIVE)
+        ordered = sorted(edges, key=lambda edge: edge[0])
+        bounds = np.searchsorted([edge for edge, _ in ordered], np.arange(len(positives) + 1)).astype(np.int32)
+        predicates = build_predicates([alternatives for _, alternatives in ordered])
+        position = np.searchsorted(positives, np.arange(len(kinds))).astype(np.int32)
+        self._edges = EdgeTables(counted, predicates, bounds, position, positives.astype(np.int32))
+        words, reals = 2 + 2 * len(counted.by_measure), 1 + len(counted.by_measure)
+        state = EdgeState(
+            head=np.zeros((0, len(positives)), np.int32),
+            below=np.zeros(0, np.int32),
+            guard=np.zeros(0, np.int64),
+            last_negative=np.zeros((0, len(positives)), np.int64),
+            group_head=np.zeros(0, np.int32),
+            group_below=np.zeros(0, np.int32),
+            held_words=np.zeros((0, words), np.uint64),
+            held_reals=np.zeros((0, reals), np.float64),
+            weight_words=np.zeros((0, words), np.uint64),
+            weight_reals=np.zeros((0, reals), np.float64),
+            reached=np.zeros((2, 0), np.int32),
+            bound=np.full(len(kinds), -1, np.int32),
+            key_group=np.zeros(0, np.int32),
+            groups=new_groups(counted, 0),
+            counters=np.zeros(len(Counter), np.int64),
+            values=new_values(predicates),
+        )
+        super().__init__(counted, state)
+
+    def reserve(self, slots: int, key_group: NDArray[np.int32], groups: int) -> None:
+        state, keys = self.state, len(key_group)
+        self.state = state._replace(
+            head=enlarged(state.head, keys),
+            below=enlarged(state.below, slots),
+            guard=enlarged(state.guard, slots, NEVER),
+            last_negative=enlarged(state.last_negative, keys, NEVER),
+            group_head=enlarged(state.group_head, groups),
+            group_below=enlarged(state.group_below, slots),
+            held_words=enlarged(state.held_words, slots, 0),
+            held_reals=enlarged(state.held_reals, slots, 0),
+            weight_words=enlarged(state.weight_words, slots, 0),
+            weight_reals=enlarged(state.weight_reals, slots, 0),
+            reached=enlarged(state.reached, slots, 0, axis=1),
+            key_group=key_group,
+            groups=reserve_groups(self.tables, state.groups, groups),
+        )
+
+    def rebase(self, dead: int, used: int) -> None:
+        state = self.state
+        state.counters[Counter.OLDEST] -= dead
+        for array in (state.below, state.guard, state.group_below, state.held_words, state.held_reals):
+            array[: used - dead] = array[dead:used]
+        for links in (state.head, state.below, state.group_head, state.group_below):
+            np.copyto(links, np.where(links >= dead, links - dead, -1))
+
+    def rekey(
+        self, renamed: NDArray[np.int32], key_group: NDArray[np.int32], renamed_groups: NDArray[np.int32]
+    ) -> None:
+        state = self.state
+        known = np.flatnonzero(renamed[: len(state.head)] > EVERY_KEY)
+        kept = np.concatenate([np.zeros(1, np.int64), known])
+        self.state = state._replace(
+            head=enlarged(state.head[kept], len(key_group)),
+            last_negative=enlarged(state.last_negative[kept], len(key_group), NEVER),
+            key_group=key_group,
+        )
+        self.regroup(renamed_groups)
+
+    def regroup(self, renamed_groups: NDArray[np.int32]) -> None:
+        # A dropped group has the number 0 here, and no first event; a live one is written after it.
+        heads = self.state.group_head
+        kept = np.flatnonzero(heads >= 0)
+        group_head = np.full(len(heads), -1, np.int32)
+        group_head[renamed_groups[kept]] = heads[kept]
+        groups = new_groups(self.tables, len(self.state.groups.mark))
+        self.state = self.state._replace(group_head=group_head, groups=groups)
+
+    def _scan(
+        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float
+    ) -> tuple[int, int]:
+        flagged = np.ones(len(instances.lane_flags), np.uint8)
+        lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
+        found: tuple[int, int] = _scan(self._edges, self.state, instances, lanes, first, last, until, self.output)
+        return found
 
 
-def scan_edges(
+@kernel
+def _scan(
     tables: EdgeTables,
     state: EdgeState,
     instances: CounterInstances,
+    lanes: Lanes,
     first: int,
     last: int,
     until: int,
     output: CounterOutput,
-) -> EdgeProgress:
-    """Count along edges: read slots first to last - 1, none of them after `until`, and advance time to there."""
-    flagged = np.ones(len(instances.lane_flags), np.uint8)
-    lanes = Lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, flagged)
-    position = first
-    pieces = Pieces(last, instances.tick)
-    while True:
-        end = pieces.end(position)
-        reached = until if end == last else instances.tick[end - 1]
-        status, position = _scan(tables, state, instances, lanes, position, end, reached, output)
-        if status != Status.DONE:
-            output = larger_counter_output(output)
-        elif end == last:
-            return EdgeProgress(state, output)
+):
+    return scan(
+        tables.counted, tables, state, instances, lanes, first, last, until, output, oldest_slot, _expire, _apply,
+        _read_group,
+    )  # fmt: skip
 
 
-_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
 
@@ -268,102 +242,36 @@ def _read_group(tables, state, group, words, reals):
 
 
 @helper
-def _touch(tables, state, group):
-    """Note the values of a group before it changes."""
-    place = touch(tables.counted, state.groups, state.counters, group)
-    if place >= 0:
-        _read_group(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
-
-
-@kernel
-def _scan(
-    tables: EdgeTables,
-    state: EdgeState,
-    instances: CounterInstances,
-    lanes: Lanes,
-    first: int,
-    last: int,
-    until: int,
-    output: CounterOutput,
-):
-    """(status, position). The instances at `position` are not processed yet."""
-    counted = tables.counted
-    counters = state.counters
-    tick = instances.tick
-    position = first
-    bounded = counted.window != NO_WINDOW
-    while True:
-        if counters[Counter.PHASE] == Phase.EMIT:
-            while True:
-                group = emit(counted, state.groups, counters, state.scratch, output)
-                if group == -1:
-                    break
-                if group == -2:
-                    return Status.OUTPUT_FULL, position
-                _read_group(tables, state, group, state.scratch.words, state.scratch.reals)
-            counters[Counter.PHASE] = Phase.CHOOSE
-        leaving = bounded and counters[Counter.OLDEST] < position
-        found, moment = next_moment(
-            counted,
-            position < last,
-            tick[position] if position < last else 0,
-            leaving,
-            tick[counters[Counter.OLDEST]] if leaving else 0,
-            until,
-        )
-        if not found:
-            break
-        counters[Counter.MOMENT] = moment
-        if bounded:
-            _expire(tables, state, instances, position, moment)
-        while position < last and tick[position] == moment:
-            position = _apply(tables, state, instances, lanes, position, last, moment)
-        counters[Counter.PHASE] = Phase.EMIT
-    if bounded and not counted.on_change and until < INT64_MAX:
-        _expire(tables, state, instances, position, until)
-    counters[Counter.INSTANCES] += position - first
-    return Status.DONE, position
-
-
-@helper
 def _group_of(tables, state, instances, slot):
     return instances.group[slot] if tables.counted.split else state.key_group[instances.key[slot]]
 
 
 @helper
-def _expire(tables, state, instances, position, moment):
+def _expire(tables, state, instances, position, now):
     counters = state.counters
-    window = np.uint64(tables.counted.window)
     while counters[Counter.OLDEST] < position:
         slot = counters[Counter.OLDEST]
-        tick = instances.tick[slot]
-        if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
+        if not has_left(tables.counted, now, instances.tick[slot]):
             break
         if instances.component[slot] == tables.counted.first:
             if tables.counted.on_change:
-                _touch(tables, state, _group_of(tables, state, instances, slot))
+                touch_group(tables.counted, tables, state, _group_of(tables, state, instances, slot), _read_group)
             counters[Counter.EXPIRED] += 1
         counters[Counter.OLDEST] += 1
+    return True
 
 
 @helper
-def _apply(tables, state, instances, lanes, slot, last, moment):
-    """Process the instances of one component and key that begin at a slot; returns the slot after them."""
+def _apply(tables, state, instances, lanes, slot, last):
+    """Process the instances of one component and key that begin at a slot."""
     component = instances.component[slot]
     key = instances.key[slot]
     place = tables.position[component]
     length = tables.component.size
-    behind = slot + 1
-    while (
-        behind < last
-        and instances.tick[behind] == moment
-        and instances.component[behind] == component
-        and instances.key[behind] == key
-    ):
-        behind += 1
+    behind = alike(instances, slot, last)
     if tables.counted.by_component[component, ByComponent.KIND] != Kind.POSITIVE:
-        state.last_negative[key, place] = moment
-        return behind
+        state.last_negative[key, place] = instances.tick[slot]
+        return Status.DONE, behind
     for one in range(slot, behind):
         state.guard[one] = max(state.last_negative[key, place], state.last_negative[0, place])
         state.below[one] = state.head[key, place]
@@ -375,13 +283,15 @@ def _apply(tables, state, instances, lanes, slot, last, moment):
             state.counters[Counter.STARTS] += 1
             clear_reading(tables.counted, state.held_words[one], state.held_reals[one])
     if place == length - 1:
-        _run_back(tables, state, instances, lanes, slot, behind, key, moment)
-    return behind
+        _run_back(tables, state, instances, lanes, slot, behind)
+    return Status.DONE, behind
 
 
 @helper
-def _run_back(tables, state, instances, lanes, first, behind, key, moment):
+def _run_back(tables, state, instances, lanes, first, behind):
     """Propagate weights from the events that complete matches back to first events."""
+    key = instances.key[first]
+    now = instances.tick[first]
     counted = tables.counted
     tick = instances.tick
     oldest = state.counters[Counter.OLDEST]
@@ -423,15 +333,14 @@ def _run_back(tables, state, instances, lanes, first, behind, key, moment):
             slot = state.below[slot]
         later = state_row
         count = found
-    window = counted.window
     for number in range(count):
         slot = state.reached[later, number]
         guard = state.guard[slot]
-        if counted.has_negated_start and guard > NEVER and np.uint64(moment) - np.uint64(guard) < np.uint64(window):
+        if counted.has_negated_start and guard > NEVER and not has_left(counted, now, guard):
             # A negated start forbids events back to the start of the window.
             continue
         group = _group_of(tables, state, instances, slot)
-        _touch(tables, state, group)
+        touch_group(counted, tables, state, group, _read_group)
         complete(state.groups, group)
         _add(
             counted, state.held_words[slot], state.held_reals[slot], state.weight_words[slot], state.weight_reals[slot]

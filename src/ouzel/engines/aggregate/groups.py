@@ -154,7 +154,7 @@ class GroupIndex:
                 pa.concat_arrays([old, column.take(places)]) for old, column in zip(self._shown, columns, strict=True)
             ]
 
-    # ── Letting go ─────────────────────────────────────────────────────────────────────────────────
+    # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
     def keep_keys(self, keys: np.ndarray) -> np.ndarray:
         """Keep only these keys, in this order after the key of no partition; returns the new number of every old

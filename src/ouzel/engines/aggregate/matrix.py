@@ -6,13 +6,14 @@ negation, minima, floats and Kleene plus. The newer events are one matrix. For e
 the top row of the product from it to the newer ones is stored. When no older ones are left, the newer become the older.
 `Way.UNBOUNDED`: nothing leaves, and the top row is enough.
 
-The entry function is `scan_matrix`. Before it: reporting changed groups, totals over the keys of a group, renumbering
-of keys, and expiry. `columns.py` has the effect of one event on counters, `matrix_state.py` the state.
+The total of a group with several keys is kept by adding and subtracting. Minima, floats and wide counters have no
+exact differences: their total is the root of a tree over the keys. `columns.py` has the effect of one event on
+counters.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from ouzel.engines.aggregate.columns import (
     add_wide,
     clear_final,
     clear_reading,
+    climb,
     close,
     close_row,
     copy_row,
@@ -36,159 +38,315 @@ from ouzel.engines.aggregate.columns import (
     remove,
     weigh,
 )
-from ouzel.engines.aggregate.matrix_plain import is_plain, scan_plain
-from ouzel.engines.aggregate.matrix_state import (
-    MatrixState,
-    new_matrix_state,
-    reserve_matrix,
-    rows_of,
-    with_rows,
-    with_trees,
-)
+from ouzel.engines.aggregate.scan import Counters, alike, complete, has_left, oldest_slot, scan, touch_group
 from ouzel.engines.aggregate.tables import (
+    NEVER,
+    NOTHING,
     ByComponent,
     ByMeasure,
     Counter,
     CounterInstances,
     CounterOutput,
     CounterTables,
+    Groups,
     Kind,
     MeasureKind,
-    Phase,
+    Scratch,
     Status,
     Way,
-    larger_counter_output,
+    new_counters,
+    new_groups,
+    new_scratch,
     reals_per_column,
+    reserve_groups,
     words_per_column,
 )
-from ouzel.kernels.arrays import INT64_MAX
-from ouzel.kernels.events import NO_WINDOW
+from ouzel.kernels.arrays import Matrix, enlarged
+from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.jit import helper, kernel
-from ouzel.kernels.pauses import Pieces
-
-
-@helper
-def climb(kinds, words, reals, node):
-    """A leaf has changed: recompute all nodes above it. `kinds` has the MeasureKind of each measure."""
-    node //= 2
-    while node:
-        left = 2 * node
-        right = left + 1
-        for place in range(0, words.shape[1], 2):
-            if place and kinds[place // 2 - 1] == MeasureKind.LEAST:
-                least = min(np.int64(words[left, place]), np.int64(words[right, place]))
-                words[node, place] = np.uint64(least)
-            else:
-                words[node, place], words[node, place + 1] = add_wide(
-                    words[left, place], words[left, place + 1], words[right, place], words[right, place + 1]
-                )
-        for place in range(reals.shape[1]):
-            reals[node, place] = reals[left, place] + reals[right, place]
-        node //= 2
-
-
-# Results of `emit` other than a group.
-NOTHING_LEFT = -1
-FULL = -2
-
-
-@helper(inline=True)
-def next_moment(tables, comes, event_tick, leaves, oldest_tick, until):
-    """(whether there is one, the next timestamp at which a row may be emitted).
-
-    Expiry counts as a timestamp only with EMIT ON CHANGE.
-    """
-    if tables.on_change and leaves and tables.window != NO_WINDOW and oldest_tick <= INT64_MAX - tables.window:
-        expiry = oldest_tick + tables.window
-        if expiry <= until and (not comes or expiry < event_tick):
-            return True, expiry
-    return comes, event_tick
-
-
-@helper(inline=True)
-def touch(tables, groups, counters, group):
-    """Note that a timestamp may change a group. Returns the place for its values before the timestamp, or -1 if they
-    are not needed."""
-    if groups.mark[group] != 0:
-        return -1
-    groups.mark[group] = 1
-    place = counters[Counter.TOUCHED]
-    groups.touched[place] = group
-    counters[Counter.TOUCHED] += 1
-    return place if tables.on_change else -1
-
-
-@helper(inline=True)
-def complete(groups, group):
-    """Note that a match completes in a touched group."""
-    groups.mark[group] = 2
-
-
-@helper(inline=True)
-def emit(tables, groups, counters, scratch, output):
-    """The next group whose values must be read into scratch, NOTHING_LEFT, or FULL if the output has no room.
-
-    The caller alternates calls and readings: the next call writes the values that were read.
-    """
-    while counters[Counter.EMITTED] < 2 * counters[Counter.TOUCHED]:
-        place = counters[Counter.EMITTED] // 2
-        group = groups.touched[place]
-        if counters[Counter.EMITTED] % 2 == 0:
-            if output.written[0] == output.tick.size:
-                return FULL
-            if groups.mark[group] != 2 and not tables.on_change:
-                groups.mark[group] = 0
-                counters[Counter.EMITTED] += 2
-                continue
-            counters[Counter.EMITTED] += 1
-            return group
-        counters[Counter.EMITTED] += 1
-        completed = groups.mark[group] == 2
-        emits = completed
-        if not emits:
-            emits = _differs(tables, groups.before_words[place], groups.before_reals[place], scratch)
-        groups.mark[group] = 0
-        if emits:
-            written = output.written[0]
-            output.tick[written] = counters[Counter.MOMENT]
-            output.group[written] = group
-            output.completed[written] = completed
-            for word in range(scratch.words.size):
-                output.words[written, word] = scratch.words[word]
-                if tables.on_change:
-                    output.before_words[written, word] = groups.before_words[place, word]
-            for real in range(scratch.reals.size):
-                output.reals[written, real] = scratch.reals[real]
-                if tables.on_change:
-                    output.before_reals[written, real] = groups.before_reals[place, real]
-            output.written[0] += 1
-            counters[Counter.ROWS] += 1
-    counters[Counter.TOUCHED] = 0
-    counters[Counter.EMITTED] = 0
-    return NOTHING_LEFT
-
-
-@helper
-def _differs(tables, words, reals, scratch):
-    """Whether any value has changed. Two NaN are equal."""
-    for place in range(words.size):
-        if words[place] != scratch.words[place]:
-            return True
-    for measure in range(tables.by_measure.shape[0]):
-        if tables.by_measure[measure, ByMeasure.KIND] == MeasureKind.FLOAT:
-            before = reals[1 + measure]
-            after = scratch.reals[1 + measure]
-            if before != after and not (before != before and after != after):
-                return True
-    return False
-
 
 _ZERO = np.uint64(0)
-# The arrays that move with a key to its new number.
-_PER_KEY = (
-    *("bound", "is_open", "newest", "oldest_start", "newest_start", "start_count"),
-    *("oldest_negative", "newest_negative", "open_since"),
-)
+# How far below the limit counts must be after a flip that was made to measure them.
+_FAR = 16.0
+
+
+class MatrixState(NamedTuple):
+    """The memory between calls: plain arrays. Slots are places in the caller's buffer of instances."""
+
+    words: NDArray[np.uint64]  # a block for each key
+    reals: NDArray[np.float64]
+    bound: Matrix[np.float64]  # [key, column], while counters are narrow
+    is_open: NDArray[np.uint8]  # per key: 1 once it has had an event
+    key_group: NDArray[np.int32]  # per key
+    next_of_group: NDArray[np.int32]  # per key: the next key of its group
+    total: Matrix[np.uint64]  # [group, word]: sums over a group's keys, if these can be maintained
+    # Two stacks.
+    newest: NDArray[np.int32]  # per key: its newest slot, -1 if it has none
+    below: NDArray[np.int32]  # per slot: the one before it of the same key
+    oldest_start: NDArray[np.int32]  # per key: the oldest first event in the window, -1 if there is none
+    newest_start: NDArray[np.int32]  # per key
+    next_start: NDArray[np.int32]  # per slot of a first event: the next one of the same key
+    older_row: NDArray[np.int32]  # per slot of a first event: its row among the older ones, -1 if it is newer
+    older_words: Matrix[np.uint64]  # [row, field * columns + column]
+    older_reals: Matrix[np.float64]
+    free_rows: NDArray[np.int32]  # a stack of row numbers
+    free_count: NDArray[np.int64]  # of length 1
+    start_count: NDArray[np.int64]  # per key: first events in the window
+    flip_words: NDArray[np.uint64]  # one matrix
+    flip_reals: NDArray[np.float64]
+    groups: Groups
+    counters: NDArray[np.int64]
+    way: NDArray[np.int64]  # of length 1: INVERSE is replaced by STACKS when 64 bits are no longer enough
+    scratch: Scratch
+    # Trees over the keys of each group, if its total cannot be maintained.
+    leaf: NDArray[np.int32]  # per key: its leaf in the tree of its group
+    tree_first: NDArray[np.int64]  # per group: where its nodes begin
+    tree_leaves: NDArray[np.int64]  # per group: a power of two, or 0 if it has one key and no tree
+    tree_words: Matrix[np.uint64]  # [node, word]
+    tree_reals: Matrix[np.float64]
+    # A negated start: its events are linked by `next_start`.
+    oldest_negative: NDArray[np.int32]  # per key: the oldest in the window, -1 if there is none
+    newest_negative: NDArray[np.int32]  # per key
+    open_since: NDArray[np.int64]  # per key: matches that were completed before do not count
+    flip_bound: NDArray[np.float64]  # per column: scratch
+
+
+# The arrays with an entry for each key, with the value of a new one; and those with one for each slot.
+_PER_KEY = {
+    "bound": 1,
+    "is_open": 0,
+    "key_group": 0,
+    "next_of_group": -1,
+    "newest": -1,
+    "oldest_start": -1,
+    "newest_start": -1,
+    "start_count": 0,
+    "oldest_negative": -1,
+    "newest_negative": -1,
+    "open_since": NEVER,
+}
+_PER_SLOT = ("below", "next_start", "older_row")
+
+
+class MatrixCounters(Counters):
+    """A matrix of counters for each key."""
+
+    state: MatrixState
+
+    def __init__(self, tables: CounterTables) -> None:
+        super().__init__(tables, _new_state(tables, new_counters(tables), tables.way))
+        self.keeps_events = tables.way != Way.UNBOUNDED
+
+    def reserve(self, slots: int, key_group: NDArray[np.int32], groups: int) -> None:
+        self.state = _with_trees(self.tables, _reserved(self.tables, self.state, slots, key_group, groups))
+
+    def _scan(
+        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float
+    ) -> tuple[int, int]:
+        found: tuple[int, int] = _scan(
+            self.tables, self.state, instances, largest_weight, first, last, until, self.output
+        )
+        return found
+
+    def _grow(self, status: int, instances: CounterInstances, position: int) -> None:
+        if status == Status.WIDEN:
+            self.widen(instances, position)
+        else:
+            self.state = _with_rows(self.state)
+
+    def widen(self, instances: CounterInstances, position: int) -> None:
+        """Count in 128 bits, with each count as a float beside it. The window is counted again, by two stacks."""
+        tables, state = self.tables, self.state
+        assert not state.counters[Counter.WIDE]
+        state.counters[Counter.WIDE] = 1
+        if tables.way == Way.UNBOUNDED:
+            self.state = _with_trees(tables, _widened_rows(tables, state))
+            return
+        wide = _new_state(tables, state.counters, Way.STACKS)
+        wide = _reserved(tables, wide, len(instances.tick), state.key_group, len(state.total))
+        wide.is_open[:] = state.is_open
+        wide.open_since[:] = state.open_since
+        wide = wide._replace(groups=state.groups, next_of_group=state.next_of_group)
+        _replay(tables, wide, instances, int(state.counters[Counter.OLDEST]), position)
+        self.state = _with_trees(tables, wide)
+
+    def continue_from(self, counts: NDArray[np.uint64]) -> None:
+        """Start from counts and integer sums of [key, field, column] that other counters have kept since the start."""
+        tables, state = self.tables, self.state
+        assert tables.way == Way.UNBOUNDED and tables.integers == len(tables.by_measure)
+        assert not state.counters[Counter.WIDE]
+        _open_all(tables, state)
+        keys = len(counts)
+        state.words.reshape(-1, tables.word_fields, tables.columns)[:keys] = counts
+        state.bound[:keys] = counts[:, 0]
+        # Totals have 128 bits: the halves of numbers are summed separately, then combined.
+        for field in range(tables.word_fields):
+            values = counts[:, field, tables.final].view(np.int64)
+            halves = np.zeros((2, len(state.total)), np.int64)
+            np.add.at(halves[0], state.key_group[:keys], values & (2**32 - 1))
+            np.add.at(halves[1], state.key_group[:keys], values >> 32)
+            halves[1] += halves[0] >> 32
+            state.total[:, 2 * field] = ((halves[1] << 32) | (halves[0] & (2**32 - 1))).view(np.uint64)
+            state.total[:, 2 * field + 1] = (halves[1] >> 32).view(np.uint64)
+
+    def rebase(self, dead: int, used: int) -> None:
+        state = self.state
+        state.counters[Counter.OLDEST] -= dead
+        kept = used - dead
+        slots = [getattr(state, name) for name in _PER_SLOT]
+        for array in slots:
+            if len(array):
+                # The part after the live slots is written before it is read.
+                array[:kept] = array[dead:used]
+        per_key = (state.newest, state.oldest_start, state.newest_start, state.oldest_negative, state.newest_negative)
+        for links in (state.below[:kept], state.next_start[:kept], *per_key):
+            np.copyto(links, np.where(links >= dead, links - dead, -1))
+
+    def rekey(
+        self, renamed: NDArray[np.int32], key_group: NDArray[np.int32], renamed_groups: NDArray[np.int32]
+    ) -> None:
+        tables, state = self.tables, self.state
+        known = np.flatnonzero(renamed[: len(state.is_open)] > EVERY_KEY)
+        old = np.concatenate([np.zeros(1, np.int64), known])
+        new = np.concatenate([np.zeros(1, np.int64), renamed[known]])
+        fresh = _new_state(tables, state.counters, int(state.way[0]))
+        fresh = _reserved(tables, fresh, 0, key_group, int(key_group.max(initial=0)) + 1)
+        for name in ("words", "reals", *_PER_KEY):
+            if name not in ("key_group", "next_of_group"):
+                source, target = getattr(state, name), getattr(fresh, name)
+                target.reshape(len(key_group), -1)[new] = source.reshape(len(state.is_open), -1)[old]
+        for key in np.flatnonzero(fresh.is_open):
+            group = fresh.key_group[key]
+            fresh.next_of_group[key] = fresh.groups.first_cell[group]
+            fresh.groups.first_cell[group] = key
+        rows = (*_PER_SLOT, "older_words", "older_reals", "free_rows", "free_count")
+        fresh = fresh._replace(**{name: getattr(state, name) for name in rows})
+        _recount_totals(tables, fresh)
+        self.state = _with_trees(tables, fresh)
+
+
+def _new_state(tables: CounterTables, counters: NDArray[np.int64], way: int) -> MatrixState:
+    """The state before the first event, without room for any key."""
+    wide, columns, measures = int(counters[Counter.WIDE]), tables.columns, len(tables.by_measure)
+    word_width, real_width = words_per_column(tables, wide), reals_per_column(tables, wide)
+    slots, ticks = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    return MatrixState(
+        words=np.zeros(0, np.uint64),
+        reals=np.zeros(0, np.float64),
+        bound=np.zeros((0, columns), np.float64),
+        is_open=np.zeros(0, np.uint8),
+        key_group=slots,
+        next_of_group=slots,
+        total=np.zeros((0, 2 + 2 * measures), np.uint64),
+        newest=slots,
+        below=slots,
+        oldest_start=slots,
+        newest_start=slots,
+        next_start=slots,
+        older_row=slots,
+        older_words=np.zeros((0, word_width * columns), np.uint64),
+        older_reals=np.zeros((0, real_width * columns), np.float64),
+        free_rows=slots,
+        free_count=np.zeros(1, np.int64),
+        start_count=ticks,
+        flip_words=np.zeros(word_width * columns * columns, np.uint64),
+        flip_reals=np.zeros(real_width * columns * columns, np.float64),
+        groups=new_groups(tables, 0),
+        counters=counters,
+        way=np.full(1, way, np.int64),
+        scratch=new_scratch(tables),
+        leaf=slots,
+        tree_first=ticks,
+        tree_leaves=ticks,
+        tree_words=np.zeros((0, 2 + 2 * measures), np.uint64),
+        tree_reals=np.zeros((0, 1 + measures), np.float64),
+        oldest_negative=slots,
+        newest_negative=slots,
+        open_since=ticks,
+        flip_bound=np.zeros(columns, np.float64),
+    )
+
+
+def _reserved(
+    tables: CounterTables, state: MatrixState, slots: int, key_group: NDArray[np.int32], groups: int
+) -> MatrixState:
+    """A state with room for slots, keys and groups."""
+    # Exactly as many keys as there are: a key is opened in its group, which is known only with the key.
+    keys = len(key_group)
+    if keys > len(state.is_open):
+        wide = int(state.counters[Counter.WIDE])
+        block = keys * tables.columns * (1 if tables.way == Way.UNBOUNDED else tables.columns)
+        grown: dict[str, Any] = {name: enlarged(getattr(state, name), keys, fill) for name, fill in _PER_KEY.items()}
+        grown["words"] = enlarged(state.words, words_per_column(tables, wide) * block, 0)
+        grown["reals"] = enlarged(state.reals, reals_per_column(tables, wide) * block, 0)
+        state = state._replace(**grown)
+    if state.way[0] == Way.STACKS:
+        longer: dict[str, Any] = {name: enlarged(getattr(state, name), slots) for name in _PER_SLOT}
+        state = state._replace(**longer)
+    state.key_group[:keys] = key_group
+    return state._replace(total=enlarged(state.total, groups, 0), groups=reserve_groups(tables, state.groups, groups))
+
+
+def _with_trees(tables: CounterTables, state: MatrixState) -> MatrixState:
+    """Trees over the keys of groups with several keys, if totals cannot be kept."""
+    keys = len(state.is_open)
+    if len(state.leaf) == keys or (tables.integers == len(tables.by_measure) and not state.counters[Counter.WIDE]):
+        return state
+    counts = np.bincount(state.key_group, minlength=len(state.total))
+    leaves = np.where(counts > 1, 1 << np.ceil(np.log2(np.maximum(counts, 2))).astype(np.int64), 0)
+    # Keys keep their leaves, because new ones come last.
+    order = np.argsort(state.key_group, kind="stable")
+    leaf = np.empty(keys, np.int32)
+    leaf[order] = np.arange(keys) - np.repeat(np.cumsum(counts) - counts, counts)
+    if np.array_equal(leaves[leaves > 1], state.tree_leaves[state.tree_leaves > 1]):
+        return state._replace(
+            leaf=leaf,
+            tree_first=enlarged(state.tree_first, len(leaves), 0),
+            tree_leaves=enlarged(state.tree_leaves, len(leaves), 0),
+        )
+    nodes = 2 * leaves
+    words = np.zeros((int(nodes.sum()), state.tree_words.shape[1]), np.uint64)
+    for number, measure in enumerate(tables.by_measure):
+        if measure[ByMeasure.KIND] == MeasureKind.LEAST:
+            words[:, 2 + 2 * number] = NOTHING
+    reals = np.zeros((len(words), state.tree_reals.shape[1]), np.float64)
+    state = state._replace(
+        leaf=leaf, tree_first=np.cumsum(nodes) - nodes, tree_leaves=leaves, tree_words=words, tree_reals=reals
+    )
+    _fill_trees(tables, state)
+    return state
+
+
+def _with_rows(state: MatrixState) -> MatrixState:
+    """Room for the rows of twice as many older first events."""
+    old = len(state.older_words)
+    rows = max(64, 2 * old, old + int(state.start_count.max(initial=0)))
+    free = np.empty(rows, np.int32)
+    count = int(state.free_count[0])
+    free[:count] = state.free_rows[:count]
+    free[count : count + rows - old] = np.arange(rows - 1, old - 1, -1)
+    state.free_count[0] = count + rows - old
+    return state._replace(
+        older_words=enlarged(state.older_words, rows, 0),
+        older_reals=enlarged(state.older_reals, rows, 0),
+        free_rows=free,
+    )
+
+
+def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
+    """Wide counters, of those that nothing leaves."""
+    keys, columns = len(state.is_open), tables.columns
+    narrow = state.words.reshape(keys, tables.word_fields, columns)
+    words = np.zeros((keys, words_per_column(tables, 1), columns), np.uint64)
+    words[:, : tables.word_fields] = narrow
+    for measure in tables.by_measure:
+        if measure[ByMeasure.KIND] == MeasureKind.INTEGER:
+            sums = narrow[:, measure[ByMeasure.FIELD]].view(np.int64)
+            words[:, measure[ByMeasure.HIGH_FIELD]] = (sums >> 63).view(np.uint64)
+    reals = np.zeros((keys, reals_per_column(tables, 1), columns), np.float64)
+    reals[:, : tables.real_fields] = state.reals.reshape(keys, tables.real_fields, columns)
+    reals[:, tables.real_fields] = narrow[:, 0]
+    return state._replace(words=words.reshape(-1), reals=reals.reshape(-1))
 
 
 # ── Reading ────────────────────────────────────────────────────────────────────────────────────────
@@ -233,7 +391,7 @@ def _has_tree(tables, state, group):
 
 
 @helper(inline=True)
-def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
+def _read_group(tables, state, group, reading_words, reading_reals):
     clear_reading(tables, reading_words, reading_reals)
     key = state.groups.first_cell[group]
     if key >= 0 and keeps_totals(tables, state) and state.next_of_group[key] >= 0:
@@ -248,14 +406,6 @@ def read_group_of_matrix(tables, state, group, reading_words, reading_reals):
             reading_reals[real] = state.tree_reals[root, real]
     elif key >= 0:
         add_key(tables, state, key, reading_words, reading_reals)
-
-
-@helper(inline=True)
-def touch_group(tables, state, group):
-    """Note the values of a group before it changes."""
-    place = touch(tables, state.groups, state.counters, group)
-    if place >= 0:
-        read_group_of_matrix(tables, state, group, state.groups.before_words[place], state.groups.before_reals[place])
 
 
 @helper
@@ -277,7 +427,7 @@ def add_to_total(tables, state, key, sign):
 
 
 @kernel
-def recount_totals(tables: CounterTables, state: MatrixState):
+def _recount_totals(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
         group = state.key_group[key]
         if (
@@ -305,68 +455,23 @@ def put_in_tree(tables, state, key):
 
 
 @kernel
-def fill_trees(tables: CounterTables, state: MatrixState):
-    """After the trees were laid out again."""
+def _fill_trees(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
         if state.is_open[key]:
             put_in_tree(tables, state, key)
-    state.tree_stale[0] = 0
 
 
-# ── Other keys ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def rekey_matrix(
-    tables: CounterTables, state: MatrixState, live: NDArray[np.int32], key_group: NDArray[np.int32]
-) -> MatrixState:
-    """Key 0 stays, key `live[k]` becomes k + 1, all others are dropped; `key_group` has the groups of the new ones."""
-    old = np.concatenate([np.zeros(1, np.int64), live.astype(np.int64)])
-    keys = len(old)
-    known = old < len(state.is_open)
-    wide = int(state.counters[Counter.WIDE])
-    fresh = new_matrix_state(tables, wide=bool(wide))
-    fresh.way[0] = state.way[0]
-    fresh = reserve_matrix(tables, fresh, len(state.below), keys, key_group)
-    block = rows_of(tables) * tables.columns
-    _copy_blocks(state.words, fresh.words, words_per_column(tables, wide) * block, old, known)
-    _copy_blocks(state.reals, fresh.reals, reals_per_column(tables, wide) * block, old, known)
-    for name in _PER_KEY:
-        getattr(fresh, name)[:keys][known] = getattr(state, name)[old[known]]
-    for key in np.flatnonzero(fresh.is_open):
-        group = fresh.key_group[key]
-        fresh.next_of_group[key] = fresh.groups.first_cell[group]
-        fresh.groups.first_cell[group] = key
-    fresh.counters[:] = state.counters
-    fresh = fresh._replace(
-        below=state.below,
-        next_start=state.next_start,
-        older_row=state.older_row,
-        older_words=state.older_words,
-        older_reals=state.older_reals,
-        free_rows=state.free_rows,
-        free_count=state.free_count,
-    )
-    recount_totals(tables, fresh)
-    fill_trees(tables, fresh)
-    return fresh
-
-
-def _copy_blocks(source: NDArray, target: NDArray, size: int, old: NDArray, known: NDArray) -> None:  # type: ignore[type-arg]
-    if size:
-        kept = target.reshape(-1, size)[: len(old)]
-        kept[known] = source.reshape(-1, size)[old[known]]
+# ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
 
 
 @helper(inline=True)
-def expire(tables, state, instances, position, moment, tell):
+def _expire(tables, state, instances, position, now):
     """Remove what has left the window. False if a flip needs more room; then nothing has changed."""
     counters = state.counters
-    window = np.uint64(tables.window)
     inverse = state.way[0] == Way.INVERSE
     while counters[Counter.OLDEST] < position:
         slot = counters[Counter.OLDEST]
-        tick = instances.tick[slot]
-        if moment < tick or np.uint64(moment) - np.uint64(tick) < window:
+        if not has_left(tables, now, instances.tick[slot]):
             break
         key = instances.key[slot]
         starts = instances.component[slot] == tables.first
@@ -374,8 +479,8 @@ def expire(tables, state, instances, position, moment, tell):
             flips = not inverse and state.older_row[slot] < 0
             if flips and state.free_count[0] < state.start_count[key]:
                 return False
-            if tell:
-                touch_group(tables, state, state.key_group[key])
+            if tables.on_change:
+                touch_group(tables, tables, state, state.key_group[key], _read_group)
             group_head = state.groups.first_cell[state.key_group[key]]
             summed = state.next_of_group[group_head] >= 0 and keeps_totals(tables, state)
             if summed:
@@ -399,7 +504,7 @@ def expire(tables, state, instances, position, moment, tell):
         elif (
             tables.has_negated_start
             and tables.by_component[instances.component[slot], ByComponent.KIND] == Kind.NEGATED_START
-            and not _release(tables, state, instances, slot, moment)
+            and not _release(tables, state, instances, slot, now)
         ):
             return False
         counters[Counter.OLDEST] += 1
@@ -407,7 +512,7 @@ def expire(tables, state, instances, position, moment, tell):
 
 
 @helper
-def _release(tables, state, instances, slot, moment):
+def _release(tables, state, instances, slot, now):
     """The oldest event of a negated start leaves: first events up to the next one are no longer held back. False if
     that needs more room; then nothing has changed."""
     key = instances.key[slot]
@@ -417,22 +522,15 @@ def _release(tables, state, instances, slot, moment):
         return False
     state.oldest_negative[key] = state.next_start[slot]
     # All events so far are older, and their matches do not count.
-    state.open_since[key] = moment
+    state.open_since[key] = now
     if flips:
         flip(tables, state, instances, key)
     else:
         columns = tables.columns
         close(
-            tables,
-            state.words,
-            state.reals,
-            state.counters[Counter.WIDE],
-            key * columns,
-            columns,
-            0,
-            columns,
+            tables, state.words, state.reals, state.counters[Counter.WIDE], key * columns, columns, 0, columns,
             tables.final,
-        )
+        )  # fmt: skip
     return True
 
 
@@ -517,131 +615,6 @@ def _add_to_bound(tables, bound, words, times):
             bound[column] += times * float(words[column * columns + gate])
 
 
-class MatrixProgress(NamedTuple):
-    state: MatrixState
-    output: CounterOutput
-
-
-def scan_matrix(
-    tables: CounterTables,
-    state: MatrixState,
-    instances: CounterInstances,
-    first: int,
-    last: int,
-    until: int,
-    output: CounterOutput,
-    largest_weight: float = 1.0,
-    *,
-    several: bool = True,
-) -> MatrixProgress:
-    """Count by matrices: read slots first to last - 1, none of them after `until`, and advance time to there.
-
-    `several` must be the same in every call: false only if no group can ever have two keys, which saves its total.
-    Instances from the slot in `counters[OLDEST]` on must still be in the buffer, unless nothing ever leaves.
-
-    >>> from ouzel.engines.aggregate.matrix_state import *
-    >>> from ouzel.engines.aggregate.tables import *
-    >>> tables = build_counter_tables([False, False], window=10, way=Way.INVERSE)
-    >>> instances = new_counter_instances(3)
-    >>> instances.tick[:] = 1, 2, 11
-    >>> instances.component[:] = 0, 1, 1
-    >>> state = reserve_matrix(tables, new_matrix_state(tables), 3, 1)
-    >>> found = scan_matrix(tables, state, instances, 0, 3, 11, new_counter_output(tables))
-    >>> found.output.tick[: found.output.written[0]].tolist(), found.output.words[0].tolist()
-    ([2], [1, 0])
-    """
-    position = first
-    plain = is_plain(tables)
-    if plain:
-        _open_all(tables, state)
-    pieces = Pieces(last, instances.tick)
-    while True:
-        end = pieces.end(position)
-        reached = until if end == last else instances.tick[end - 1]
-        if state.tree_stale[0]:
-            fill_trees(tables, state)
-        if plain and not state.counters[Counter.WIDE]:
-            status, position = scan_plain(tables, state, instances, position, end, reached, several, output)
-        else:
-            status, position = _scan(tables, state, instances, position, end, reached, largest_weight, output)
-        if status == Status.DONE:
-            if end == last:
-                return MatrixProgress(state, output)
-        elif status == Status.OUTPUT_FULL:
-            output = larger_counter_output(output)
-        elif status == Status.WIDEN:
-            state = widened_matrix(tables, state, instances, position)
-        else:
-            state = with_rows(tables, state)
-
-
-def widened_matrix(
-    tables: CounterTables, state: MatrixState, instances: CounterInstances, position: int
-) -> MatrixState:
-    """The same window in counters of 128 bits, each with its count as a float: counted again, by two stacks."""
-    assert not state.counters[Counter.WIDE]
-    if tables.way == Way.UNBOUNDED:
-        return _widened_rows(tables, state)
-    keys = len(state.is_open)
-    wide = new_matrix_state(tables, wide=True)
-    wide.way[0] = Way.STACKS
-    wide = reserve_matrix(tables, wide, len(instances.tick), keys, state.key_group)
-    wide = wide._replace(groups=state.groups, next_of_group=state.next_of_group)
-    wide.counters[:] = state.counters
-    wide.counters[Counter.WIDE] = 1
-    wide.is_open[:keys] = state.is_open
-    wide.open_since[:keys] = state.open_since
-    _replay(tables, wide, instances, int(state.counters[Counter.OLDEST]), position)
-    return wide
-
-
-def _widened_rows(tables: CounterTables, state: MatrixState) -> MatrixState:
-    """The same for counters that nothing leaves."""
-    keys, columns = len(state.is_open), tables.columns
-    narrow = state.words.reshape(keys, tables.word_fields, columns)
-    words = np.zeros((keys, words_per_column(tables, 1), columns), np.uint64)
-    words[:, : tables.word_fields] = narrow
-    for measure in tables.by_measure:
-        if measure[ByMeasure.KIND] == MeasureKind.INTEGER:
-            sums = narrow[:, measure[ByMeasure.FIELD]].view(np.int64)
-            words[:, measure[ByMeasure.HIGH_FIELD]] = (sums >> 63).view(np.uint64)
-    reals = np.zeros((keys, reals_per_column(tables, 1), columns), np.float64)
-    reals[:, : tables.real_fields] = state.reals.reshape(keys, tables.real_fields, columns)
-    reals[:, tables.real_fields] = narrow[:, 0]
-    state.counters[Counter.WIDE] = 1
-    return with_trees(tables, state._replace(words=words.reshape(-1), reals=reals.reshape(-1)))
-
-
-def take_over(tables: CounterTables, state: MatrixState, counts: NDArray[np.uint64]) -> None:
-    """Start from counts and integer sums of [key, field, column] that other counters have kept since the start."""
-    assert tables.way == Way.UNBOUNDED and tables.integers == len(tables.by_measure)
-    assert not state.counters[Counter.WIDE]
-    _open_all(tables, state)
-    keys = len(counts)
-    state.words.reshape(-1, tables.word_fields, tables.columns)[:keys] = counts
-    state.bound[:keys] = counts[:, 0]
-    # Totals have 128 bits: the halves of numbers are summed separately, then combined.
-    for field in range(tables.word_fields):
-        values = counts[:, field, tables.final].view(np.int64)
-        halves = np.zeros((2, len(state.total)), np.int64)
-        np.add.at(halves[0], state.key_group[:keys], values & (2**32 - 1))
-        np.add.at(halves[1], state.key_group[:keys], values >> 32)
-        halves[1] += halves[0] >> 32
-        state.total[:, 2 * field] = ((halves[1] << 32) | (halves[0] & (2**32 - 1))).view(np.uint64)
-        state.total[:, 2 * field + 1] = (halves[1] >> 32).view(np.uint64)
-
-
-# How far below the limit counts must be after a flip that was made to measure them.
-_FAR = 16.0
-
-
-@kernel
-def _open_all(tables: CounterTables, state: MatrixState):
-    for key in range(state.is_open.size):
-        if not state.is_open[key]:
-            _open(tables, state, key)
-
-
 # ── The scan ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -650,78 +623,23 @@ def _scan(
     tables: CounterTables,
     state: MatrixState,
     instances: CounterInstances,
+    largest_weight: float,
     first: int,
     last: int,
     until: int,
-    largest_weight: float,
     output: CounterOutput,
 ):
-    """(status, position). The instances at `position` are not processed yet."""
-    counters = state.counters
-    tick = instances.tick
-    position = first
-    bounded = tables.window != NO_WINDOW
-    lets_go = bounded and not tables.on_change and until < INT64_MAX
-    while True:
-        if counters[Counter.PHASE] == Phase.EMIT:
-            while True:
-                group = emit(tables, state.groups, counters, state.scratch, output)
-                if group == -1:
-                    break
-                if group == -2:
-                    return Status.OUTPUT_FULL, position
-                read_group_of_matrix(tables, state, group, state.scratch.words, state.scratch.reals)
-            counters[Counter.PHASE] = Phase.CHOOSE
-        if counters[Counter.PHASE] == Phase.CHOOSE:
-            leaving = bounded and counters[Counter.OLDEST] < position
-            found, moment = next_moment(
-                tables,
-                position < last,
-                tick[position] if position < last else 0,
-                leaving,
-                tick[counters[Counter.OLDEST]] if leaving else 0,
-                until,
-            )
-            if found:
-                counters[Counter.MOMENT] = moment
-                counters[Counter.PHASE] = Phase.WORK
-            elif lets_go:
-                moment = until
-            else:
-                break
-        else:
-            moment = counters[Counter.MOMENT]
-        # Only here: code that is inlined twice takes twice as long to compile.
-        if bounded and not expire(tables, state, instances, position, moment, tables.on_change):
-            return Status.ROOM, position
-        if counters[Counter.PHASE] == Phase.CHOOSE:
-            break
-        while position < last and tick[position] == moment:
-            behind = _together(tables, instances, position, last)
-            status = _may_count(tables, state, instances, position, behind, largest_weight)
-            if status != Status.DONE:
-                return status, position
-            _apply(tables, state, instances, position, behind)
-            counters[Counter.INSTANCES] += behind - position
-            position = behind
-        counters[Counter.PHASE] = Phase.EMIT
-    return Status.DONE, position
+    return scan(
+        tables, tables, state, instances, largest_weight, first, last, until, output, oldest_slot, _expire, _apply,
+        _read_group,
+    )  # fmt: skip
 
 
-@helper(inline=True)
-def _together(tables, instances, slot, last):
-    """The slot after the instances that count as one: simultaneous, of the same component with +, and key."""
-    behind = slot + 1
-    component = instances.component[slot]
-    if tables.by_component[component, ByComponent.KLEENE]:
-        while (
-            behind < last
-            and instances.tick[behind] == instances.tick[slot]
-            and instances.component[behind] == component
-            and instances.key[behind] == instances.key[slot]
-        ):
-            behind += 1
-    return behind
+@kernel
+def _open_all(tables: CounterTables, state: MatrixState):
+    for key in range(state.is_open.size):
+        if not state.is_open[key]:
+            _open(tables, state, key)
 
 
 @helper(inline=True)
@@ -778,8 +696,26 @@ def _open(tables, state, key):
 
 
 @helper(inline=True)
-def _apply(tables, state, instances, slot, behind):
-    """Count the instances in slots slot to behind - 1, which count as one."""
+def _together(tables, instances, slot, last):
+    """The slot after the instances that count as one: simultaneous ones of the same component with +, and key."""
+    if tables.by_component[instances.component[slot], ByComponent.KLEENE]:
+        return alike(instances, slot, last)
+    return slot + 1
+
+
+@helper(inline=True)
+def _apply(tables, state, instances, largest_weight, slot, last):
+    """Count the instances at a slot that count as one."""
+    behind = _together(tables, instances, slot, last)
+    status = _may_count(tables, state, instances, slot, behind, largest_weight)
+    if status == Status.DONE:
+        _multiply(tables, state, instances, slot, behind)
+    return status, behind
+
+
+@helper(inline=True)
+def _multiply(tables, state, instances, slot, behind):
+    """Count them, and update the total of their group."""
     component = instances.component[slot]
     key = instances.key[slot]
     kind = tables.by_component[component, ByComponent.KIND]
@@ -802,7 +738,7 @@ def _apply(tables, state, instances, slot, behind):
             completes = _has_prefix(tables, state, key, own)
     group = state.key_group[key]
     if completes:
-        touch_group(tables, state, group)
+        touch_group(tables, tables, state, group, _read_group)
         complete(state.groups, group)
     summed = completes and keeps_totals(tables, state) and state.next_of_group[state.groups.first_cell[group]] >= 0
     if summed:
@@ -852,10 +788,10 @@ def _insert(tables, state, instances, slot, behind):
     else:
         if tables.by_measure.shape[0] > 0:
             weigh(tables, state.scratch, instances, slot, behind)
-        touched = min(rows, own + 1)
-        opened = touched if is_allowed(tables, state, key, component, instances.tick[slot]) else 0
+        # All rows, though those after its own are empty: a loop of constant length is never mispredicted.
+        opened = rows if is_allowed(tables, state, key, component, instances.tick[slot]) else 0
         extend(
-            tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, touched, opened,
+            tables, state.words, state.reals, wide, key * rows, rows, 0, key * rows, rows, 0, rows, opened,
             component, behind - slot, state.scratch, 1,
         )  # fmt: skip
     if state.way[0] != Way.STACKS:

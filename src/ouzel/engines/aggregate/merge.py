@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ouzel.engines.aggregate.matrix import climb
+from ouzel.engines.aggregate.columns import climb
 from ouzel.engines.aggregate.tables import NOTHING, MeasureKind
 from ouzel.kernels.arrays import Matrix
 from ouzel.kernels.jit import helper, kernel

@@ -12,31 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.aggregate.edges import (
-    EdgeState,
-    build_edge_tables,
-    new_edge_state,
-    rebase_edges,
-    regroup_edges,
-    rekey_edges,
-    reserve_edges,
-    scan_edges,
-)
+from ouzel.engines.aggregate.edges import EdgeCounters
 from ouzel.engines.aggregate.groups import GroupIndex
-from ouzel.engines.aggregate.matrix import rekey_matrix, scan_matrix, take_over
-from ouzel.engines.aggregate.matrix_state import MatrixState, new_matrix_state, rebase_matrix, reserve_matrix
+from ouzel.engines.aggregate.matrix import MatrixCounters
 from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
 from ouzel.engines.aggregate.partial import changes_schema, changes_table
-from ouzel.engines.aggregate.per_start import (
-    Cell,
-    RowState,
-    new_row_state,
-    regroup_rows,
-    rekey_rows,
-    reserve_rows,
-    scan_rows,
-)
+from ouzel.engines.aggregate.per_start import RowCounters
 from ouzel.engines.aggregate.plan import AggregatePlan
+from ouzel.engines.aggregate.scan import Counters
 from ouzel.engines.aggregate.tables import (
     Counter,
     CounterInstances,
@@ -46,12 +29,11 @@ from ouzel.engines.aggregate.tables import (
     Way,
     build_counter_tables,
     new_counter_instances,
-    new_counter_output,
 )
 from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.kernels.order import first_disorder, stable_order, ties
-from ouzel.kernels.predicate_tables import Alternative, LaneFlag
+from ouzel.kernels.predicate_tables import LaneFlag
 from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
 from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key
 from ouzel.runtime.codes import is_sparse
@@ -93,42 +75,39 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         shown = aggregate_schema(self._query, layout)
         self._groups = GroupIndex(plan, layout, shown)
         self.schema = changes_schema(plan, shown) if partial else shown
-        self._tables = build_counter_tables(
-            [c.negated for c in self._query.components],
-            [c.kleene for c in self._query.components],
-            plan.window_ticks,
-            self._measures(),
-            way=plan.way,
-            on_change=self._on_change,
-            split=plan.split,
-        )
+        self._counters = self._new_counters(lowered.construction)
         # The largest absolute value of each measure so far.
         self._largest = np.ones(len(plan.measures), np.float64)
-        # Whether events leave the window one by one, and so stay until they do.
-        self._keeps_events = plan.way in (Way.INVERSE, Way.STACKS, Way.GRAPH)
-        self._rows_state = new_row_state(self._tables)
-        self._matrix_state = new_matrix_state(self._tables)
-        self._edge_tables = build_edge_tables(self._tables, self._edges(lowered.construction))
-        self._edge_state = new_edge_state(self._edge_tables)
-        self._output = new_counter_output(self._tables)
         self._own_keys = True
         # The first input row of each group, in a part of a stream.
         self._first_rows: np.ndarray | None = None
         self._until = EARLIEST
 
-    def _measures(self) -> list[Measure]:
-        made = []
+    def _new_counters(self, construction: Sequence[LoweredConjunct]) -> Counters:
+        plan, components = self._counted, self._query.components
+        assert plan.way is not None
+        measures = []
         lanes = {MeasureKind.FLOAT: 0, MeasureKind.INTEGER: 0}
-        for measure in self._counted.measures:
+        for measure in plan.measures:
             store = MeasureKind.FLOAT if measure.kind is MeasureKind.FLOAT else MeasureKind.INTEGER
-            made.append(Measure(measure.kind, measure.component, lanes[store], measure.over))
+            measures.append(Measure(measure.kind, measure.component, lanes[store], measure.over))
             lanes[store] += 1
-        return made
-
-    def _edges(self, construction: Sequence[LoweredConjunct]) -> list[tuple[int, tuple[Alternative, ...]]]:
-        """Predicates between neighbours, by the place of the earlier one."""
-        place = {component.position: number for number, component in enumerate(self._query.positives)}
-        return [(min(place[c] for c in one.components), one.alternatives) for one in construction]
+        tables = build_counter_tables(
+            [c.negated for c in components],
+            [c.kleene for c in components],
+            plan.window_ticks,
+            measures,
+            way=plan.way,
+            on_change=self._on_change,
+            split=plan.split,
+        )
+        if plan.way is Way.GRAPH:
+            # Predicates between neighbours, by the place of the earlier one.
+            place = {component.position: number for number, component in enumerate(self._query.positives)}
+            return EdgeCounters(
+                tables, [(min(place[c] for c in one.components), one.alternatives) for one in construction]
+            )
+        return RowCounters(tables) if plan.way is Way.PER_START else MatrixCounters(tables)
 
     def _room(self, capacity: int) -> CounterInstances:
         graph = self._counted.way is Way.GRAPH
@@ -140,12 +119,6 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             int_lanes=self._lanes.int_count if graph else 0,
             float_lanes=self._lanes.float_count if graph else 0,
         )
-
-    @property
-    def _state(self) -> MatrixState | RowState | EdgeState:
-        if self._counted.way is Way.GRAPH:
-            return self._edge_state
-        return self._rows_state if self._counted.way is Way.PER_START else self._matrix_state
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
 
@@ -186,10 +159,9 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         """Start from the counts of another operator since the start, [key, field, column]: a count and integer sums,
         over values up to `heaviest`. That operator also stages the instances."""
         self._largest[:] = heaviest
-        groups = self._groups.key_group
-        state = reserve_matrix(self._tables, self._matrix_state, 0, max(len(counts), len(groups)), groups)
-        take_over(self._tables, state, counts)
-        self._matrix_state = state
+        assert isinstance(self._counters, MatrixCounters)
+        self._counters.reserve(0, self._groups.key_group, self._groups.count)
+        self._counters.continue_from(counts)
 
     def take(self, instances: CounterInstances) -> None:
         """Take in instances, in order, whose keys the groups know. Their measures are integers."""
@@ -235,7 +207,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         self._until = max(self._until, until)
         # One event may change many groups. At least as many rows as events are always allowed.
         most = self._limits.max_answer_events // 4
-        self._output.written[1] = most + 2 * (self._buffer.live + (0 if ready is None else ready.count))
+        self._counters.output.written[1] = most + 2 * (self._buffer.live + (0 if ready is None else ready.count))
         try:
             self._count(ready, until)
         except TooManyRowsError:
@@ -248,47 +220,19 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return self._collect()
 
     def _count(self, ready: Block[CounterInstances] | None, until: int) -> None:
-        buffer, groups = self._buffer, self._groups
+        buffer, counters = self._buffer, self._counters
         first = buffer.count
         if ready is not None:
             buffer.append(ready)
-        events, count = buffer.events, buffer.count
-        largest = float(self._largest.max(initial=1.0))
-        if self._counted.way is Way.GRAPH:
-            edge_state = reserve_edges(
-                self._edge_tables, self._edge_state, buffer.capacity, groups.key_group, groups.count
-            )
-            self._edge_state, self._output = scan_edges(
-                self._edge_tables, edge_state, events, first, count, until, self._output
-            )
-        elif self._counted.way is Way.PER_START:
-            row_state = reserve_rows(self._tables, self._rows_state, len(groups.key_group), groups.count)
-            row_state.key_group[: len(groups.key_group)] = groups.key_group
-            self._rows_state, self._output = scan_rows(
-                self._tables, row_state, events, first, count, until, self._output, largest
-            )
-        else:
-            state = reserve_matrix(
-                self._tables, self._matrix_state, buffer.capacity, len(groups.key_group), groups.key_group
-            )
-            self._matrix_state, self._output = scan_matrix(
-                self._tables,
-                state,
-                events,
-                first,
-                count,
-                until,
-                self._output,
-                largest,
-                several=self._counted.several_keys_a_group,
-            )
-        if not self._keeps_events:
+        counters.reserve(buffer.capacity, self._groups.key_group, self._groups.count)
+        counters.count(buffer.events, first, buffer.count, until, float(self._largest.max(initial=1.0)))
+        if not counters.keeps_events:
             buffer.clear()
 
     # ── Rows ───────────────────────────────────────────────────────────────────────────────────────
 
     def _collect(self) -> Answer:
-        output = self._output
+        output = self._counters.output
         count = int(output.written[0])
         output.written[0] = 0
         if self._partial:
@@ -338,15 +282,12 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     def _evict(self, until: int) -> None:
         if self._plan.window_ticks is None:
             return
-        if self._keeps_events:
-            self._buffer.evict_front(int(self._state.counters[Counter.OLDEST]), self._rebase)
+        if self._counters.keeps_events:
+            self._buffer.evict_front(int(self._counters.state.counters[Counter.OLDEST]), self._rebase)
         self._compact_codes()
 
     def _rebase(self, dead: int, used: int) -> None:
-        if self._counted.way is Way.GRAPH:
-            rebase_edges(self._edge_state, dead, used)
-        else:
-            rebase_matrix(self._matrix_state, dead, used)
+        self._counters.rebase(dead, used)
 
     def _compact_codes(self) -> None:
         """Drop keys, groups and texts that nothing live has."""
@@ -364,46 +305,29 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             return
         blocks = self._buffer.blocks()
         held = [block.group[block.component == split] for block in blocks]
-        if self._counted.way is Way.PER_START:
-            held.append(self._rows_state.live_groups(self._tables))
-        renamed = self._groups.keep_groups(np.unique(np.concatenate(held)))
+        renamed = self._groups.keep_groups(np.unique(np.concatenate([*held, self._counters.queued_groups()])))
         for block in blocks:
             block.group[:] = renamed[block.group]
-        if self._counted.way is Way.GRAPH:
-            self._edge_state = regroup_edges(self._edge_tables, self._edge_state, renamed)
-        else:
-            self._rows_state = regroup_rows(self._tables, self._rows_state, renamed)
+        self._counters.regroup(renamed)
 
     def _queued_keys(self) -> np.ndarray:
         """The keys of what is live without an event in the buffer."""
-        if self._keeps_events:
-            return np.empty(0, np.int32)
         # A negated start forbids for a window, even if there is nothing to forbid yet.
-        return self._rows_state.live_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0)))
+        return self._counters.queued_keys(max(EARLIEST, self._until - (self._plan.window_ticks or 0)))
 
     def live_keys(self) -> np.ndarray:
         """The keys of everything that is held."""
         return np.unique(np.concatenate([self._queued_keys(), *(block.key for block in self._buffer.blocks())]))
 
     def _rekey(self, renamed: np.ndarray) -> None:
-        live = np.flatnonzero(renamed > EVERY_KEY)
-        self._rekey_counters(renamed, self._groups.keep_keys(live))
+        renamed_groups = self._groups.keep_keys(np.flatnonzero(renamed > EVERY_KEY))
+        self._counters.rekey(renamed, self._groups.key_group, renamed_groups)
 
     def rename_keys(self, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
         """Keys have new codes, -1 of those that are gone, and the groups know it already."""
         for block in self._buffer.blocks():
             block.key[:] = renamed[block.key]
-        self._rekey_counters(renamed, renamed_groups)
-
-    def _rekey_counters(self, renamed: np.ndarray, renamed_groups: np.ndarray) -> None:
-        key_group = self._groups.key_group
-        live = np.flatnonzero(renamed > EVERY_KEY).astype(np.int32)
-        if self._counted.way is Way.GRAPH:
-            self._edge_state = rekey_edges(self._edge_tables, self._edge_state, live, key_group, renamed_groups)
-        elif self._keeps_events:
-            self._matrix_state = rekey_matrix(self._tables, self._matrix_state, live, key_group)
-        else:
-            self._rows_state = rekey_rows(self._tables, self._rows_state, renamed, key_group, renamed_groups)
+        self._counters.rekey(renamed, self._groups.key_group, renamed_groups)
 
     # ── What is open ───────────────────────────────────────────────────────────────────────────────
 
@@ -417,31 +341,25 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return min(ticks, default=None)
 
     def _oldest_tick(self) -> int | None:
-        counters = self._state.counters
-        oldest = int(counters[Counter.OLDEST])
-        if self._keeps_events:
+        if self._counters.keeps_events:
+            oldest = int(self._counters.state.counters[Counter.OLDEST])
             return int(self._buffer.events.tick[oldest]) if oldest < self._buffer.count else None
-        waiting = oldest < int(counters[Counter.QUEUED])
-        return int(self._rows_state.queue_tick[oldest]) if waiting else None
+        _, ticks = self._counters.queued()
+        return int(ticks[0]) if len(ticks) else None
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:
         """The keys of what is counted: their values, the number of events (for some ways only first events of
         patterns), and the tick of the oldest."""
         keys, ticks = ([getattr(block, name) for block in self._buffer.blocks()] for name in ("key", "tick"))
-        if self._counted.way is Way.PER_START:
-            state = self._rows_state
-            queued = slice(state.counters[Counter.OLDEST], state.counters[Counter.QUEUED])
-            keys.append(state.cells[state.queue_cell[queued], Cell.KEY])
-            ticks.append(state.queue_tick[queued])
+        queued_keys, queued_ticks = self._counters.queued()
+        keys.append(queued_keys)
+        ticks.append(queued_ticks)
         return open_by_key(keys, ticks, expiry_bound(watermark, self._plan.window_ticks), self._stager.keys)
 
     @property
     def held_events(self) -> int:
         """The number of events that are pending, or live in any form."""
-        if self._counted.way is Way.PER_START:
-            counters = self._rows_state.counters
-            return self._buffer.entries + int(counters[Counter.QUEUED] - counters[Counter.OLDEST])
-        return self._buffer.entries
+        return self._buffer.entries + len(self._counters.queued()[1])
 
     @property
     def room(self) -> int:
@@ -453,7 +371,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
         shown = (Counter.INSTANCES, Counter.STARTS, Counter.EXPIRED, Counter.FLIPS, Counter.ROWS, Counter.WIDE)
-        return {counter.name.lower(): int(self._state.counters[counter]) for counter in shown}
+        return {counter.name.lower(): int(self._counters.state.counters[counter]) for counter in shown}
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
 
@@ -461,7 +379,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         """Store everything; returns what `load` needs."""
         return {
             **super().dump(writer),
-            "state": dump_arrays(self._state, writer),
+            "state": dump_arrays(self._counters.state, writer),
             # Shared ones are stored where they come from.
             "groups": self._groups.dump(writer) if self._own_keys else None,
             "largest": [float(value) for value in self._largest],
@@ -470,12 +388,7 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     def load(self, reader: Reader, head: dict[str, Any]) -> None:
         """Restore what `dump` stored."""
         super().load(reader, head)
-        if self._counted.way is Way.GRAPH:
-            self._edge_state = load_arrays(self._edge_state, head["state"], reader)
-        elif self._counted.way is Way.PER_START:
-            self._rows_state = load_arrays(self._rows_state, head["state"], reader)
-        else:
-            self._matrix_state = load_arrays(self._matrix_state, head["state"], reader)
+        self._counters.state = load_arrays(self._counters.state, head["state"], reader)
         if self._own_keys:
             self._groups.load(reader, head["groups"])
         self._largest = np.array(head["largest"], np.float64)

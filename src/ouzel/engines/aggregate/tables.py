@@ -275,7 +275,7 @@ class Counter(IntEnum):
     """Places in the states' `counters`."""
 
     WIDE = 0
-    MOMENT = 1  # the current tick
+    NOW = 1  # the current tick
     PHASE = 2  # see Phase
     TOUCHED = 3  # the number of groups that the timestamp touched
     EMITTED = 4  # the number of these that were emitted
@@ -288,6 +288,14 @@ class Counter(IntEnum):
     EXPIRED = 10
     FLIPS = 11
     ROWS = 12
+
+
+def new_counters(tables: CounterTables) -> NDArray[np.int64]:
+    """Counters before the first event."""
+    counters = np.zeros(len(Counter), np.int64)
+    # A component with + may have many values in one match, which no bound on counts covers.
+    counters[Counter.WIDE] = tables.integers > 0 and tables.by_component[:, ByComponent.KLEENE].max() > 0
+    return counters
 
 
 class Phase(IntEnum):

@@ -46,10 +46,8 @@ class Kind(IntEnum):
     """What an element is."""
 
     PLAIN = 0  # a node behind a node
-    JOINT = 1  # a node next to a segment that is neither of the last two
+    JOINT = 1  # a node next to a segment
     SEGMENT = 2  # a place in a segment
-    ENTRY = 3  # only one segment follows, with leaves after it
-    EXIT = 4  # a leaf after a segment
 
 
 class ByElement(IntEnum):
@@ -254,7 +252,8 @@ class _Builder:
         coordinate = self.coordinates
         self.coordinates += 1
         self.levels = max(self.levels, level + 1)
-        row[ByElement.KIND] = _kind(node, snapshot)
+        beside = snapshot >= 0 or any(isinstance(child.part, SegmentPart) for child in node.children)
+        row[ByElement.KIND] = Kind.JOINT if beside else Kind.PLAIN
         row[ByElement.COORDINATE], row[ByElement.LEVEL], row[ByElement.PARENT] = coordinate, level, parent
         row[ByElement.SNAPSHOT] = snapshot
         row[ByElement.WEIGHT] = self._weight(node.part, path)
@@ -314,15 +313,6 @@ class _Builder:
             columns=1 + max(column for _, column in self.columns),
             summed=np.array(summed, np.uint8),
         )
-
-
-def _kind(node: _Node, snapshot: int) -> Kind:
-    if snapshot >= 0:
-        return Kind.JOINT if node.children else Kind.EXIT
-    if not any(isinstance(child.part, SegmentPart) for child in node.children):
-        return Kind.PLAIN
-    (segment, *others) = node.children
-    return Kind.JOINT if others or any(child.children for child in segment.children) else Kind.ENTRY
 
 
 def _ranks(paths: Sequence[Sequence[int]], elements: int) -> NDArray[np.int32]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ouzel.engines.automata import advance as cayuga
-from ouzel.engines.automata import advance as cayuga_lists
+from ouzel.engines.automata import advance as kernel
 from ouzel.engines.automata.plan import EventLanes
 from ouzel.engines.automata.tables import (
     MEMBERS_MIN,
@@ -80,7 +79,7 @@ class Machine:
         self._results.count[0] = 0
         pieces = Pieces(last, self.events.times[:, Time.END])
         while True:
-            first, status, self._stamp = cayuga.advance(
+            first, status, self._stamp = kernel.advance(
                 self.automata, self.state, self.events, first, pieces.end(first), self._results, self._stamp
             )
             if status == Status.DONE:
@@ -125,7 +124,7 @@ class Machine:
         # Twice the size of before, so that it is needed less and less often, up to the size of a near cache.
         room = min(2 * len(self.state.members), _MEMBERS_NEAR)
         members = np.empty((max(wanted, room, MEMBERS_MIN), 2), np.int32)
-        self.state.counters[Counter.MEMBERS] = cayuga_lists.gather_members(
+        self.state.counters[Counter.MEMBERS] = kernel.gather_members(
             self.state.links, self.state.members, members
         )
         self.state = self.state._replace(members=members)
@@ -139,7 +138,7 @@ class Machine:
         self.state.places[:, Place.HEAD] = -1
         self.state.places[:, Place.COUNT] = 0
         self.state.counters[[Counter.ACTIVE_WAITS, Counter.EVERY_HEAD]] = 0, -1
-        cayuga_lists.relink(self.automata, self.state, self.events)
+        kernel.relink(self.automata, self.state, self.events)
 
     @property
     def live(self) -> int:
@@ -153,7 +152,7 @@ class Machine:
             return
         dead = int(np.searchsorted(self.events.end, max(INT64_MIN, now + 1 - life), side="right"))
         if is_mostly_dead(dead, len(self.rows)):
-            cayuga_lists.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
+            kernel.sweep(self.automata, self.state, min(now + 1, INT64_MAX - 1))
             # An instance refers to no event that ended before it began. Slots that it has not filled hold anything.
             starts = self.state.times[self.state.links[:, Link.NODE] >= 0, Time.START]
             self.drop_front(min(dead, int(np.searchsorted(self.events.end, starts.min(initial=INT64_MAX)))))
@@ -208,7 +207,7 @@ def instances_of(state: State, live: np.ndarray) -> dict[str, np.ndarray]:
     """Some instances, as arrays by name; one that waits at several nodes appears once for each."""
     count = int(state.links[live, Link.MEMBER_COUNT].sum())
     rows, nodes = np.empty(count, np.int64), np.empty(count, np.int32)
-    cayuga_lists.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
+    kernel.members_of(state.links, state.members, live.astype(np.int64), rows, nodes)
     arrays = {"times": state.times, "links": state.links, "slots": state.slots, **state.registers._asdict()}
     chosen = {name: array[rows] for name, array in arrays.items()}
     chosen["links"][:, Link.NODE] = nodes

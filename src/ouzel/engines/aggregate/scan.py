@@ -1,0 +1,287 @@
+"""The scan that all counters of one query share: timestamp by timestamp it expires, counts, and emits what changed.
+
+How events expire, are counted, and how a group's values are read depends on the counters: `matrix.py`, `per_start.py`
+and `edges.py` have a kernel each, which passes its own functions to `scan`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.aggregate.tables import (
+    ByMeasure,
+    Counter,
+    CounterInstances,
+    CounterTables,
+    MeasureKind,
+    Phase,
+    Status,
+    larger_counter_output,
+    new_counter_output,
+)
+from ouzel.kernels.arrays import INT64_MAX
+from ouzel.kernels.events import NO_WINDOW
+from ouzel.kernels.jit import helper
+from ouzel.kernels.pauses import Pieces
+
+
+class Counters(ABC):
+    """The counters of one query, and the rows that they have emitted."""
+
+    # Whether events leave the window one by one: then those from the slot in `state.counters[OLDEST]` on must stay in
+    # the caller's buffer.
+    keeps_events = True
+
+    def __init__(self, tables: CounterTables, state: Any) -> None:
+        self.tables = tables
+        self.state = state
+        self.output = new_counter_output(tables)
+
+    @abstractmethod
+    def reserve(self, slots: int, key_group: NDArray[np.int32], groups: int) -> None:
+        """Make room for slots, for keys, whose groups are in `key_group`, and for groups."""
+
+    def count(
+        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float = 1.0
+    ) -> None:
+        """Read slots first to last - 1, none of them after `until`, and advance time to there.
+
+        `largest_weight` is the largest absolute value of a summed integer, at least 1.
+
+        >>> from ouzel.engines.aggregate.matrix import MatrixCounters
+        >>> from ouzel.engines.aggregate.tables import Way, build_counter_tables, new_counter_instances
+        >>> counters = MatrixCounters(build_counter_tables([False, False], window=10, way=Way.INVERSE))
+        >>> instances = new_counter_instances(3)
+        >>> instances.tick[:] = 1, 2, 11
+        >>> instances.component[:] = 0, 1, 1
+        >>> counters.reserve(3, np.zeros(1, np.int32), 1)
+        >>> counters.count(instances, 0, 3, 11)
+        >>> counters.output.tick[: counters.output.written[0]].tolist(), counters.output.words[0].tolist()
+        ([2], [1, 0])
+        """
+        position = first
+        pieces = Pieces(last, instances.tick)
+        while True:
+            end = pieces.end(position)
+            reached = until if end == last else int(instances.tick[end - 1])
+            status, position = self._scan(instances, position, end, reached, largest_weight)
+            if status == Status.OUTPUT_FULL:
+                self.output = larger_counter_output(self.output)
+            elif status != Status.DONE:
+                self._grow(status, instances, position)
+            elif end == last:
+                return
+
+    @abstractmethod
+    def _scan(
+        self, instances: CounterInstances, first: int, last: int, until: int, largest_weight: float
+    ) -> tuple[int, int]:
+        """Call the kernel: (status, position). The instances at `position` are not processed yet."""
+
+    def _grow(self, status: int, instances: CounterInstances, position: int) -> None:
+        """Make the counters wide, or make room for more of them."""
+        raise AssertionError("the kernel has never asked for it")
+
+    def rebase(self, dead: int, used: int) -> None:
+        """The caller drops its `dead` oldest slots, all of which have left the window, and moves the rest to the
+        front."""
+        raise AssertionError("these counters keep no events")
+
+    @abstractmethod
+    def rekey(
+        self, renamed: NDArray[np.int32], key_group: NDArray[np.int32], renamed_groups: NDArray[np.int32]
+    ) -> None:
+        """Keys and groups have new numbers, -1 those keys that are dropped; `key_group` has the group of each new key.
+        Key 0 stays."""
+
+    def regroup(self, renamed_groups: NDArray[np.int32]) -> None:
+        """Groups that events decide have new numbers; keys keep theirs."""
+        raise AssertionError("keys decide the groups of these counters")
+
+    # What is live without an event in the caller's buffer.
+
+    def queued(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The keys and ticks of first events, in the order in which they leave."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def queued_keys(self, since: int) -> NDArray[np.int64]:
+        """Their keys, and the keys that had a forbidding event after a tick."""
+        return np.empty(0, np.int64)
+
+    def queued_groups(self) -> NDArray[np.int64]:
+        """Their groups, if events decide them."""
+        return np.empty(0, np.int64)
+
+
+# ── Changed groups ─────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(inline=True)
+def touch_group(counted, tables, state, group, read_group):
+    """Note that a timestamp may change a group, and its values before."""
+    groups = state.groups
+    if groups.mark[group] == 0:
+        groups.mark[group] = 1
+        place = state.counters[Counter.TOUCHED]
+        groups.touched[place] = group
+        state.counters[Counter.TOUCHED] += 1
+        if counted.on_change:
+            read_group(tables, state, group, groups.before_words[place], groups.before_reals[place])
+
+
+@helper(inline=True)
+def complete(groups, group):
+    """Note that a match completes in a touched group."""
+    groups.mark[group] = 2
+
+
+@helper(inline=True)
+def _emit(counted, tables, state, output, read_group):
+    """Write the rows of changed groups. False if the output has no room; then nothing is lost."""
+    groups = state.groups
+    counters = state.counters
+    while counters[Counter.EMITTED] < counters[Counter.TOUCHED]:
+        place = counters[Counter.EMITTED]
+        group = groups.touched[place]
+        completed = groups.mark[group] == 2
+        if completed or counted.on_change:
+            row = output.written[0]
+            if row == output.tick.size:
+                return False
+            read_group(tables, state, group, output.words[row], output.reals[row])
+            if completed or _differs(counted, groups, place, output, row):
+                output.tick[row] = counters[Counter.NOW]
+                output.group[row] = group
+                output.completed[row] = completed
+                if counted.on_change:
+                    for word in range(output.words.shape[1]):
+                        output.before_words[row, word] = groups.before_words[place, word]
+                    for real in range(output.reals.shape[1]):
+                        output.before_reals[row, real] = groups.before_reals[place, real]
+                output.written[0] += 1
+                counters[Counter.ROWS] += 1
+        groups.mark[group] = 0
+        counters[Counter.EMITTED] += 1
+    counters[Counter.TOUCHED] = 0
+    counters[Counter.EMITTED] = 0
+    return True
+
+
+@helper
+def _differs(counted, groups, place, output, row):
+    """Whether any value has changed. Two NaN are equal."""
+    for word in range(output.words.shape[1]):
+        if groups.before_words[place, word] != output.words[row, word]:
+            return True
+    for measure in range(counted.by_measure.shape[0]):
+        if counted.by_measure[measure, ByMeasure.KIND] == MeasureKind.FLOAT:
+            before = groups.before_reals[place, 1 + measure]
+            after = output.reals[row, 1 + measure]
+            if before != after and not (before != before and after != after):
+                return True
+    return False
+
+
+# ── Timestamps ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@helper(inline=True)
+def _next_timestamp(counted, comes, event_tick, leaves, oldest_tick, until):
+    """(whether there is one, the next timestamp at which a row may be emitted).
+
+    Expiry counts as a timestamp only with EMIT ON CHANGE.
+    """
+    if counted.on_change and leaves and oldest_tick <= INT64_MAX - counted.window:
+        expiry = oldest_tick + counted.window
+        if expiry <= until and (not comes or expiry < event_tick):
+            return True, expiry
+    return comes, event_tick
+
+
+@helper(inline=True)
+def scan(
+    counted, tables, state, instances, reading, first, last, until, output, oldest, expire, apply, read_group,
+):  # fmt: skip
+    """(status, position). The instances at `position` are not processed yet.
+
+    The counters pass `reading`, which they need to read events, and four functions. `oldest`: whether something may
+    leave the window, and its tick. `expire` what has left by a tick; False if that needs more room. `apply` the
+    instances at a slot that count as one: the status and the slot after them. `read_group`: the values of a group.
+    """
+    counters = state.counters
+    tick = instances.tick
+    position = first
+    bounded = counted.window != NO_WINDOW
+    # A call that had no room ended within a timestamp.
+    phase = counters[Counter.PHASE]
+    now = counters[Counter.NOW]
+    status = Status.DONE
+    while True:
+        if phase == Phase.EMIT:
+            if not _emit(counted, tables, state, output, read_group):
+                status = Status.OUTPUT_FULL
+                break
+            phase = Phase.CHOOSE
+        if phase == Phase.CHOOSE:
+            leaves, oldest_tick = oldest(state, instances, position)
+            found, now = _next_timestamp(
+                counted, position < last, tick[position] if position < last else 0, bounded and leaves, oldest_tick,
+                until,
+            )  # fmt: skip
+            if found:
+                phase = Phase.WORK
+                counters[Counter.NOW] = now
+            elif bounded and not counted.on_change and until < INT64_MAX:
+                now = np.int64(until)
+            else:
+                break
+        # Only here: code that is inlined twice takes twice as long to compile.
+        if bounded and not expire(tables, state, instances, position, now):
+            status = Status.ROOM
+            break
+        if phase == Phase.CHOOSE:
+            break
+        while position < last and tick[position] == now:
+            status, behind = apply(tables, state, instances, reading, position, last)
+            if status != Status.DONE:
+                break
+            position = behind
+        if status != Status.DONE:
+            break
+        phase = Phase.EMIT
+    counters[Counter.PHASE] = phase
+    counters[Counter.INSTANCES] += position - first
+    return status, position
+
+
+@helper(inline=True)
+def oldest_slot(state, instances, position):
+    """Whether an event may leave the window, and its tick, for counters that keep events."""
+    slot = state.counters[Counter.OLDEST]
+    if slot < position:
+        return True, instances.tick[slot]
+    return False, np.int64(0)
+
+
+@helper(inline=True)
+def has_left(counted, now, tick):
+    """Whether an event has left the window."""
+    return now >= tick and np.uint64(now) - np.uint64(tick) >= np.uint64(counted.window)
+
+
+@helper(inline=True)
+def alike(instances, slot, last):
+    """The slot after the simultaneous instances of the same component and key."""
+    behind = slot + 1
+    while (
+        behind < last
+        and instances.tick[behind] == instances.tick[slot]
+        and instances.component[behind] == instances.component[slot]
+        and instances.key[behind] == instances.key[slot]
+    ):
+        behind += 1
+    return behind
