@@ -55,7 +55,7 @@ def sign_extension(low):
     return np.uint64(np.int64(low) >> np.int64(63))
 
 
-# ── Events of one moment ───────────────────────────────────────────────────────────────────────────
+# ── Events of one timestamp ────────────────────────────────────────────────────────────────────────
 
 
 @helper(inline=True)

@@ -6,14 +6,13 @@ once. If the events of one component do (`GROUP BY v.attr`), each of its events 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic, Type
+from ouzel.bind.model import Attribute, Bound, EventField, Intrinsic
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.kernels.events import EVERY_KEY, Instances
 from ouzel.plan.expressions import attribute_of
@@ -23,7 +22,7 @@ from ouzel.runtime.expressions import evaluate
 from ouzel.runtime.frames import EventFrame, ticks_to_time
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
-from ouzel.runtime.values import from_engine, to_engine
+from ouzel.runtime.values import from_engine, one_array, to_engine
 
 
 class GroupIndex:
@@ -34,7 +33,6 @@ class GroupIndex:
         self._query = plan.query
         self._layout = layout
         self._types = [schema.field(key.name).type for key in plan.query.group_by]
-        self._numbers: dict[tuple[Any, ...], int] = {}
         self._coders = [Coder() for _ in plan.query.group_by]
         self._together = Coder()
         # The values of each group, column by column.
@@ -76,7 +74,7 @@ class GroupIndex:
             mine = np.flatnonzero(reading == position)
             frame = frame_of(rows[chosen[mine]])
             columns = [self._column(frame, self._of_component(key.path, int(position)), i) for i, key in self._keys()]
-            self.key_group[keys[mine]] = self._numbered(columns)
+            self.key_group[keys[mine]] = self._number(columns)
 
     def _same_columns(self, position: int) -> int:
         """The first component that reads its groups from the same columns of the input."""
@@ -100,22 +98,6 @@ class GroupIndex:
         test = next(test for test in self._query.equivalences if test.path == path)
         return attribute_of(self._query, position, test)
 
-    def _numbered(self, columns: Sequence[pa.Array]) -> np.ndarray:
-        """The groups of rows, with numbers for new ones: for the few rows that represent new keys."""
-        found = np.zeros(len(columns[0]), np.int32)
-        parts = [
-            to_engine(column, key.type).to_pylist() for column, key in zip(columns, self._query.group_by, strict=True)
-        ]
-        new = []
-        for row, values in enumerate(zip(*parts, strict=True)):
-            key = tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in values)
-            if key not in self._numbers:
-                self._numbers[key] = len(self._numbers)
-                new.append(row)
-            found[row] = self._numbers[key]
-        self._append(columns, np.array(new, np.int64))
-        return found
-
     # ── By an event ────────────────────────────────────────────────────────────────────────────────
 
     def of_events(self, frame: EventFrame, rows: np.ndarray, instances: Instances) -> np.ndarray:
@@ -124,19 +106,31 @@ class GroupIndex:
         mine = np.flatnonzero(instances.component == self._plan.split)
         if not len(mine):
             return groups
-        columns, codes = [], []
+        columns = []
         for number, key in self._keys():
             assert self._plan.split is not None
             expression = key.expression or self._of_component(key.path, self._plan.split)
-            column = self._column(frame, expression, number).take(pa.array(rows[mine]))
-            columns.append(column)
-            codes.append(self._code(number, key.type, column))
-        known = self.count if len(self._shown[0]) else 0
-        found = self._together.encode(codes)
-        new_codes, first = np.unique(found, return_index=True)
-        self._append(columns, first[new_codes >= known])
-        groups[mine] = found
+            columns.append(self._column(frame, expression, number).take(pa.array(rows[mine])))
+        groups[mine] = self._number(columns)
         return groups
+
+    # ── Numbers ────────────────────────────────────────────────────────────────────────────────────
+
+    def _number(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        """The groups of some rows. New ones get the next numbers, in order of appearance."""
+        known = len(self._shown[0])
+        found = self._encode(columns)
+        codes, first = np.unique(found, return_index=True)
+        self._append(columns, first[codes >= known])
+        return found
+
+    def _encode(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        # Null has the code -1, and is a group.
+        codes = [
+            pa.array(coder.encode([to_engine(column, key.type)]).astype(np.int64) + 1)
+            for coder, column, key in zip(self._coders, columns, self._query.group_by, strict=True)
+        ]
+        return self._together.encode(codes)
 
     def _column(self, frame: EventFrame, expression: Bound, number: int) -> pa.Array:
         """A GROUP BY column in its output type, for every row of a frame."""
@@ -169,30 +163,16 @@ class GroupIndex:
     def keep_groups(self, live: np.ndarray) -> np.ndarray:
         """Keep only these groups, which events decide; returns the new number of every old one, 0 for dropped ones."""
         assert self._plan.split is not None
-        renamed = self._rename(live)
-        self._coders = [Coder() for _ in self._query.group_by]
-        self._together = Coder()
-        codes = [
-            self._code(number, key.type, column)
-            for (number, key), column in zip(self._keys(), self._shown, strict=True)
-        ]
-        numbered = self._together.encode(codes)
-        assert (numbered == np.arange(len(live))).all(), "groups keep their order"
-        return renamed
-
-    def _code(self, number: int, kind: Type, column: pa.Array) -> pa.Array:
-        """The codes of one GROUP BY column. Null has the code -1, and is a group."""
-        coded = self._coders[number].encode([to_engine(column, kind)])
-        return pa.array(coded.astype(np.int64) + 1)
+        return self._rename(live)
 
     def _rename(self, live: np.ndarray) -> np.ndarray:
         """Keep only these groups; returns the new number of every old one, 0 for dropped ones."""
         renamed = np.zeros(self.count, np.int32)
         renamed[live] = np.arange(len(live), dtype=np.int32)
-        places = pa.array(live)
-        self._shown = [column.take(places) for column in self._shown]
-        kept = set(live.tolist())
-        self._numbers = {key: int(renamed[number]) for key, number in self._numbers.items() if number in kept}
+        self._shown = [column.take(pa.array(live)) for column in self._shown]
+        self._coders = [Coder() for _ in self._coders]
+        self._together = Coder()
+        assert (self._encode(self._shown) == np.arange(len(live))).all(), "groups keep their order"
         return renamed
 
     # ── Snapshots ──────────────────────────────────────────────────────────────────────────────────
@@ -212,9 +192,4 @@ class GroupIndex:
         if head["shown"] is None:
             return
         columns = reader.table(head["shown"]).columns
-        self._shown = [pa.nulls(0, kind) for kind in self._types]
-        if self._plan.split is None:
-            self._numbers = {}
-            self._numbered([column.combine_chunks() for column in columns])
-        else:
-            self._shown = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in columns]
+        self._shown = [one_array(column) for column in columns]

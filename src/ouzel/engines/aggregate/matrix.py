@@ -408,9 +408,8 @@ def _read_group(tables, state, group, reading_words, reading_reals):
         add_key(tables, state, key, reading_words, reading_reals)
 
 
-@helper
-def add_to_total(tables, state, key, sign):
-    """Subtract a key's matches from its group's total before they change, and add them afterwards."""
+@helper(inline=True)
+def _add_to_total(tables, state, key, sign):
     group = state.key_group[key]
     scratch = state.scratch
     clear_reading(tables, scratch.words, scratch.reals)
@@ -429,21 +428,32 @@ def add_to_total(tables, state, key, sign):
 @kernel
 def _recount_totals(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
-        group = state.key_group[key]
-        if (
-            state.is_open[key]
-            and keeps_totals(tables, state)
-            and state.next_of_group[state.groups.first_cell[group]] >= 0
-        ):
-            add_to_total(tables, state, key, 1)
+        if state.is_open[key]:
+            _change_total(tables, state, key, 1)
+
+
+@helper(inline=True)
+def _change_total(tables, state, key, sign):
+    """Subtract the matches of a key from the total of its group before they change, and add them afterwards; if that
+    total is kept."""
+    head = state.groups.first_cell[state.key_group[key]]
+    if keeps_totals(tables, state) and state.next_of_group[head] >= 0:
+        _add_to_total(tables, state, key, sign)
+
+
+@helper(inline=True)
+def _update_group(tables, state, key):
+    """The matches of a key have changed."""
+    _change_total(tables, state, key, 1)
+    # Tested here, because a call copies the whole state.
+    if _has_tree(tables, state, state.key_group[key]):
+        _put_in_tree(tables, state, key)
 
 
 @helper
-def put_in_tree(tables, state, key):
-    """The matches of a key have changed: update its leaf, and all nodes above it."""
+def _put_in_tree(tables, state, key):
+    """Update the leaf of a key, and all nodes above it."""
     group = state.key_group[key]
-    if not _has_tree(tables, state, group):
-        return
     leaves = state.tree_leaves[group]
     first = state.tree_first[group]
     words = state.tree_words[first : first + 2 * leaves]
@@ -458,7 +468,7 @@ def put_in_tree(tables, state, key):
 def _fill_trees(tables: CounterTables, state: MatrixState):
     for key in range(state.is_open.size):
         if state.is_open[key]:
-            put_in_tree(tables, state, key)
+            _update_group(tables, state, key)
 
 
 # ── Leaving the window ─────────────────────────────────────────────────────────────────────────────
@@ -481,10 +491,7 @@ def _expire(tables, state, instances, position, now):
                 return False
             if tables.on_change:
                 touch_group(tables, tables, state, state.key_group[key], _read_group)
-            group_head = state.groups.first_cell[state.key_group[key]]
-            summed = state.next_of_group[group_head] >= 0 and keeps_totals(tables, state)
-            if summed:
-                add_to_total(tables, state, key, -1)
+            _change_total(tables, state, key, -1)
             if flips:
                 flip(tables, state, instances, key)
             if inverse:
@@ -494,10 +501,7 @@ def _expire(tables, state, instances, position, now):
                 state.free_count[0] += 1
                 state.start_count[key] -= 1
                 state.oldest_start[key] = state.next_start[slot]
-            if summed:
-                add_to_total(tables, state, key, 1)
-            else:
-                put_in_tree(tables, state, key)
+            _update_group(tables, state, key)
             counters[Counter.EXPIRED] += 1
         elif inverse:
             remove(tables, state.words, key * tables.columns, instances, slot)
@@ -692,7 +696,7 @@ def _open(tables, state, key):
             # From now on the group has several keys, and its total is kept.
             for word in range(state.total.shape[1]):
                 state.total[group, word] = _ZERO
-            add_to_total(tables, state, state.next_of_group[key], 1)
+            _add_to_total(tables, state, state.next_of_group[key], 1)
 
 
 @helper(inline=True)
@@ -740,14 +744,10 @@ def _multiply(tables, state, instances, slot, behind):
     if completes:
         touch_group(tables, tables, state, group, _read_group)
         complete(state.groups, group)
-    summed = completes and keeps_totals(tables, state) and state.next_of_group[state.groups.first_cell[group]] >= 0
-    if summed:
-        add_to_total(tables, state, key, -1)
+        _change_total(tables, state, key, -1)
     _insert(tables, state, instances, slot, behind)
-    if summed:
-        add_to_total(tables, state, key, 1)
-    elif completes:
-        put_in_tree(tables, state, key)
+    if completes:
+        _update_group(tables, state, key)
 
 
 @helper(inline=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ouzel.engines.aggregate.edges import EdgeCounters
 from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.matrix import MatrixCounters
-from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
+from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
 from ouzel.engines.aggregate.partial import changes_schema, changes_table
 from ouzel.engines.aggregate.per_start import RowCounters
 from ouzel.engines.aggregate.plan import AggregatePlan
@@ -239,14 +239,14 @@ class AggregateOperator(StreamOperator[CounterInstances]):
             ticks = output.tick[:count].copy()
             groups = self._groups.show(output.group[:count])
             return Answer(changes_table(self.schema, output, count, groups, self._adds_at_most()), ticks, ticks)
-        shown = np.arange(count)
-        values = self._columns(output.words[:count], output.reals[:count])
-        if self._on_change and count:
-            expiry = np.flatnonzero(output.completed[:count] == 0)
-            before = self._columns(output.before_words[expiry], output.before_reals[expiry])
-            shown = rows_to_emit(self._query, output.completed[:count], values, before)
-            places = pa.array(shown)
-            values = {name: column.take(places) for name, column in values.items()}
+        shown, values = emitted(
+            self._query,
+            self._counted.measures,
+            (output.words[:count], output.reals[:count]),
+            (output.before_words, output.before_reals),
+            output.completed[:count],
+            self._adds_at_most(),
+        )
         shown_groups = output.group[shown]
         groups = self._groups.show(shown_groups)
         starts = None if self._first_rows is None else self._first_rows[shown_groups]
@@ -267,9 +267,6 @@ class AggregateOperator(StreamOperator[CounterInstances]):
     def tie_ranks(self, table: pa.Table, ticks: np.ndarray, ties: np.ndarray) -> np.ndarray:
         """Groups are counted in the order of their first rows."""
         return ties
-
-    def _columns(self, words: np.ndarray, reals: np.ndarray) -> dict[str, pa.Array]:
-        return columns_of(self._query, self._counted.measures, words, reals, self._adds_at_most())
 
     def _adds_at_most(self) -> list[float]:
         """For each measure a bound on what one match may add to it."""

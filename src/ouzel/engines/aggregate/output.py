@@ -100,23 +100,32 @@ def answer(
     return Answer(pa.table(columns, schema=schema), starts, ticks)
 
 
-def rows_to_emit(
-    query: BoundQuery, completed: np.ndarray, values: Mapping[str, Column], before: Mapping[str, Column]
-) -> np.ndarray:
-    """The rows that EMIT ON CHANGE emits: those of completion, and those of expiry that change a visible value.
+def emitted(
+    query: BoundQuery,
+    measures: Sequence[MeasureSpec],
+    after: tuple[np.ndarray, np.ndarray],
+    before: tuple[np.ndarray, np.ndarray],
+    completed: np.ndarray,
+    largest: Sequence[float],
+) -> tuple[np.ndarray, dict[str, Column]]:
+    """The rows that are emitted, and their aggregates. With EMIT ON CHANGE, rows of expiry that change no visible value
+    are not.
 
-    `before` has the values before the timestamp, for rows of expiry only.
+    `after` has the words and reals of all rows, `before` those before their timestamps, for EMIT ON CHANGE only.
     """
+    values = columns_of(query, measures, *after, largest)
     expiry = np.flatnonzero(completed == 0)
-    if not len(expiry):
-        return np.arange(len(completed))
+    if not query.emit_on_change or not len(expiry):
+        return np.arange(len(completed)), values
+    earlier = columns_of(query, measures, before[0][expiry], before[1][expiry], largest)
     changed = np.zeros(len(expiry), bool)
     for column in query.aggregates:
         if not column.hidden:
-            changed |= ~_same(values[column.name].take(pa.array(expiry)), before[column.name])
+            changed |= ~_same(values[column.name].take(pa.array(expiry)), earlier[column.name])
     kept = completed != 0
     kept[expiry[changed]] = True
-    return np.flatnonzero(kept)
+    rows = np.flatnonzero(kept)
+    return rows, {name: column.take(pa.array(rows)) for name, column in values.items()}
 
 
 def _same(one: Column, other: Column) -> np.ndarray:

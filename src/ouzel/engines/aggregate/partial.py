@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ouzel.engines.aggregate.merge import ChangeKind, Changes, total_changes
-from ouzel.engines.aggregate.output import answer, columns_of, rows_to_emit
+from ouzel.engines.aggregate.output import answer, emitted
 from ouzel.engines.aggregate.plan import AggregatePlan
 from ouzel.engines.aggregate.tables import CounterOutput
 from ouzel.plan.model import Plan
@@ -119,7 +119,7 @@ def as_carried(changes: pa.Table) -> pa.Table:
 # ── Totals ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
+def totals_of(plan: Plan, shown_schema: pa.Schema, changes: Sequence[pa.Table]) -> pa.Table:
     """The answer of a query from the changes of all parts in some buckets, with the columns TIME_BUCKET and PART."""
     assert isinstance(plan, AggregatePlan)
     query = plan.query
@@ -149,15 +149,10 @@ def totals_of(plan: Plan, shown: pa.Schema, changes: Sequence[pa.Table]) -> pa.T
         len(parts),
         on_change=query.emit_on_change,
     )
-    values = columns_of(query, plan.measures, found.words, found.reals, adds_at_most)
     rows = order[found.row]
-    emitted = np.arange(len(rows))
-    if query.emit_on_change:
-        expiry = np.flatnonzero(found.completed == 0)
-        before = columns_of(query, plan.measures, found.before_words[expiry], found.before_reals[expiry], adds_at_most)
-        emitted = rows_to_emit(query, found.completed, values, before)
-    emitted = emitted[np.argsort(ticks[rows[emitted]], kind="stable")]
-    places = pa.array(emitted)
-    values = {name: column.take(places) for name, column in values.items()}
-    shown_groups = [column.take(pa.array(rows[emitted])) for column in groups]
-    return answer(query, shown, ticks[rows[emitted]], shown_groups, values)[0]
+    after, before = (found.words, found.reals), (found.before_words, found.before_reals)
+    shown, values = emitted(query, plan.measures, after, before, found.completed, adds_at_most)
+    by_tick = np.argsort(ticks[rows[shown]], kind="stable")
+    rows = rows[shown[by_tick]]
+    values = {name: column.take(pa.array(by_tick)) for name, column in values.items()}
+    return answer(query, shown_schema, ticks[rows], [column.take(pa.array(rows)) for column in groups], values)[0]

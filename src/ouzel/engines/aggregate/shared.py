@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ouzel.engines.aggregate.groups import GroupIndex
 from ouzel.engines.aggregate.operator import AggregateOperator
-from ouzel.engines.aggregate.output import aggregate_schema, answer, columns_of, measured, rows_to_emit
+from ouzel.engines.aggregate.output import aggregate_schema, answer, emitted, measured
 from ouzel.engines.aggregate.sharing import SharedPlan
 from ouzel.engines.aggregate.tables import Counter, CounterInstances, new_counter_instances
 from ouzel.engines.aggregate.tree import Expanded, SharedInstances, expand, scan_shared
@@ -234,17 +234,13 @@ class SharedOperator(Operator):
         words = np.zeros((len(rows), 2 + 2 * sums), np.uint64)
         words[:, 0::2] = output.value[rows, : 1 + sums]
         words[:, 3::2] = (words[:, 2::2].view(np.int64) >> 63).view(np.uint64)
-        # Nothing wider than 64 bits gets here.
-        sizes = words[:, :1].astype(np.float64)
-        values = columns_of(plan.query, plan.measures, words, sizes, [1.0] * sums)
+        earlier = np.zeros((len(rows), 2), np.uint64)
         if self._tree.on_change:
-            expiry = rows[output.completed[rows] == 0]
-            earlier = np.zeros((len(expiry), 2), np.uint64)
-            earlier[:, 0] = output.before[expiry]
-            before = columns_of(plan.query, plan.measures, earlier, earlier[:, :1].astype(np.float64), [])
-            emitted = rows_to_emit(plan.query, output.completed[rows], values, before)
-            rows = rows[emitted]
-            values = {column: value.take(pa.array(emitted)) for column, value in values.items()}
+            earlier[:, 0] = output.before[rows]
+        # Nothing wider than 64 bits gets here.
+        after, before = ((some, some[:, :1].astype(np.float64)) for some in (words, earlier))
+        shown, values = emitted(plan.query, plan.measures, after, before, output.completed[rows], [1.0] * sums)
+        rows = rows[shown]
         groups = self._groups[name].show(output.group[rows])
         return answer(plan.query, self._schemas[name], output.tick[rows], groups, values)
 

@@ -207,18 +207,41 @@ def plan_sharing(
         for group in _small_enough(patterns):
             if len(group) < 2:
                 continue
-            draft = _draft({name: own[name] for name in group}, patterns, statistics or Statistics())
-            kept = [name for lot in _lots(draft) for name in lot]
+            shared = shared_plan({name: own[name] for name in group}, statistics or Statistics(), patterns)
+            kept = [name for lot in _lots(shared) for name in lot]
             if 1 < len(kept) < len(group):
-                draft = _draft({name: own[name] for name in kept}, patterns, statistics or Statistics())
+                shared = shared_plan({name: own[name] for name in kept}, statistics or Statistics(), patterns)
             if len(kept) > 1:
-                made.append(_shared(draft))
+                made.append(shared)
     return tuple(made)
 
 
-def shared_plan(plans: Mapping[str, AggregatePlan], statistics: Statistics) -> SharedPlan:
-    """The plan of queries that were counted together before."""
-    return _shared(_draft(plans, {name: _patterns_of(plan) for name, plan in plans.items()}, statistics))
+def shared_plan(
+    plans: Mapping[str, AggregatePlan],
+    statistics: Statistics,
+    known: Mapping[str, Sequence[tuple[Symbol, ...]]] | None = None,
+) -> SharedPlan:
+    """Queries that are counted together, whatever that saves. `known`: their patterns, if these are known already."""
+    numbers: dict[Symbol, int] = {}
+    patterns: list[list[tuple[int, ...]]] = []
+    labels: list[str] = []
+    for name, plan in plans.items():
+        patterns.append([])
+        for pattern in known[name] if known else _patterns_of(plan):
+            for component, symbol in zip(plan.positives, pattern, strict=True):
+                if symbol not in numbers:
+                    numbers[symbol] = len(numbers)
+                    labels.append(label_of(component))
+            patterns[-1].append(tuple(numbers[symbol] for symbol in pattern))
+    like = next(iter(plans.values()))
+    weights = {
+        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
+        for symbol, number in numbers.items()
+        if symbol.weight is not None
+    }
+    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
+    tree = _tree(list(plans), like, patterns, rates, weights)
+    return SharedPlan(plans, _stage_plan(like, list(numbers), labels), tree, weights, rates)
 
 
 def _may_have_parts_in_common(plans: Sequence[Plan]) -> bool:
@@ -326,45 +349,6 @@ def _small_enough(patterns: Mapping[str, Sequence[tuple[Symbol, ...]]]) -> list[
     return [group for group, _ in groups]
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A possible sharing, with what is needed to decide whether it is worth it."""
-
-    plans: Mapping[str, AggregatePlan]
-    numbers: Mapping[Symbol, int]
-    labels: Mapping[int, str]
-    tree: CounterTree
-    rates: tuple[float, ...]
-
-
-def _draft(
-    own: Mapping[str, AggregatePlan], known: Mapping[str, Sequence[tuple[Symbol, ...]]], statistics: Statistics
-) -> _Draft:
-    numbers: dict[Symbol, int] = {}
-    patterns: dict[str, list[tuple[int, ...]]] = {}
-    labels: dict[int, str] = {}
-    for name, plan in own.items():
-        patterns[name] = []
-        for pattern in known[name]:
-            for component, symbol in zip(plan.positives, pattern, strict=True):
-                labels.setdefault(numbers.setdefault(symbol, len(numbers)), label_of(component))
-            patterns[name].append(tuple(numbers[symbol] for symbol in pattern))
-    rates = tuple(_rate(symbol, statistics, len(numbers)) for symbol in numbers)
-    weighted = {number for symbol, number in numbers.items() if symbol.weight is not None}
-    tree = _tree(list(own), next(iter(own.values())), list(patterns.values()), rates, weighted)
-    return _Draft(own, numbers, labels, tree, rates)
-
-
-def _shared(draft: _Draft) -> SharedPlan:
-    stage = _stage_plan(next(iter(draft.plans.values())), list(draft.numbers), draft.labels)
-    weights = {
-        number: replace(symbol.weight, expression=_moved(symbol.weight.expression, number), component=number)
-        for symbol, number in draft.numbers.items()
-        if symbol.weight is not None
-    }
-    return SharedPlan(draft.plans, stage, draft.tree, weights, draft.rates)
-
-
 def _window_key(plan: AggregatePlan) -> object:
     """The key of queries that may share a tree. While the unit of time is unknown, it is the window's text."""
     window = _window_of(plan)
@@ -378,7 +362,7 @@ def _window_of(plan: AggregatePlan) -> TimeWindow | None:
     return window
 
 
-def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Mapping[int, str]) -> AggregatePlan:
+def _stage_plan(like: AggregatePlan, symbols: Sequence[Symbol], labels: Sequence[str]) -> AggregatePlan:
     """A plan for staging: each symbol is a component, with its tests and keys."""
     components = tuple(
         Component(number, labels[number], symbol.types, kleene=False, negated=False)
@@ -429,9 +413,9 @@ def _tree(
     return CounterTree(tuple(names), window, on_change, parts, tuple(columns), segments, alone, shared)
 
 
-def _lots(draft: _Draft) -> list[list[str]]:
+def _lots(shared: SharedPlan) -> list[list[str]]:
     """Sets of queries that have enough in common, each of which saves enough updates by sharing."""
-    tree, rates = draft.tree, draft.rates
+    tree, rates = shared.tree, shared.rates
     by_query: list[list[tuple[Part, ...]]] = [[] for _ in tree.names]
     for (query, _), pattern in zip(tree.columns, tree.patterns, strict=True):
         by_query[query].append(pattern)

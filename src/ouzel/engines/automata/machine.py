@@ -124,9 +124,7 @@ class Machine:
         # Twice the size of before, so that it is needed less and less often, up to the size of a near cache.
         room = min(2 * len(self.state.members), _MEMBERS_NEAR)
         members = np.empty((max(wanted, room, MEMBERS_MIN), 2), np.int32)
-        self.state.counters[Counter.MEMBERS] = kernel.gather_members(
-            self.state.links, self.state.members, members
-        )
+        self.state.counters[Counter.MEMBERS] = kernel.gather_members(self.state.links, self.state.members, members)
         self.state = self.state._replace(members=members)
 
     def relink(self) -> None:
