@@ -252,7 +252,9 @@ def scan(
             position = behind
         if status != Status.DONE:
             break
-        phase = Phase.EMIT
+        phase = Phase.CHOOSE
+        if counters[Counter.TOUCHED] > 0:
+            phase = Phase.EMIT
     counters[Counter.PHASE] = phase
     counters[Counter.INSTANCES] += position - first
     return status, position
