@@ -56,6 +56,7 @@ typedef struct {
     description *dtype;
     int flags;
 } array;
+#include "rows.c"
 enum { CONTIGUOUS = 1, ALIGNED = 0x100, WRITEABLE = 0x400 };
 static const char letters[] = "tbchijklmfd";
 static const char *const dtypes[] = {"bool",   "int8",  "uint8",  "int16",   "uint16", "int32",
@@ -243,7 +244,7 @@ static PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
 }
 
 static PyMethodDef call_definition = {"kernel", (PyCFunction)(void (*)(void))call, METH_FASTCALL, NULL};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_library", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_library", NULL, -1, row_readers, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__library(void) {
     PyObject *module = PyModule_Create(&definition), *entries = PyDict_New();

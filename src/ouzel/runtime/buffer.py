@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.runtime.codes import Coder, is_mostly_dead
@@ -22,6 +23,7 @@ from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 LATEST = 2**63 - 1
 EARLIEST = -(2**63)
 NO_ROWS = np.empty(0, np.int64)
+_SLOTS_FIRST = 256
 
 # A named tuple of arrays.
 Events = TypeVar("Events", bound=Any)
@@ -33,17 +35,19 @@ OpenKey = tuple[tuple[int | str, ...], int, int]
 class Block(Generic[Events]):
     """Staged events. `rows` are the numbers of their rows, -1 for an event without one; or `rows` has length 0.
 
-    `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`.
+    `ties` holds the tie-break columns of simultaneous events; those of an event are in row `tie_rows`. A block of
+    events that were written behind the live ones has only their number, `in_place`.
     """
 
     rows: np.ndarray
     events: Events
     ties: pa.Table | None = None
     tie_rows: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    in_place: int = 0
 
     @property
     def count(self) -> int:
-        return len(self.events.key)
+        return self.in_place or len(self.events.key)
 
 
 def by_time(block: Block[Any]) -> np.ndarray | None:
@@ -80,13 +84,49 @@ class StreamBuffer(Generic[Events]):
         self.columns = list(columns)
         self._several_per_event = several_per_event
         self.store = RowStore()
-        self.pending: list[Block[Events]] = []
+        self._pending: list[Block[Events]] = []
+        # Pending events that are written behind the live ones, in order: their number, and the time of the last.
+        self._tail = 0
+        self._tail_until = EARLIEST
         self.events = room(reserved)
         self.rows = np.full(reserved, -1, np.int64)
         # The number of slots in use.
         self.count = reserved
 
     # ── Taking events in ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def pending(self) -> list[Block[Events]]:
+        """The pending events."""
+        if self._tail:
+            first, last = self.count, self.count + self._tail
+            tail = cut(Block(self.rows, self.events), first, last)
+            self._pending.append(replace(tail, rows=tail.rows.copy(), events=_map(tail.events, np.copy)))
+            self._tail = 0
+        return self._pending
+
+    @pending.setter
+    def pending(self, blocks: list[Block[Events]]) -> None:
+        self._pending = blocks
+        self._tail = 0
+
+    @property
+    def takes_tail(self) -> bool:
+        """Whether events may be written behind the live ones: nothing else is pending."""
+        return not self._pending and not self._tail
+
+    def reserve(self, count: int) -> None:
+        """Make room behind the live events."""
+        if self.count + count > self.capacity:
+            self._move(0, max(self.count + count, 2 * self.count, _SLOTS_FIRST))
+        if len(self.rows) < self.capacity:
+            self.rows = enlarged(self.rows, self.capacity)
+
+    def add_tail(self, count: int, until: int, *, in_order: bool) -> None:
+        """Events have been written behind the live ones; the last one has the time `until`."""
+        self._tail, self._tail_until = count, until
+        if count and not in_order:
+            assert self.pending
 
     def add(
         self, block: Block[Events], places: np.ndarray, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool
@@ -125,7 +165,7 @@ class StreamBuffer(Generic[Events]):
     @property
     def entries(self) -> int:
         """The number of slots of pending and live events; at least the number of events."""
-        return self.live + sum(block.count for block in self.pending)
+        return self.live + self._tail + sum(block.count for block in self._pending)
 
     @property
     def held(self) -> int:
@@ -139,6 +179,8 @@ class StreamBuffer(Generic[Events]):
 
     def take_ready(self, until: int) -> Block[Events] | None:
         """The pending events at or before a tick, in stream order."""
+        if self._tail and self._tail_until <= until:
+            return Block(NO_ROWS, self.events, in_place=self._tail)
         if not self.pending:
             return None
         block = joined(self.pending)
@@ -158,6 +200,10 @@ class StreamBuffer(Generic[Events]):
 
     def append(self, block: Block[Events]) -> None:
         """Make events live. They come after all live ones in stream order."""
+        if block.in_place:
+            self.count += block.in_place
+            self._tail = 0
+            return
         if not self.count:
             self.events, self.rows, self.count = block.events, block.rows, block.count
             return

@@ -73,11 +73,14 @@ class Coder:
         """
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type):
             return self._encode_dictionary(columns[0], rows)
-        views = [_view(column) for column in columns]
-        if self._keys is None:
-            self._keys = new_keys([isinstance(view, Text) for view in views], self._first_code)
         if rows is None:
             rows = np.arange(len(columns[0]), dtype=np.int32)
+        return self.encode_views([_view(column) for column in columns], rows)
+
+    def encode_views(self, views: Sequence[Text | Numbers], rows: np.ndarray) -> np.ndarray:
+        """The codes of some rows of columns that kernels can read."""
+        if self._keys is None:
+            self._keys = new_keys([isinstance(view, Text) for view in views], self._first_code)
         self._keys, codes = encode(self._keys, views, rows)
         return codes
 

@@ -1,173 +1,240 @@
-"""Columns that grow: small batches are appended to typed arrays, of which Arrow sees all rows without a copy."""
+"""Rows that grow: small pushes are read into typed arrays, of which Arrow sees all rows without a copy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ouzel.kernels.columns import text_of
-from ouzel.runtime.arrays import valids
-from ouzel.runtime.frames import take
+from ouzel.kernels.rows import (
+    COUNT,
+    DATA_FULL,
+    DONE,
+    NULLS,
+    append_rows,
+    drop_rows,
+    enlarged_rows,
+    new_rows,
+    read_batch,
+    read_dicts,
+)
 
 _ROWS_FIRST = 256
+_DATA_FIRST = 4096
 _DATA_BYTES_MAX = 1 << 30
 
 
-class _Validity:
-    """Which rows are not null: a byte each, and from there the bits that Arrow reads."""
+class GrowingRows:
+    """Rows of one schema. Readers write behind them; `keep` makes what was read part of them."""
 
-    def __init__(self) -> None:
-        self._valid: np.ndarray | None = None
-        self._bits = np.zeros(0, np.uint8)
-        self._packed = 0
-
-    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
-        last = first + len(rows)
-        if self._valid is None:
-            if not array.null_count:
-                return
-            self._valid = np.ones(max(_ROWS_FIRST, 2 * last), bool)
-        self._valid = _enlarged(self._valid, first, last)
-        self._valid[first:last] = valids(array)[rows]
-
-    def buffer(self, count: int) -> pa.Buffer | None:
-        if self._valid is None:
-            return None
-        first = self._packed // 8
-        self._bits = _enlarged(self._bits, first, (count + 7) // 8)
-        bits = np.packbits(self._valid[8 * first : count], bitorder="little")
-        self._bits[first : first + len(bits)] = bits
-        self._packed = count
-        return pa.py_buffer(self._bits[: (count + 7) // 8])
-
-
-class _Numbers:
-    """Values of one width."""
-
-    def __init__(self, type_: pa.DataType) -> None:
-        self._type = type_
-        self._values = np.empty(0, f"i{type_.bit_width // 8}")
-        self._validity = _Validity()
-
-    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
-        last = first + len(rows)
-        self._values = _enlarged(self._values, first, last)
-        data = array.buffers()[1]
-        if data is not None and len(rows):
-            np.frombuffer(data, self._values.dtype)[array.offset :].take(
-                rows, out=self._values[first:last], mode="clip"
-            )
-        self._validity.append(array, rows, first)
-
-    def array(self, count: int) -> pa.Array:
-        return pa.Array.from_buffers(self._type, count, [self._validity.buffer(count), pa.py_buffer(self._values)])
-
-
-class _Texts:
-    """Strings or byte strings."""
-
-    def __init__(self, type_: pa.DataType) -> None:
-        self._type = type_
-        large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
-        self._offsets: np.ndarray = np.zeros(1, np.int64 if large else np.int32)
-        self._data = np.empty(0, np.uint8)
-        self._validity = _Validity()
-
-    def append(self, array: pa.Array, rows: np.ndarray, first: int) -> None:
-        last, used = first + len(rows), int(self._offsets[first])
-        array = take(array, rows)
-        text = text_of(array)
-        begin, end = int(text.offsets[0]), int(text.offsets[-1])
-        self._offsets = _enlarged(self._offsets, first + 1, last + 1)
-        self._offsets[first + 1 : last + 1] = text.offsets[1:] - (begin - used)
-        self._data = _enlarged(self._data, used, used + end - begin)
-        self._data[used : used + end - begin] = text.data[begin:end]
-        self._validity.append(array, np.arange(len(rows)), first)
-
-    def array(self, count: int) -> pa.Array:
-        buffers = [self._validity.buffer(count), pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
-        return pa.Array.from_buffers(self._type, count, buffers)
-
-    def bytes(self, count: int) -> int:
-        return int(self._offsets[count])
-
-
-def _enlarged(array: np.ndarray, used: int, needed: int) -> np.ndarray:
-    """The array, or one with the same first values and at least twice the room."""
-    if needed <= len(array):
-        return array
-    larger = np.zeros(max(_ROWS_FIRST, 2 * needed), array.dtype)
-    larger[:used] = array[:used]
-    return larger
-
-
-def _column(type_: pa.DataType) -> _Numbers | _Texts | None:
-    if pa.types.is_primitive(type_) and type_.bit_width in (32, 64):
-        return _Numbers(type_)
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return _Texts(type_) if any(test(type_) for test in tests) else None
-
-
-class GrowingTable:
-    """Rows that are appended a few at a time, with the tick of each."""
-
-    def __init__(self, schema: pa.Schema, columns: list[Any]) -> None:
-        self._schema = schema
-        self._columns = columns
-        self._types = schema.types
-        self._ticks = np.empty(0, np.int64)
-        self._table: pa.Table | None = None
-        self.rows = 0
+    def __init__(self, schema: pa.Schema, kinds: str, time: str | None) -> None:
+        self.schema = schema
+        self.types = schema.types
+        self.is_text = [kind in "sS" for kind in kinds]
+        # The place of each column among those of numbers, or of texts.
+        self.places = [self.is_text[:column].count(text) for column, text in enumerate(self.is_text)]
+        self._kinds = kinds.encode()
+        self._names = tuple(schema.names)
+        known = [_kind_of_values(type_) for type_ in self.types]
+        # How dictionaries are read; None if a column has values that Python has no type of its own for.
+        self._value_kinds = "".join(one for one in known if one).encode() if all(known) else None
+        self._epochs = tuple(_epoch(type_) for type_ in self.types)
+        self.time = -1 if time is None else schema.get_field_index(time)
+        texts = sum(self.is_text)
+        self.rows = new_rows(
+            len(kinds) - texts, texts, _ROWS_FIRST, _DATA_FIRST, -1 if time is None else self.places[self.time]
+        )
+        self.count = 0
+        # Columns that Arrow stores otherwise, as far as they have been converted.
+        self._converted: dict[tuple[int, bool], tuple[np.ndarray, int]] = {}
+        # Where the columns are in the rows that were appended last.
+        self._source: tuple[GrowingRows, Sequence[int], tuple[np.ndarray, ...]] | None = None
 
     @classmethod
-    def of(cls, schema: pa.Schema) -> GrowingTable | None:
-        """An empty table; None if a column is of a type that cannot grow.
+    def of(cls, schema: pa.Schema, time: str | None = None) -> GrowingRows | None:
+        """Empty rows; None if a column is of a type that cannot grow. `time` names the column with the ticks.
 
-        >>> table = GrowingTable.of(pa.schema({"x": pa.string()}))
-        >>> for value in ("a", None):
-        ...     table.append([pa.array([value], pa.string())], np.arange(1), np.array([7]))
-        >>> table.table().to_pylist()
-        [{'x': 'a'}, {'x': None}]
+        >>> rows = GrowingRows.of(pa.schema({"ts": pa.int64(), "x": pa.string()}), "ts")
+        >>> rows.read([{"ts": 1, "x": "a"}, {"ts": 2}], 2), rows.read([{"ts": "1"}], 1)
+        (True, False)
+        >>> rows.keep(2)
+        >>> rows.table(0, 2).to_pylist()
+        [{'ts': 1, 'x': 'a'}, {'ts': 2, 'x': None}]
         """
-        columns = [_column(field.type) for field in schema]
-        return None if None in columns else cls(schema, columns)
-
-    def takes(self, arrays: Sequence[pa.Array]) -> bool:
-        """Whether rows of such columns can be appended."""
-        if [array.type for array in arrays] != self._types:
-            return False
-        texts = [pair for pair in zip(arrays, self._columns, strict=True) if isinstance(pair[1], _Texts)]
-        return all(column.bytes(self.rows) + array.nbytes < _DATA_BYTES_MAX for array, column in texts)
-
-    def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
-        """Append some rows of columns, behind those that are there; `ticks` are those of all rows."""
-        for array, column in zip(arrays, self._columns, strict=True):
-            column.append(array, rows, self.rows)
-        last = self.rows + len(rows)
-        self._ticks = _enlarged(self._ticks, self.rows, last)
-        self._ticks[self.rows : last] = ticks[rows]
-        self.rows = last
-        self._table = None
+        kinds = [_kind_of_column(type_) for type_ in schema.types]
+        return None if None in kinds else cls(schema, "".join(kind for kind in kinds if kind), time)
 
     @property
     def ticks(self) -> np.ndarray:
-        """The ticks of all rows."""
-        return self._ticks[: self.rows]
+        """The times of the rows, and room behind them."""
+        ticks: np.ndarray = self.rows.numbers[self.places[self.time]]
+        return ticks
 
-    def without(self, first: int) -> GrowingTable:
-        """A table of its own without the first rows."""
-        rest = GrowingTable.of(self._schema)
-        assert rest is not None
-        arrays = [column.chunk(0) for column in self.table().columns]
-        rest.append(arrays, np.arange(first, self.rows, dtype=np.int32), self.ticks)
-        return rest
+    # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
 
-    def table(self) -> pa.Table:
-        """All rows; appending to this table does not change them."""
-        if self._table is None:
-            arrays = [column.array(self.rows) for column in self._columns]
-            self._table = pa.Table.from_arrays(arrays, schema=self._schema)
-        return self._table
+    def read(self, events: Any, count: int) -> bool:
+        """Write a list of dictionaries or a record batch of the same schema behind the rows, unless a dictionary has
+        a value of another type or an unknown name."""
+        if self.count + count > self.rows.numbers.shape[1]:
+            self._enlarge(2 * (self.count + count), self.rows.data.shape[1])
+        is_list = isinstance(events, list)
+        if is_list and self._value_kinds is None:
+            return False
+        while True:
+            if is_list:
+                assert self._value_kinds is not None
+                status = read_dicts(events, self._names, self._value_kinds, self.rows, self._epochs)
+            else:
+                status = read_batch(events, self._kinds, self.rows)
+            if status != DATA_FULL:
+                return status == DONE
+            if self.rows.data.shape[1] >= _DATA_BYTES_MAX:
+                return False
+            self._enlarge(self.rows.valid.shape[1], 2 * self.rows.data.shape[1])
+
+    def keep(self, count: int) -> None:
+        """Make rows that were read part of the rows."""
+        self.count += count
+        self.rows.memory[COUNT] = self.count
+
+    def has_nulls(self, column: int) -> bool:
+        """Whether a row may have a null in a column."""
+        return bool(self.rows.memory[NULLS + column])
+
+    def append(self, source: GrowingRows, columns: Sequence[int], chosen: np.ndarray, count: int) -> None:
+        """Append the first of the chosen rows of another one, whose columns have these numbers there."""
+        known = self._source
+        if known is None or known[0] is not source or known[1] != columns:
+            known = self._source = source, columns, _places(source, columns)
+        if self.count + count > self.rows.numbers.shape[1]:
+            self._enlarge(2 * (self.count + count), self.rows.data.shape[1])
+        while lacking := append_rows(self.rows, source.rows, *known[2], chosen, count):
+            self._enlarge(self.rows.valid.shape[1], 2 * (self.rows.data.shape[1] + lacking))
+        self.count += count
+
+    def bytes(self) -> int:
+        """The bytes of the largest column of texts."""
+        return int(self.rows.offsets[:, self.count].max(initial=0))
+
+    def drop(self, count: int) -> None:
+        """Drop the first rows. Tables without a copy must not be in use."""
+        if count == self.count:
+            self.rows.memory[NULLS:] = 0
+            self.rows.memory[COUNT] = 0
+        else:
+            drop_rows(self.rows, count)
+        self.count -= count
+        self._converted.clear()
+
+    def _enlarge(self, capacity: int, data_capacity: int) -> None:
+        self.rows = enlarged_rows(self.rows, capacity, min(data_capacity, 2 * _DATA_BYTES_MAX - 1))
+
+    # ── Giving rows out ────────────────────────────────────────────────────────────────────────────
+
+    def table(self, first: int, last: int) -> pa.Table:
+        """A copy of some rows."""
+        arrays = []
+        for column, type_ in enumerate(self.types):
+            if pa.types.is_null(type_):
+                arrays.append(pa.nulls(last - first))
+                continue
+            valid = None
+            if self.has_nulls(column):
+                valid = pa.py_buffer(np.packbits(self.rows.valid[column, first:last], bitorder="little"))
+            place = self.places[column]
+            if self.is_text[column]:
+                offsets = self.rows.offsets[place, first : last + 1]
+                data = self.rows.data[place, offsets[0] : offsets[-1]].copy()
+                buffers = [_stored(offsets - offsets[0], type_), data]
+            else:
+                buffers = [_stored(self.rows.numbers[place, first:last].copy(), type_)]
+            arrays.append(pa.Array.from_buffers(type_, last - first, [valid, *map(pa.py_buffer, buffers)]))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def whole(self) -> pa.Table:
+        """All rows, without a copy where Arrow stores them like this. Appending does not change them."""
+        count = self.count
+        arrays = []
+        for column, type_ in enumerate(self.types):
+            if pa.types.is_null(type_):
+                arrays.append(pa.nulls(count))
+                continue
+            valid = self._conversion(column, pa.bool_(), self.rows.valid[column], count, is_validity=True)
+            place = self.places[column]
+            if self.is_text[column]:
+                offsets = self.rows.offsets[place]
+                if type_.id in _LARGE:
+                    offsets = self._conversion(column, type_, offsets, count + 1)
+                buffers = [offsets, self.rows.data[place]]
+            elif type_.bit_width == 64:
+                buffers = [self.rows.numbers[place]]
+            else:
+                buffers = [self._conversion(column, type_, self.rows.numbers[place], count)]
+            validity = pa.py_buffer(valid) if self.has_nulls(column) else None
+            arrays.append(pa.Array.from_buffers(type_, count, [validity, *map(pa.py_buffer, buffers)]))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _conversion(
+        self, column: int, type_: pa.DataType, values: np.ndarray, count: int, *, is_validity: bool = False
+    ) -> np.ndarray:
+        """Values as Arrow stores them. Only those that have come since the last time are converted."""
+        if is_validity and not self.has_nulls(column):
+            return values[:0]
+        known, done = self._converted.get((column, is_validity), (np.empty(0, _stored(values[:0], type_).dtype), 0))
+        first = done // 8 * 8
+        per = 8 if pa.types.is_boolean(type_) else 1
+        needed = -(-count // per)
+        if needed > len(known):
+            known = np.concatenate([known[: -(-done // per)], np.zeros(needed, known.dtype)])
+        made = _stored(values[first:count], type_)
+        known[first // per : first // per + len(made)] = made
+        self._converted[column, is_validity] = known, count
+        return known
+
+
+def _places(source: GrowingRows, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The places of some columns in another one: of numbers, of texts, and of all."""
+    numbers = [source.places[column] for column in columns if not source.is_text[column]]
+    texts = [source.places[column] for column in columns if source.is_text[column]]
+    return np.array(numbers, np.int32), np.array(texts, np.int32), np.array(columns, np.int32)
+
+
+_LARGE = (pa.large_string().id, pa.large_binary().id)
+_SMALL = (pa.string().id, pa.binary().id)
+
+
+def _kind_of_column(type_: pa.DataType) -> str | None:
+    """How a column of Arrow is read: see `read_batch`."""
+    if type_.id in _SMALL or type_.id in _LARGE:
+        return "s" if type_.id in _SMALL else "S"
+    if pa.types.is_null(type_):
+        return "n"
+    if pa.types.is_boolean(type_):
+        return "b"
+    return str(type_.bit_width // 8) if pa.types.is_primitive(type_) and type_.bit_width <= 64 else None
+
+
+def _kind_of_values(type_: pa.DataType) -> str | None:
+    """How values of Python are read: see `read_dicts`."""
+    if pa.types.is_timestamp(type_) and type_.unit == "us":
+        return "t"
+    known = {pa.int64(): "q", pa.float64(): "d", pa.bool_(): "b", pa.string(): "s", pa.null(): "n"}
+    return known.get(type_)
+
+
+def _epoch(type_: pa.DataType) -> datetime | None:
+    if not pa.types.is_timestamp(type_):
+        return None
+    return datetime(1970, 1, 1, tzinfo=None if type_.tz is None else UTC)
+
+
+def _stored(values: np.ndarray, type_: pa.DataType) -> np.ndarray:
+    """Words, truths or offsets as Arrow stores them for a type."""
+    if pa.types.is_boolean(type_):
+        return np.packbits(values.astype(bool), bitorder="little")
+    if type_.id in _SMALL or type_.id in _LARGE:
+        return values.astype(np.int64) if type_.id in _LARGE else values
+    return values if type_.bit_width == 64 else values.astype(f"i{type_.bit_width // 8}")

@@ -15,10 +15,12 @@ import pyarrow as pa
 from ouzel.errors import OuzelError
 from ouzel.kernels.events import Instances, new_instances
 from ouzel.kernels.order import gather
+from ouzel.kernels.staging import DISORDERED, write_instances
 from ouzel.plan.choose import by_engine, engine_of
 from ouzel.plan.lowering import Domain, Lanes
 from ouzel.plan.model import KeyStrategy, Plan, Statistics
 from ouzel.runtime.buffer import Block, Events, OpenKey, StreamBuffer, expiry_bound, part
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.pruning import output_columns
@@ -107,6 +109,10 @@ class Operator(ABC):
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take in rows, in any order. `zero_copy`: keep the table instead of copying the needed rows."""
 
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes, which are dropped afterwards."""
+        self.stage(batch.table, batch.ticks)
+
     @abstractmethod
     def advance(self, until: int) -> Mapping[str, Answer | OuzelError]:
         """No event at or before `until` can come any more: return what that completes, or the error that stops a
@@ -171,6 +177,7 @@ class StreamOperator(QueryOperator, Generic[Events]):
         self._limits = limits
         self._stager = stager
         self._buffer = buffer
+        self._kept: list[int] | None = None  # the columns of small pushes whose values are kept
         self._texts = [lane for lane, domain in texts.items() if domain in (Domain.CODE, Domain.RANK)]
         self._ranked = [lane for lane, domain in texts.items() if domain is Domain.RANK]
 
@@ -201,6 +208,13 @@ class StreamOperator(QueryOperator, Generic[Events]):
         if block.count:
             self._buffer.add(block, places, table, ticks, zero_copy=zero_copy)
             self._check_held()
+
+    def _keep_rows(self, batch: SmallBatch, chosen: np.ndarray, count: int) -> int:
+        """Keep the first of the chosen rows of a small push; gives the number of the first."""
+        source = batch.source
+        if self._kept is None:
+            self._kept = [source.schema.get_field_index(name) for name in self._buffer.columns]
+        return self._buffer.store.append_read(source, self._kept, chosen, count, source.ticks)
 
     def _check_held(self) -> None:
         if self._buffer.entries > self._limits.max_buffered_events:
@@ -313,6 +327,29 @@ class InstanceOperator(StreamOperator[Instances]):
         super().__init__(plan, layout, limits, Stager(plan, lanes, layout), buffer, lane_domains(lanes))
         # The live rows, numbered once for all matches of one call.
         self._numbered: tuple[pa.Table, np.ndarray, np.ndarray] | None = None
+
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes: straight into the arrays of live events."""
+        buffer, stager = self._buffer, self._stager
+        small = stager.small(batch.source)
+        if small is None or not buffer.takes_tail:
+            return super().stage_small(batch)
+        count = small.select(batch)
+        if not count:
+            return None
+        if small.has_null_keys(batch):
+            return super().stage_small(batch)
+        codes = small.codes(batch, count, stager.keys)
+        base = self._keep_rows(batch, small.chosen, count)
+        buffer.reserve(count * small.roles_max)
+        rows = batch.source.rows
+        last = write_instances(
+            rows, small.chosen, small.roles, codes, count, stager.everywhere, small.lanes, base, buffer.events,
+            buffer.rows, buffer.count,
+        )  # fmt: skip
+        buffer.add_tail(last - buffer.count, batch.tick(small.chosen[count - 1]), in_order=small.order != DISORDERED)
+        self._check_held()
+        return None
 
     def answer(self, until: int) -> Answer:
         """Match the ready events and return what they complete."""

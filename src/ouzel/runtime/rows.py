@@ -17,13 +17,15 @@ import pyarrow as pa
 
 from ouzel.kernels.order import gather
 from ouzel.runtime.frames import take
-from ouzel.runtime.growing import GrowingTable
+from ouzel.runtime.growing import GrowingRows
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import one_array
 
 EARLIEST = -(2**63)
 # Batches of up to so many rows are small.
 _SMALL_ROWS = 4096
+# Texts of one column in an open chunk.
+_TEXT_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -44,29 +46,60 @@ class _Chunk:
 class _OpenChunk:
     """A chunk to which small batches are appended."""
 
-    def __init__(self, base: int, growing: GrowingTable) -> None:
+    def __init__(self, base: int, growing: GrowingRows) -> None:
         self.base = base
         self.growing = growing
+        self._columns = range(len(growing.types))
+        self._read: GrowingRows | None = None
+        self._ticks = np.empty(_SMALL_ROWS, np.int64)
+        self._table: pa.Table | None = None
         self.newest = EARLIEST
         # The expired rows are looked for at so many rows.
         self.swept_at = _SMALL_ROWS
 
     @property
     def rows(self) -> int:
-        return self.growing.rows
+        return self.growing.count
 
     @property
     def table(self) -> pa.Table:
-        return self.growing.table()
+        if self._table is None:
+            self._table = self.growing.whole()
+        return self._table
 
     @property
     def ticks(self) -> np.ndarray:
-        return self.growing.ticks
+        return self._ticks[: self.growing.count]
+
+    def takes(self, types: list[pa.DataType], size: int) -> bool:
+        """Whether rows of columns of these types, and texts of up to so many bytes, can be appended."""
+        return types == self.growing.types and self.growing.bytes() + size < _TEXT_BYTES_MAX
 
     def append(self, arrays: Sequence[pa.Array], rows: np.ndarray, ticks: np.ndarray) -> None:
+        """Append some rows of columns; `ticks` are those of all rows."""
+        if self._read is None:
+            self._read = GrowingRows.of(self.growing.schema)
+        source = self._read
+        assert source is not None
+        batch = pa.RecordBatch.from_arrays(list(arrays), schema=source.schema)
+        is_read = source.read(batch, len(ticks))
+        assert is_read
+        source.keep(len(ticks))
+        self.append_read(source, self._columns, rows, len(rows), ticks)
+        source.drop(len(ticks))
+
+    def append_read(
+        self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
+    ) -> None:
+        """Append the first of some rows that have been read; `ticks` are those of all rows that `rows` may number."""
         before = self.rows
-        self.growing.append(arrays, rows, ticks)
-        self.newest = max(self.newest, int(self.ticks[before:].max()))
+        self.growing.append(source, columns, rows, count)
+        if self.rows > len(self._ticks):
+            self._ticks = np.concatenate([self._ticks[:before], np.empty(self.rows, np.int64)])
+        added = self._ticks[before : self.rows]
+        ticks.take(rows[:count], out=added, mode="clip")
+        self.newest = max(self.newest, int(added.max()))
+        self._table = None
 
     def evict(self, expiry_bound: int) -> None:
         """Evict the first rows once most rows are expired."""
@@ -74,7 +107,12 @@ class _OpenChunk:
             return
         first = int(np.argmax(self.ticks > expiry_bound))
         if 2 * first > self.rows:
-            self.growing = self.growing.without(first)
+            left = GrowingRows.of(self.growing.schema)
+            assert left is not None
+            rows = np.arange(first, self.rows, dtype=np.int32)
+            left.append(self.growing, self._columns, rows, len(rows))
+            self._ticks = self._ticks[first : self.rows].copy()
+            self.growing, self._table = left, None
             self.base += first
         self.swept_at = max(_SMALL_ROWS, self.rows + self.rows // 2)
 
@@ -113,22 +151,49 @@ class RowStore:
         columns = [take(array, rows) for array in arrays]
         return self.append(pa.Table.from_arrays(columns, list(names)), gather(ticks, rows))
 
+    def append_read(
+        self, source: GrowingRows, columns: Sequence[int], rows: np.ndarray, count: int, ticks: np.ndarray
+    ) -> int:
+        """Keep some columns of the first of some rows that have been read; returns the number of the first."""
+        base = self._next
+        last = self._open([source.types[column] for column in columns], 0)
+        if last is None:
+            schema = pa.schema([source.schema.field(column) for column in columns])
+            last = self._opened(schema)
+            assert last is not None
+        last.append_read(source, columns, rows, count, ticks)
+        self._next += count
+        return base
+
     def _append_small(
         self, arrays: Sequence[pa.Array], names: Sequence[str], rows: np.ndarray, ticks: np.ndarray
     ) -> int | None:
         """Append a small batch to the open chunk; None if a column cannot grow."""
         base = self._next
-        last = self._chunks[-1] if self._chunks else None
-        if not (isinstance(last, _OpenChunk) and last.base + last.rows == base and last.growing.takes(arrays)):
-            types = [array.type for array in arrays]
-            growing = GrowingTable.of(pa.schema(list(zip(names, types, strict=True))))
-            if growing is None:
+        types = [array.type for array in arrays]
+        last = self._open(types, max((array.nbytes for array in arrays), default=0))
+        if last is None:
+            last = self._opened(pa.schema(list(zip(names, types, strict=True))))
+            if last is None:
                 return None
-            last = _OpenChunk(base, growing)
-            self._chunks.append(last)
         last.append(arrays, rows, ticks)
         self._next += len(rows)
         return base
+
+    def _open(self, types: list[pa.DataType], size: int) -> _OpenChunk | None:
+        """The open chunk, if the next row is of such columns and can be appended to it."""
+        last = self._chunks[-1] if self._chunks else None
+        if isinstance(last, _OpenChunk) and last.base + last.rows == self._next and last.takes(types, size):
+            return last
+        return None
+
+    def _opened(self, schema: pa.Schema) -> _OpenChunk | None:
+        growing = GrowingRows.of(schema)
+        if growing is None:
+            return None
+        last = _OpenChunk(self._next, growing)
+        self._chunks.append(last)
+        return last
 
     def _adjacent(self) -> bool:
         left, right = self._chunks[-2:]

@@ -22,7 +22,7 @@ from ouzel.kernels.pauses import pause
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import OpenKey
 from ouzel.runtime.composition import AnyQuery, is_composed, layouts, reads_input, widen_input, widen_matches
-from ouzel.runtime.inbox import Inbox
+from ouzel.runtime.inbox import Inbox, SmallBatch
 from ouzel.runtime.layout import Layout, conform, ticks_of
 from ouzel.runtime.operator import Answer, Operator, operators_for
 from ouzel.runtime.problems import Problem, shown_time
@@ -168,17 +168,30 @@ class Session:
         """Take in a small push as it came: a list of dictionaries, a RecordBatch or a Table. Returns the tick of the
         newest event so far, or None if the push must be converted first."""
         inbox = self._inbox
-        if inbox.rows and inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
+        if inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
             self._settle()
         if not inbox.add(events, self._watermark):
             return None
         self._newest = max(self._newest, inbox.newest)
         return inbox.newest
 
-    def _stage_inbox(self, until: int = LATEST) -> None:
-        if self._inbox.rows:
-            table, ticks = self._inbox.take(until)
-            self._take(table, ticks, False)
+    def _stage_inbox(self, until: int | None = None) -> None:
+        """Stage gathered rows: those that are ready at a tick, or all."""
+        if not self._inbox.rows:
+            return
+        batch = self._inbox.all() if until is None else self._inbox.ready(until)
+        try:
+            for operator, names in tuple(self._operators.items()):
+                if names and reads_input(query := self._queries[names[0]]):
+                    self._attempt(operator, self._stage_small, operator, query, batch)
+        finally:
+            self._inbox.taken(batch)
+
+    def _stage_small(self, operator: Operator, query: AnyQuery, batch: SmallBatch) -> None:
+        if is_composed(query):
+            self._stage(operator, query, batch.table, batch.ticks, False)
+        else:
+            operator.stage_small(batch)
 
     def _settle(self) -> None:
         """Stage and read the rows of the inbox. They have no answer, or it would have been returned before."""

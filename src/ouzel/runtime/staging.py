@@ -7,17 +7,18 @@ instance for each such component. Rows that fill none are dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import Attribute, Bound, Kind, Operation
-from ouzel.kernels.columns import coded_of, text_of
-from ouzel.kernels.events import EVERY_KEY, Instances
+from ouzel.kernels.columns import NO_NULLS, Numbers, Text, coded_of, text_of
+from ouzel.kernels.events import EVERY_KEY, Instances, new_instances
 from ouzel.kernels.order import expand, gather
 from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.staging import IN_ORDER, IS_NOT_NULL, select_rows, write_instances
 from ouzel.kernels.text import classify, constants_of, select, select_coded
 from ouzel.plan.expressions import walk
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
@@ -27,6 +28,8 @@ from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.growing import GrowingRows
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.snapshot import Reader, Writer
 from ouzel.runtime.values import as_integers, one_array, split
@@ -41,6 +44,70 @@ class _Key(NamedTuple):
     everywhere: list[int]  # negatives that forbid in every partition
 
 
+class SmallStager:
+    """Stages the rows of small pushes by compiled code alone: what the schema decides is in arrays, made once.
+
+    `roles` are those of the named types, and last those of all others; `tests` are (roles, column): a null there clears
+    these roles. `key` are the columns of the key. `lanes` is the table of `write_lane`.
+    """
+
+    def __init__(
+        self,
+        source: GrowingRows,
+        type_column: int,
+        types: Sequence[str],
+        roles: np.ndarray,
+        tests: Sequence[tuple[int, int]],
+        key: Sequence[int],
+        lanes: Sequence[tuple[int, int, int, int, int]],
+    ) -> None:
+        self._type_column = type_column
+        self._type_place = -1 if type_column < 0 else source.places[type_column]
+        self._types = constants_of(types)
+        self._roles_by_type = roles
+        # The most roles of one event.
+        self.roles_max = int(np.bitwise_count(roles).max())
+        self._tests = np.array(tests, np.int64).reshape(-1, 2)
+        self.key = list(key)
+        self._floating = [pa.types.is_floating(source.types[column]) for column in key]
+        self.lanes = np.array(lanes, np.int32).reshape(-1, 5)
+        self.chosen = np.empty(0, np.int32)
+        self.roles = np.empty(0, np.uint64)
+        self.order = IN_ORDER
+
+    def select(self, batch: SmallBatch) -> int:
+        """How many rows have roles. They are the first of `chosen`, with their `roles`, in `order` by time."""
+        size = batch.last - batch.first
+        if size > len(self.chosen):
+            self.chosen, self.roles = np.empty(2 * size, np.int32), np.empty(2 * size, np.uint64)
+        count, self.order = select_rows(
+            batch.source.rows, batch.first, batch.last, self._type_place, self._type_column, self._types,
+            self._roles_by_type, self._tests, self.chosen, self.roles,
+        )  # fmt: skip
+        return int(count)
+
+    def has_null_keys(self, batch: SmallBatch) -> bool:
+        """Whether a key may be null; then rows are staged the general way."""
+        return any(batch.source.has_nulls(column) for column in self.key)
+
+    def codes(self, batch: SmallBatch, count: int, coder: Coder) -> np.ndarray:
+        """The keys of the chosen rows; nothing if there are none."""
+        if not self.key:
+            return _NO_CODES
+        source, rows = batch.source, batch.source.rows
+        views: list[Text | Numbers] = []
+        for column, floating in zip(self.key, self._floating, strict=True):
+            place = source.places[column]
+            if source.is_text[column]:
+                views.append(Text(rows.offsets[place], rows.data[place], NO_NULLS, 0))
+            else:
+                views.append(Numbers(rows.numbers[place], NO_NULLS, 0, floating))
+        return coder.encode_views(views, self.chosen[:count])
+
+
+_NO_CODES = np.empty(0, np.int32)
+
+
 class Stager:
     """Turns batches of one stream into instances of one query. Keeps the codes of keys and texts between batches."""
 
@@ -51,6 +118,7 @@ class Stager:
         self._plan = plan
         types = dict.fromkeys(t for c in plan.query.components for t in c.types or ())
         self._constants = constants_of(list(types))
+        self._type_names = list(types)
         numbers = {name: number for number, name in enumerate(types)}
         self._roles_by_code = np.zeros(len(types) + 1, np.uint64)
         for component in plan.query.components:
@@ -75,6 +143,9 @@ class Stager:
         self._first_key = self._key_of(hashed[:1] if is_double else hashed, self.keys)
         self._second_key = self._key_of(hashed[1:] if is_double else (), self.second_keys)
         self._lane_columns: dict[int, tuple[str | None, list[str] | None]] = {}
+        # The components, as bits, that forbid in every partition.
+        self.everywhere = sum(1 << position for position in self._first_key.everywhere)
+        self._small: SmallStager | Literal[False] | None = False  # not made yet
         # Rows by type and the components as bits, if somebody else has found them.
         self.selected: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -82,6 +153,90 @@ class Stager:
     def coders(self) -> Sequence[Coder]:
         """The codes that are kept between batches."""
         return self.keys, self.second_keys, self.texts
+
+    # ── Small pushes ───────────────────────────────────────────────────────────────────────────────
+
+    def small(self, source: GrowingRows) -> SmallStager | None:
+        """What stages small pushes by compiled code; None if the query needs more than types, nulls, key columns and
+        columns of numbers."""
+        if self._small is False:
+            self._small = self._make_small(source)
+        return self._small or None
+
+    def _make_small(self, source: GrowingRows) -> SmallStager | None:
+        if self._second_key.parts or self._layout.start is not None:
+            return None
+        key = self._key_columns(source)
+        tests = self._small_tests(source)
+        lanes = self._small_lanes(source)
+        is_typed = self._layout.type is not None
+        column = source.schema.get_field_index(self._layout.type) if is_typed else -1
+        if key is None or tests is None or lanes is None or (is_typed and not source.is_text[column]):
+            return None
+        roles, types = self._small_roles(), self._type_names
+        if not is_typed:
+            roles = roles[[types.index(self._layout.only_type) if self._layout.only_type in types else -1]]
+        return SmallStager(source, column, types if is_typed else [], roles, tests, key, lanes)
+
+    def _small_roles(self) -> np.ndarray:
+        """The roles of events by their type; last those of all other types."""
+        return self._roles_by_code
+
+    def _key_columns(self, source: GrowingRows) -> list[int] | None:
+        if not self._first_key.parts:
+            return []
+        return None if self._first_key.columns is None else _key_columns(source, self._first_key.columns)
+
+    def _small_tests(self, source: GrowingRows) -> list[tuple[int, int]] | None:
+        """The roles that a null in a column clears; None if a test is another one."""
+        found = []
+        for bit, _, not_null in self._tests:
+            if not_null is None or len(not_null) != 1:
+                return None
+            found.append((int(bit), source.schema.get_field_index(not_null[0])))
+        return found
+
+    def _small_lanes(self, source: GrowingRows) -> list[tuple[int, int, int, int, int]] | None:
+        found = []
+        for floating, lanes in enumerate((self._lanes.ints, self._lanes.floats)):
+            for position, specs in lanes.items():
+                for number, spec in enumerate(specs):
+                    lane = self._small_lane(source, spec)
+                    if lane is None:
+                        return None
+                    found.append((position, floating, number, *lane))
+        return found
+
+    def _small_lane(self, source: GrowingRows, spec: LaneSpec) -> tuple[int, int] | None:
+        """The place and the column of a lane that is a column of numbers, or says that one is not null."""
+        name = self._lane_column(spec)
+        if name is not None:
+            column = source.schema.get_field_index(name)
+            return source.places[column], column
+        not_null = self._not_null((spec.expression,)) if spec.domain is not Domain.FLOAT else None
+        if not_null is None or len(not_null) != 1:
+            return None
+        return IS_NOT_NULL, source.schema.get_field_index(not_null[0])
+
+    def instances(self, batch: SmallBatch) -> tuple[np.ndarray, Block[Any]] | None:
+        """What `stage` gives, for a small push; None if it must be staged the general way."""
+        small = self.small(batch.source)
+        if small is None or self.selected is not None:
+            return None
+        count = small.select(batch)
+        if count and small.has_null_keys(batch):
+            return None
+        codes = small.codes(batch, count, self.keys)
+        total = int(np.bitwise_count(small.roles[:count]).sum())
+        instances = new_instances(total, int_lanes=self._lanes.int_count, float_lanes=self._lanes.float_count)
+        rows = np.empty(total, np.int64)
+        write_instances(
+            batch.source.rows, small.chosen, small.roles, codes, count, self.everywhere, small.lanes, 0, instances,
+            rows, 0,
+        )  # fmt: skip
+        return small.chosen[:count] - np.int32(batch.first), Block(rows, instances)
+
+    # ── Tables ─────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self, writer: Writer) -> list[Any]:
         """Store the codes; `load` takes what this returns."""
@@ -323,6 +478,14 @@ class Stager:
                 flags = np.zeros(frame.rows, np.uint8) if flags is None else flags
                 flags[absent] = LaneFlag.ABSENT
         return values, flags
+
+
+def _key_columns(source: GrowingRows, names: Sequence[str]) -> list[int] | None:
+    """The columns of a key, if their words are what is compared."""
+    columns = [source.schema.get_field_index(name) for name in names]
+    narrow = [pa.types.is_floating(source.types[column]) and source.types[column].bit_width < 64 for column in columns]
+    untyped = [pa.types.is_null(source.types[column]) for column in columns]
+    return None if any(narrow) or any(untyped) else columns
 
 
 def have_no_nulls(table: pa.Table, columns: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ one. It keeps no rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from ouzel.plan.lowering import Domain, LaneSpec, LoweredConjunct, lower
 from ouzel.runtime.buffer import EARLIEST, LATEST, Block, OpenKey, StreamBuffer, expiry_bound, open_by_key
 from ouzel.runtime.codes import is_sparse
 from ouzel.runtime.frames import EventFrame, take
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, Found, StreamOperator, lane_domains
@@ -124,12 +125,25 @@ class AggregateOperator(StreamOperator[CounterInstances]):
 
     def stage(self, table: pa.Table, ticks: np.ndarray, *, zero_copy: bool = False) -> None:
         """Take in rows, in any order. None of them is kept."""
-        rows, block = self._stager.stage(table, ticks)
+        self._take_in(*self._stager.stage(table, ticks), lambda: (table, ticks))
+
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes."""
+        staged = self._stager.instances(batch)
+        if staged is None:
+            super().stage_small(batch)
+        else:
+            self._take_in(*staged, lambda: (batch.table, batch.ticks))
+
+    def _take_in(
+        self, rows: np.ndarray, block: Block[Instances], table_of: Callable[[], tuple[pa.Table, np.ndarray]]
+    ) -> None:
         if not block.count:
             return
 
         def frame_of(places: np.ndarray) -> EventFrame:
             chosen = rows[places]
+            table, ticks = table_of()
             return EventFrame(self._query, self._layout, table, ticks, lambda component: chosen, len(chosen))
 
         instances = block.events

@@ -22,11 +22,13 @@ from ouzel.errors import LimitError
 from ouzel.kernels.events import EVERY_KEY, NO_LIMIT
 from ouzel.kernels.groups import first_of_each
 from ouzel.kernels.order import gather
+from ouzel.kernels.staging import IN_ORDER, write_events
 from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.lowering import Domain
 from ouzel.runtime import codes
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.buffer import LATEST, Block, StreamBuffer, chosen, cut, expiry_bound
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import NO_TICKS, Answer, Found, StreamOperator
@@ -115,6 +117,31 @@ class KleeneOperator(StreamOperator[RunEvents]):
             keys = self._stager.keys.count - 1
             of_keys = f" of {keys:,} keys, each of which keeps the last events of its WITHIN n EVENTS"
         self._limits.check_held([self._query.name], self.held_events, of_keys=of_keys)
+
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes: straight into the arrays of live events, if their order is known by time."""
+        buffer, stager = self._buffer, self._stager
+        small = stager.small(batch.source)
+        if small is None or not buffer.takes_tail:
+            return super().stage_small(batch)
+        count = small.select(batch)
+        if not count:
+            return None
+        until = batch.tick(small.chosen[count - 1])
+        if small.order != IN_ORDER or until > batch.until or small.has_null_keys(batch):
+            return super().stage_small(batch)
+        codes = small.codes(batch, count, stager.keys)
+        base = self._keep_rows(batch, small.chosen, count)
+        buffer.reserve(count)
+        events = buffer.events
+        write_events(
+            batch.source.rows, small.chosen, small.roles, codes, count, stager.free_roles, small.lanes, base,
+            events.end, events.key, events.roles, events.int_lanes, events.float_lanes, events.lane_flags,
+            events.flagged, buffer.rows, buffer.count,
+        )  # fmt: skip
+        buffer.add_tail(count, until, in_order=True)
+        self._check_held()
+        return None
 
     # ── Moving time on ─────────────────────────────────────────────────────────────────────────────
 

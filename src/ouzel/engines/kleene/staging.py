@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -12,13 +14,15 @@ from ouzel.engines.kleene.tables import RunEvents
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import gather
 from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.staging import EVERY_COMPONENT
 from ouzel.plan.lowering import Domain, Lanes, LaneSpec
 from ouzel.runtime.buffer import Block
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import any_holds, evaluate, holds
 from ouzel.runtime.frames import EventFrame
+from ouzel.runtime.growing import GrowingRows
 from ouzel.runtime.layout import Layout
-from ouzel.runtime.staging import Stager, have_no_nulls
+from ouzel.runtime.staging import SmallStager, Stager, have_no_nulls
 from ouzel.runtime.stream_order import tie_break_columns
 from ouzel.runtime.values import Column, engine_type, one_array
 
@@ -35,7 +39,7 @@ class RunStager(Stager):
         # Negatives that no written equality names forbid with any value.
         free = {c.position for c in plan.unguarded} if plan.hashed else set()
         bits = [2 * len(plan.positives) + n for n, c in enumerate(plan.negatives) if c.position in free]
-        self._free_roles = np.uint64(sum(1 << bit for bit in bits))
+        self.free_roles = np.uint64(sum(1 << bit for bit in bits))
         self.coded = [Coder() for _ in plan.coded]
         # Tests of single events by the id of their conjunct: its number, and the columns without whose nulls it holds.
         self._test_of: dict[int, tuple[int, list[str] | None]] = {}
@@ -50,6 +54,42 @@ class RunStager(Stager):
     def coders(self) -> list[Coder]:
         """The codes that are kept between batches."""
         return [self.keys, self.texts, *self.coded]
+
+    def _make_small(self, source: GrowingRows) -> SmallStager | None:
+        plan = self._run_plan
+        if plan.needs_positions or self.coded or self._partition_columns is None:
+            return None
+        return super()._make_small(source)
+
+    def _key_columns(self, source: GrowingRows) -> list[int] | None:
+        assert self._partition_columns is not None
+        return [source.schema.get_field_index(name) for name in self._partition_columns]
+
+    def _small_roles(self) -> np.ndarray:
+        by_component = self._roles_by_code
+        roles = np.zeros(len(by_component), np.uint64)
+        for bit, component, _ in self._role_tests():
+            roles |= (by_component >> np.uint64(component) & np.uint64(1)) << np.uint64(bit)
+        return roles
+
+    def _small_tests(self, source: GrowingRows) -> list[tuple[int, int]] | None:
+        found = []
+        for bit, _, conjuncts in self._role_tests():
+            for conjunct in conjuncts:
+                _, not_null = self._test_of[id(conjunct)]
+                if not_null is None or len(not_null) != 1:
+                    return None
+                found.append((1 << bit, source.schema.get_field_index(not_null[0])))
+        return found
+
+    def _small_lanes(self, source: GrowingRows) -> list[tuple[int, int, int, int, int]] | None:
+        found = []
+        for spec, row, floating in lane_specs(self._lowered):
+            lane = self._small_lane(source, spec)
+            if lane is None:
+                return None
+            found.append((EVERY_COMPONENT, int(floating), row, *lane))
+        return found
 
     def stage(self, table: pa.Table, ticks: np.ndarray) -> tuple[np.ndarray, Block[RunEvents]]:
         """The rows that may fill a component, by place in the table, and all events that matter; events that only count
@@ -75,8 +115,8 @@ class RunStager(Stager):
             rows, roles, key = numbers[chosen], bits[chosen], key[chosen]
         else:
             key = self._partition(table, ticks, chosen)
-        if self._free_roles:
-            key[roles & self._free_roles != 0] = EVERY_KEY
+        if self.free_roles:
+            key[roles & self.free_roles != 0] = EVERY_KEY
         end = gather(ticks, chosen)
         start = end
         if self._layout.start is not None:
@@ -106,16 +146,20 @@ class RunStager(Stager):
         """The bits of `RunEvents.roles` for rows of known types."""
         decided: dict[int, np.ndarray] = {}
         roles = np.zeros(len(by_component), np.uint64)
+        for bit, component, conjuncts in self._role_tests():
+            own = by_component >> np.uint64(component) & np.uint64(1)
+            roles |= self._satisfying(own, conjuncts, table, frame, decided) << np.uint64(bit)
+        return roles
+
+    def _role_tests(self) -> Iterator[tuple[int, int, tuple[Conjunct, ...]]]:
+        """The bits of `RunEvents.roles`, each with its component and the tests of single events."""
         bit = 0
         plan = self._run_plan
         for component in (*plan.positives, *plan.negatives):
-            own = by_component >> np.uint64(component.position) & np.uint64(1)
-            roles |= self._satisfying(own, plan.roles[component.position], table, frame, decided) << np.uint64(bit)
+            yield bit, component.position, plan.roles[component.position]
             if component.kleene and not component.negated:
-                taken = self._satisfying(own, plan.later_roles[component.position], table, frame, decided)
-                roles |= taken << np.uint64(bit + 1)
+                yield bit + 1, component.position, plan.later_roles[component.position]
             bit += 1 if component.negated else 2
-        return roles
 
     def _satisfying(
         self,

@@ -1,0 +1,200 @@
+"""Staging of rows in typed arrays: which rows matter, and what kernels read of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.arrays import Matrix
+from ouzel.kernels.events import EVERY_KEY, Instances
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicate_tables import LaneFlag
+from ouzel.kernels.rows import NULLS, TIME, Rows
+from ouzel.kernels.text import Constants
+from ouzel.kernels.words import (
+    EIGHT,
+    EXACT_LENGTH_MAX,
+    ONE,
+    equal_bytes,
+    load_first_word,
+    load_word,
+)
+
+# Columns of the table of lanes.
+LANE_COMPONENT, LANE_FLOATING, LANE_NUMBER, LANE_PLACE, LANE_COLUMN = range(5)
+# The component of a lane that all events have, and the place of a lane that says whether a column is not null.
+EVERY_COMPONENT = -1
+IS_NOT_NULL = -1
+# The order of events by time.
+IN_ORDER, TIED, DISORDERED = range(3)
+
+
+@helper
+def find_constant(constants: Any, data: Any, begin: Any, end: Any) -> Any:
+    """The constant that a string equals; the number of constants if it equals none."""
+    length = end - begin
+    first_word = load_first_word(data, begin, length)
+    last_word = load_word(data, end - EIGHT) if length > EIGHT else first_word
+    for code in range(constants.lengths.size):
+        if constants.lengths[code] != length or constants.first_words[code] != first_word:
+            continue
+        if constants.last_words[code] == last_word and (
+            length <= EXACT_LENGTH_MAX
+            or equal_bytes(data, begin, constants.data, np.uint64(constants.offsets[code]), length)
+        ):
+            return code
+    return constants.lengths.size
+
+
+@kernel(allocates=True)
+def select_rows(
+    rows: Rows,
+    first: int,
+    last: int,
+    type_place: int,
+    type_column: int,
+    types: Constants,
+    roles_by_type: NDArray[np.uint64],
+    tests: Matrix[np.int64],
+    chosen: NDArray[np.int32],
+    roles: NDArray[np.uint64],
+) -> Any:
+    """The rows that have roles, by their type, and these roles; returns their number, and their order by time. A test
+    is a column whose nulls clear some roles. The last of `roles_by_type` are the roles of all other types, and of all
+    rows without types."""
+    count = 0
+    order = IN_ORDER
+    before = np.int64(0)
+    ticks = rows.numbers[rows.memory[TIME]]
+    other = roles_by_type.size - 1
+    for row in range(first, last):
+        code = other
+        if type_place >= 0 and rows.valid[type_column, row]:
+            begin = np.uint64(rows.offsets[type_place, row])
+            end = np.uint64(rows.offsets[type_place, row + 1])
+            code = find_constant(types, rows.data[type_place], begin, end)
+        found = roles_by_type[code]
+        for test in range(tests.shape[0]):
+            column = tests[test, 1]
+            if rows.memory[NULLS + column] and not rows.valid[column, row]:
+                found &= ~np.uint64(tests[test, 0])
+        if found:
+            if count and ticks[row] <= before:
+                order = max(order, TIED if ticks[row] == before else DISORDERED)
+            before = ticks[row]
+            chosen[count] = row
+            roles[count] = found
+            count += 1
+    return count, order
+
+
+@helper
+def write_lane(
+    rows: Any, row: Any, lanes: Any, lane: Any, ints: Any, floats: Any, flags: Any, flagged: Any, at: Any
+) -> Any:
+    """Write the value of one lane of one event."""
+    number = lanes[lane, LANE_NUMBER]
+    place = lanes[lane, LANE_PLACE]
+    column = lanes[lane, LANE_COLUMN]
+    is_valid = not rows.memory[NULLS + column] or rows.valid[column, row] != 0
+    if place == IS_NOT_NULL:
+        ints[number, at] = 1 if is_valid else 0
+        return
+    flag = number
+    if lanes[lane, LANE_FLOATING]:
+        flag += ints.shape[0]
+        floats[number, at] = rows.numbers[place].view(np.float64)[row] if is_valid else 0.0
+    else:
+        ints[number, at] = rows.numbers[place, row] if is_valid else 0
+    if not is_valid:
+        flags[flag, at] = LaneFlag.NULL
+        flagged[flag] = 1
+
+
+@helper
+def clear_lanes(ints: Any, floats: Any, flags: Any, at: Any) -> Any:
+    for lane in range(ints.shape[0]):
+        ints[lane, at] = 0
+    for lane in range(floats.shape[0]):
+        floats[lane, at] = 0.0
+    for lane in range(flags.shape[0]):
+        flags[lane, at] = LaneFlag.VALUE
+
+
+@kernel
+def write_instances(
+    rows: Rows,
+    chosen: NDArray[np.int32],
+    roles: NDArray[np.uint64],
+    codes: NDArray[np.int32],
+    count: int,
+    everywhere: int,
+    lanes: Matrix[np.int32],
+    base: int,
+    instances: Instances,
+    numbers: NDArray[np.int64],
+    at: int,
+) -> int:
+    """Write the instances of chosen rows from a slot on; gives the slot behind them.
+
+    `codes` has the key of each row, or is empty; components of `everywhere`, as bits, have EVERY_KEY. The rows are
+    numbered from `base` on.
+    """
+    for place in range(count):
+        row = chosen[place]
+        tick = rows.numbers[rows.memory[TIME], row]
+        left = roles[place]
+        component = 0
+        while left:
+            if left & ONE:
+                instances.end[at] = tick
+                instances.component[at] = component
+                instances.key[at] = EVERY_KEY if codes.size == 0 or (everywhere >> component) & 1 else codes[place]
+                numbers[at] = base + place
+                clear_lanes(instances.int_lanes, instances.float_lanes, instances.lane_flags, at)
+                for lane in range(lanes.shape[0]):
+                    if lanes[lane, LANE_COMPONENT] == component:
+                        write_lane(
+                            rows, row, lanes, lane, instances.int_lanes, instances.float_lanes,
+                            instances.lane_flags, instances.flagged, at,
+                        )  # fmt: skip
+                at += 1
+            left >>= ONE
+            component += 1
+    return at
+
+
+@kernel
+def write_events(
+    rows: Rows,
+    chosen: NDArray[np.int32],
+    found_roles: NDArray[np.uint64],
+    codes: NDArray[np.int32],
+    count: int,
+    everywhere: np.uint64,
+    lanes: Matrix[np.int32],
+    base: int,
+    end: NDArray[np.int64],
+    key: NDArray[np.int32],
+    roles: NDArray[np.uint64],
+    int_lanes: Matrix[np.int64],
+    float_lanes: Matrix[np.float64],
+    lane_flags: Matrix[np.uint8],
+    flagged: NDArray[np.uint8],
+    numbers: NDArray[np.int64],
+    at: int,
+) -> None:
+    """Write chosen rows as one event each, with all its roles, from a slot on. Events with roles of `everywhere` have
+    EVERY_KEY."""
+    for place in range(count):
+        row = chosen[place]
+        slot = at + place
+        end[slot] = rows.numbers[rows.memory[TIME], row]
+        key[slot] = EVERY_KEY if codes.size == 0 or found_roles[place] & everywhere else codes[place]
+        roles[slot] = found_roles[place]
+        numbers[slot] = base + place
+        clear_lanes(int_lanes, float_lanes, lane_flags, slot)
+        for lane in range(lanes.shape[0]):
+            write_lane(rows, row, lanes, lane, int_lanes, float_lanes, lane_flags, flagged, slot)
