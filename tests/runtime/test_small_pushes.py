@@ -16,6 +16,7 @@ import pytest
 import ouzel
 from ouzel.runtime import engine as engines
 from ouzel.runtime import inbox
+from ouzel.runtime.growing import GrowingRows
 from tests.agreement import case_count
 from tests.runtime.damage import MODEL, QUERIES
 
@@ -109,6 +110,66 @@ def test_rows_are_gathered_until_one_may_complete_a_match() -> None:
     assert running.push([{"type": "A", "ts": 10}])["query"].num_rows == 9
     assert running.held_events == 11
     assert running._session._inbox.rows == 0
+
+
+PLAIN: dict[str, Any] = {
+    "sequence": "PATTERN SEQ(A a, !(B b), C c) WHERE [id] AND a.x < c.x WITHIN 9 RETURN R(a.id AS id, c.name AS name)",
+    "texts": "PATTERN SEQ(A a, B b) WHERE [name, id] WITHIN 9 RETURN R(b.ok AS ok, a.name AS name, a.ts AS ts)",
+    "kleene": "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) { [id] AND b[i].x >= b[i-1].x } "
+    "WITHIN 20 RETURN R(a.id AS id, COUNT(b[]) AS n)",
+    "aggregate": "PATTERN SEQ(A a, B b) WHERE [id] AGG COUNT(*) AS n, SUM(b.x) AS s WITHIN 9",
+    "automata": ouzel.algebra.stream("A").next(
+        ouzel.algebra.stream("C").rename({"id": "other", "x": "y", "name": "n", "ok": "o"}),
+        "id = other AND x < y AND DUR <= 9",
+    ),
+    "incomplete": "PATTERN SEQ(A a, B b, C c) WHERE [id] WITHIN 9 THRESHOLD 0.3 RETURN R(a.id AS id, c.x AS x)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_plain_queries_are_staged_without_tables(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in order, without nulls in keys, are written straight behind the live events."""
+    options = {}
+    if kind == "incomplete":
+        gaps: Any = {name: ouzel.loss.Exponential(5) for name in "bc"}
+        options["model"] = ouzel.LossModel(0.1, gaps=gaps)
+    draw = random.Random(3)
+    rows = [
+        {"type": "ABCDBAB"[tick % 7], "ts": tick, "id": draw.randrange(2), "x": draw.choice((1.0, 2.5, None)),
+         "name": draw.choice(("p", "q")), "ok": True}
+        for tick in range(400)
+    ]  # fmt: skip
+    found = {}
+    for is_small in (False, True):
+        running = ouzel.Engine(PLAIN[kind], schema=SCHEMA, **options)
+        answers = []
+        with monkeypatch.context() as patched:
+            if not is_small:
+                patched.setattr(engines, "SMALL_ROWS", -1)
+            for first in range(0, 400, 7):
+                if is_small and first == 70:
+                    # By now all columns have had values, and nothing is pending.
+                    patched.setattr(GrowingRows, "table", None)
+                part = pa.RecordBatch.from_pylist(rows[first : first + 7], schema=SCHEMA)
+                answers.append(running.push(part if first % 2 else rows[first : first + 7])["query"])
+            answers.append(running.finish()["query"])
+        found[is_small] = [sorted(answer.to_pylist(), key=repr) for answer in answers]
+    assert found[True] == found[False]
+    assert sum(map(len, found[True])) > 0
+
+
+def test_large_lists_are_read_as_arrow_reads_them() -> None:
+    rows = [{"type": "AB"[tick % 2], "ts": tick, "name": None if tick % 3 else "é"} for tick in range(3_000)]
+    query = "PATTERN SEQ(A a, B b) WITHIN 2 RETURN R(a.ts AS a, b.name AS name)"
+    answers = []
+    for form in (rows, pa.RecordBatch.from_pylist(rows, schema=SCHEMA)):
+        running = ouzel.Engine(query, schema=SCHEMA)
+        answers.append([running.push(form)["query"], running.finish()["query"]])
+    assert answers[0] == answers[1]
+    assert answers[0][0].num_rows == 1_499
+    running = ouzel.Engine(query, schema=SCHEMA)
+    with pytest.raises(ouzel.InputError, match="'type'"):
+        running.push([{"ts": tick} for tick in range(3_000)])
 
 
 def test_gathered_rows_are_copies() -> None:

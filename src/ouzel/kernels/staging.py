@@ -27,6 +27,8 @@ LANE_COMPONENT, LANE_FLOATING, LANE_NUMBER, LANE_PLACE, LANE_COLUMN = range(5)
 # The component of a lane that all events have, and the place of a lane that says whether a column is not null.
 EVERY_COMPONENT = -1
 IS_NOT_NULL = -1
+# The place of a lane that every event of its source has.
+IS_TRUE = -2
 # The order of events by time.
 IN_ORDER, TIED, DISORDERED = range(3)
 
@@ -198,3 +200,65 @@ def write_events(
         clear_lanes(int_lanes, float_lanes, lane_flags, slot)
         for lane in range(lanes.shape[0]):
             write_lane(rows, row, lanes, lane, int_lanes, float_lanes, lane_flags, flagged, slot)
+
+
+@kernel
+def write_source_events(
+    rows: Rows,
+    chosen: NDArray[np.int32],
+    roles: NDArray[np.uint64],
+    count: int,
+    sources: NDArray[np.int64],
+    lanes: Matrix[np.int32],
+    bases: NDArray[np.int64],
+    first: int,
+    prints: Matrix[np.int64],
+    times: Matrix[np.int64],
+    ints: Matrix[np.int64],
+    floats: Matrix[np.float64],
+    int_nulls: Matrix[np.uint8],
+    float_nulls: Matrix[np.uint8],
+    numbers: NDArray[np.int64],
+    picked: Matrix[np.int32],
+    counts: NDArray[np.int64],
+) -> int:
+    """Write chosen rows as one event for each source that takes them; returns the number of events.
+
+    `sources` are bits of `roles`. Lanes of other sources are null. `prints` are those of the rows from `first` on. The
+    rows of each source are `picked`, and numbered from its base on.
+    """
+    at = 0
+    for place in range(count):
+        row = chosen[place]
+        for source in range(sources.size):
+            if not (roles[place] >> np.uint64(sources[source])) & ONE:
+                continue
+            tick = rows.numbers[rows.memory[TIME], row]
+            for column in range(times.shape[1] - prints.shape[1]):
+                times[at, column] = tick
+            for column in range(prints.shape[1]):
+                times[at, times.shape[1] - prints.shape[1] + column] = prints[row - first, column]
+            for lane in range(int_nulls.shape[0]):
+                int_nulls[lane, at] = 1
+            for lane in range(float_nulls.shape[0]):
+                float_nulls[lane, at] = 1
+            for lane in range(lanes.shape[0]):
+                if lanes[lane, LANE_COMPONENT] != source:
+                    continue
+                number = lanes[lane, LANE_NUMBER]
+                value_place = lanes[lane, LANE_PLACE]
+                if value_place == IS_TRUE:
+                    ints[number, at] = 1
+                    int_nulls[number, at] = 0
+                elif rows.valid[lanes[lane, LANE_COLUMN], row]:
+                    if lanes[lane, LANE_FLOATING]:
+                        floats[number, at] = rows.numbers[value_place].view(np.float64)[row]
+                        float_nulls[number, at] = 0
+                    else:
+                        ints[number, at] = rows.numbers[value_place, row]
+                        int_nulls[number, at] = 0
+            numbers[at] = bases[source] + counts[source]
+            picked[source, counts[source]] = row
+            counts[source] += 1
+            at += 1
+    return at

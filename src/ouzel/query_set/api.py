@@ -39,6 +39,7 @@ from ouzel.query_set.session import GrowingSession
 from ouzel.query_set.unmerged import Registration
 from ouzel.runtime.calls import completed, exclusive
 from ouzel.runtime.feeder import Feeder
+from ouzel.runtime.growing import table_of
 from ouzel.runtime.inputs import as_table, check_inputs_by_type, is_rows, with_missing_columns, with_readable_time
 from ouzel.runtime.layout import Layout, catalog_of, conform, layout_of_table, ticks_of
 from ouzel.runtime.limits import Limits, limits_of
@@ -364,8 +365,12 @@ class QuerySet(Feeder[Any]):
         self._must_be_open()
         if isinstance(events, Mapping):
             check_inputs_by_type(events, self._options["time"])
-        table = as_table(events)
         layout = self.layout
+        if layout is not None and isinstance(events, list):
+            known = table_of(events, layout.schema, (layout.time, layout.type))
+            if known is not None:
+                return known
+        table = as_table(events)
         if layout is None and not table.num_rows and not table.num_columns:
             return None
         if layout is not None and is_rows(events):

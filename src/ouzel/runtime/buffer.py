@@ -16,7 +16,7 @@ import pyarrow as pa
 from ouzel.kernels.arrays import enlarged
 from ouzel.kernels.events import EVERY_KEY
 from ouzel.kernels.order import first_disorder, stable_order
-from ouzel.runtime.codes import Coder, is_mostly_dead
+from ouzel.runtime.codes import Coder, is_mostly_dead, may_be_mostly_dead
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer, dump_arrays, load_arrays
 
@@ -216,7 +216,12 @@ class StreamBuffer(Generic[Events]):
     # ── Eviction ───────────────────────────────────────────────────────────────────────────────────
 
     def expired(self, expiry_bound: int) -> int:
-        """How many live events are at or before a tick."""
+        """How many live events are at or before a tick; 0 if too few may be to evict them."""
+        last = self.count - 1
+        if last < self._reserved or (
+            not may_be_mostly_dead(self.live) and getattr(self.events, self._time)[last] > expiry_bound
+        ):
+            return 0
         times = getattr(self.events, self._time)[self._reserved : self.count]
         return int(np.searchsorted(times, expiry_bound, side="right"))
 

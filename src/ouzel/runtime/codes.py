@@ -32,6 +32,11 @@ def is_mostly_dead(dead: int, held: int) -> bool:
     return dead > max(COMPACT_MIN, held - dead)
 
 
+def may_be_mostly_dead(held: int) -> bool:
+    """Whether so much is held that it may pay to move a part."""
+    return held > COMPACT_MIN
+
+
 def is_sparse(codes: int, held: int) -> bool:
     """Whether most of so many codes are unused by what is held."""
     return codes > 2 * max(COMPACT_MIN, held)

@@ -36,6 +36,7 @@ class GrowingRows:
         self.is_text = [kind in "sS" for kind in kinds]
         # The place of each column among those of numbers, or of texts.
         self.places = [self.is_text[:column].count(text) for column, text in enumerate(self.is_text)]
+        self.all_columns = range(len(kinds))
         self._kinds = kinds.encode()
         self._names = tuple(schema.names)
         known = [_kind_of_values(type_) for type_ in self.types]
@@ -74,6 +75,10 @@ class GrowingRows:
         return ticks
 
     # ── Taking rows in ─────────────────────────────────────────────────────────────────────────────
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many rows, with texts of usual length."""
+        self._enlarge(max(_ROWS_FIRST, self.count + count), max(_DATA_FIRST, 16 * (self.count + count)))
 
     def read(self, events: Any, count: int) -> bool:
         """Write a list of dictionaries or a record batch of the same schema behind the rows, unless a dictionary has
@@ -193,6 +198,24 @@ class GrowingRows:
         known[first // per : first // per + len(made)] = made
         self._converted[column, is_validity] = known, count
         return known
+
+
+def table_of(events: list[Any], schema: pa.Schema, needed: Sequence[str | None]) -> pa.Table | None:
+    """Dictionaries as a table of a known schema; None if a value has another type, a name is unknown, or a needed
+    column has a null.
+
+    >>> table_of([{"ts": 1}, {"ts": 2, "x": 0.5}], pa.schema({"ts": pa.int64(), "x": pa.float64()}), ["ts"]).to_pylist()
+    [{'ts': 1, 'x': None}, {'ts': 2, 'x': 0.5}]
+    """
+    rows = GrowingRows.of(schema) if events else None
+    if rows is None:
+        return None
+    rows.reserve(len(events))
+    if not rows.read(events, len(events)):
+        return None
+    if any(rows.has_nulls(schema.get_field_index(name)) for name in needed if name is not None):
+        return None
+    return rows.table(0, len(events))
 
 
 def _places(source: GrowingRows, columns: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -172,7 +172,7 @@ class Inbox:
         them, or all. An event that is not ready would be held, and moved once more."""
         read = self._read
         assert read is not None
-        return SmallBatch(read, 0, leading(read.rows, until), until)
+        return SmallBatch(read, 0, int(leading(read.rows, until)), until)
 
     def all(self) -> SmallBatch:
         """All rows, to stage before other events."""

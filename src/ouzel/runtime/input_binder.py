@@ -18,6 +18,7 @@ from ouzel.plan.choose import check_rules
 from ouzel.prepared import Query, bind_all
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.composition import layouts
+from ouzel.runtime.growing import table_of
 from ouzel.runtime.inputs import (
     as_table,
     check_inputs_by_type,
@@ -113,9 +114,13 @@ class InputBinder:
         return widen({name: self._without_untyped(one, name) for name, one in inputs.items()}, self.program.layout)
 
     def _readable(self, events: Any, known: pa.Schema | None) -> pa.Table:
+        needed = (self._time, None if self._program is None else self._program.layout.type)
+        if known is not None and isinstance(events, list) and known.names.count(self._time) == 1:
+            table = table_of(events, known, [name for name in needed if name in known.names])
+            if table is not None:
+                return table
         table = as_table(events)
         if known is not None and is_rows(events):
-            needed = (self._time, None if self._program is None else self._program.layout.type)
             table = with_missing_columns(table, known, needed)
             if not len(table):
                 return table

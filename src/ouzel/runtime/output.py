@@ -26,13 +26,24 @@ from ouzel.bind.model import (
     parts,
 )
 from ouzel.kernels.groups import count_valid, of_place, pick, sum_floats, sum_integers
+from ouzel.kernels.order import gather
 from ouzel.plan.expressions import ranges_over_events
 from ouzel.runtime.arrays import arrow, numbers
 from ouzel.runtime.expressions import Frame, cast, evaluate
-from ouzel.runtime.frames import EventFrame, ticks_to_time
+from ouzel.runtime.frames import EventFrame, take, ticks_to_time
 from ouzel.runtime.layout import Layout, end_type
 from ouzel.runtime.stream_order import ranks
-from ouzel.runtime.values import EXACT, Column, engine_type, from_engine, is_computed, join, output_type, split
+from ouzel.runtime.values import (
+    EXACT,
+    Column,
+    engine_type,
+    from_engine,
+    is_computed,
+    join,
+    one_array,
+    output_type,
+    split,
+)
 
 # So many rows of a constant are kept for the next answer.
 _REPEATED_MAX = 1 << 18
@@ -71,9 +82,29 @@ class Output:
         self._attributes: dict[int, list[Attribute]] = {}
         # The name of an event type as many times as it was needed so far.
         self._repeated: dict[str, pa.Array] = {}
+        self._taken = self._plain_columns()
+
+    def _plain_columns(self) -> list[tuple[int, str]] | None:
+        """For each column of RETURN the positive component and the column of the input that it is; None if one is
+        computed."""
+        query, found = self._query, []
+        places = {c.position: i for i, c in enumerate(query.positives)}
+        for column in query.returns or ():
+            expression = column.expression
+            if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
+                return None
+            types = query.components[expression.component].types or ("",)
+            names = {self._layout.column(one, expression.path[0]) for one in types}
+            if expression.at is not At.SINGLE or len(names) > 1:
+                return None
+            name = names.pop()
+            found.append((0 if name in self._alike else places[expression.component], name))
+        return None if query.returns is None else found
 
     def of_places(self, matches: Places) -> pa.Table:
         """Composite events from matches with one event for each positive component."""
+        if self._taken is not None:
+            return self._of_columns(matches, self._taken)
         query = self._query
         table, ticks, rows, starts, ends = matches.table, matches.ticks, matches.rows, matches.starts, matches.ends
         place = {c.position: i for i, c in enumerate(query.positives)}
@@ -88,6 +119,15 @@ class Output:
         else:
             columns += [returned(frame, column.expression, self._time) for column in query.returns]
         return pa.table(columns, schema=self.schema)
+
+    def _of_columns(self, matches: Places, taken: Sequence[tuple[int, str]]) -> pa.Table:
+        """Composite events that are made of columns of the input."""
+        table, ticks, rows = matches.table, matches.ticks, matches.rows
+        starts = gather(ticks, rows[0]) if matches.starts is None else matches.starts
+        ends = gather(ticks, rows[-1]) if matches.ends is None else matches.ends
+        columns = [ticks_to_time(starts, self._time), ticks_to_time(ends, self.schema.field(1).type)]
+        columns += [take(one_array(table.column(name)), rows[place]) for place, name in taken]
+        return pa.Table.from_arrays(columns, schema=self.schema)
 
     def of_matches(self, matches: Matches | MatchesByPlace) -> pa.Table:
         """Composite events out of matches that may have Kleene variables."""

@@ -49,7 +49,6 @@ class _OpenChunk:
     def __init__(self, base: int, growing: GrowingRows) -> None:
         self.base = base
         self.growing = growing
-        self._columns = range(len(growing.types))
         self._read: GrowingRows | None = None
         self._ticks = np.empty(_SMALL_ROWS, np.int64)
         self._table: pa.Table | None = None
@@ -85,7 +84,7 @@ class _OpenChunk:
         is_read = source.read(batch, len(ticks))
         assert is_read
         source.keep(len(ticks))
-        self.append_read(source, self._columns, rows, len(rows), ticks)
+        self.append_read(source, self.growing.all_columns, rows, len(rows), ticks)
         source.drop(len(ticks))
 
     def append_read(
@@ -110,7 +109,7 @@ class _OpenChunk:
             left = GrowingRows.of(self.growing.schema)
             assert left is not None
             rows = np.arange(first, self.rows, dtype=np.int32)
-            left.append(self.growing, self._columns, rows, len(rows))
+            left.append(self.growing, self.growing.all_columns, rows, len(rows))
             self._ticks = self._ticks[first : self.rows].copy()
             self.growing, self._table = left, None
             self.base += first
@@ -123,6 +122,11 @@ class RowStore:
     def __init__(self) -> None:
         self._chunks: list[_Chunk | _OpenChunk] = []
         self._next = 0
+
+    @property
+    def next(self) -> int:
+        """The number of the next row."""
+        return self._next
 
     def append(self, table: pa.Table, ticks: np.ndarray) -> int:
         """Keep some rows; returns the number of the first."""

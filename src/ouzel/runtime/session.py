@@ -189,7 +189,7 @@ class Session:
 
     def _stage_small(self, operator: Operator, query: AnyQuery, batch: SmallBatch) -> None:
         if is_composed(query):
-            self._stage(operator, query, batch.table, batch.ticks, False)
+            self._stage(operator, batch.table, batch.ticks, False)
         else:
             operator.stage_small(batch)
 

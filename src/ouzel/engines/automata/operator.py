@@ -35,8 +35,8 @@ from ouzel.engines.automata.machine import (
     longest_life,
 )
 from ouzel.engines.automata.output import ResultFrame, alike, output_type_of, without_repetitions
-from ouzel.engines.automata.plan import EventLane, Form, Planner
-from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints, start_ticks
+from ouzel.engines.automata.plan import EventLane, EventLanes, Form, Planner
+from ouzel.engines.automata.staging import Batch, LaneMaker, RowFrame, fingerprints, small_stager, start_ticks
 from ouzel.engines.automata.tables import (
     Counter,
     Events,
@@ -44,21 +44,28 @@ from ouzel.engines.automata.tables import (
     Results,
     Time,
     Wait,
+    new_events,
 )
 from ouzel.errors import QueryError
 from ouzel.kernels.arrays import INT64_MAX, INT64_MIN
 from ouzel.kernels.order import stable_order
+from ouzel.kernels.staging import IN_ORDER, write_source_events
 from ouzel.runtime.arrays import empty_table
 from ouzel.runtime.codes import Coder, is_sparse
 from ouzel.runtime.frames import take, ticks_to_time
+from ouzel.runtime.growing import GrowingRows
+from ouzel.runtime.inbox import SmallBatch
 from ouzel.runtime.layout import Layout
 from ouzel.runtime.limits import Limits
 from ouzel.runtime.operator import Answer, QueryOperator
 from ouzel.runtime.rows import RowStore
 from ouzel.runtime.snapshot import Reader, Writer
+from ouzel.runtime.staging import SmallStager
 from ouzel.runtime.values import one_array
 
 _TEXTS = (Kind.STRING, Kind.BINARY)
+# Fingerprints of so many rows are made at once.
+_PRINTS = 4096
 
 
 class _Pending(NamedTuple):
@@ -156,6 +163,39 @@ class StreamAutomaton:
             first = rows if source.base is not None else rows[alike(table, rows, events, reads_start(self.stream))]
             events.ints[self._content] = (base + first) * len(self.sources) + number
         self._pending.append(_Pending(events, rows + base))
+
+    def stage_small(
+        self, batch: SmallBatch, small: SmallStager, count: int, bits: np.ndarray, lanes: np.ndarray, prints: np.ndarray
+    ) -> None:
+        """Take in the rows that a small push has for the sources, which are `bits` of their roles."""
+        rows = batch.source.rows
+        total = len(bits) * count
+        events = new_events(total, len(self._lanes.ints), len(self._lanes.floats))
+        numbers = np.empty(total, np.int64)
+        picked = np.empty((len(bits), count), np.int32)
+        counts = np.zeros(len(bits), np.int64)
+        bases = np.array([payload.next for payload in self._payloads], np.int64)
+        written = write_source_events(
+            rows, small.chosen, small.roles, count, bits, lanes, bases, batch.first, prints, *events, numbers, picked,
+            counts,
+        )  # fmt: skip
+        for payload, own, used in zip(self._payloads, picked, counts.tolist(), strict=True):
+            if used:
+                payload.append_read(batch.source, batch.source.all_columns, own, used, batch.source.ticks)
+        if written < total:
+            events, numbers = chosen_events(events, slice(written)), numbers[:written]
+        if written:
+            self._pending.append(_Pending(events, numbers))
+
+    @property
+    def takes_small(self) -> bool:
+        """Whether events may be written by compiled code alone."""
+        return self._content < 0
+
+    @property
+    def lanes(self) -> EventLanes:
+        """The lanes of events."""
+        return self._lanes
 
     def advance(self, until: int) -> Batch:
         """No event at or before `until` can come any more: read the ready events."""
@@ -318,6 +358,11 @@ class AlgebraOperator(QueryOperator):
         self._layout = layout
         self._limits = limits
         self._next_row = 0
+        # The fingerprints of the next rows, from one of them on.
+        self._prints = np.empty((0, 2), np.int64)
+        self._prints_from = 0
+        self._small: tuple[SmallStager, list[np.ndarray], list[np.ndarray]] | None = None
+        self._is_small_known = False
         self._automata: list[StreamAutomaton] = []
         for stream in query.streams:
             self._automata.append(StreamAutomaton(query.name, stream, query.catalog.time.type, limits, self))
@@ -358,6 +403,42 @@ class AlgebraOperator(QueryOperator):
                     if source not in chosen:
                         chosen[source] = self._batch(source, table, ticks, prints)
                     automaton.stage(source, chosen[source], zero_copy=zero_copy)
+        self._check_held()
+
+    def stage_small(self, batch: SmallBatch) -> None:
+        """Take in rows of small pushes by compiled code, if their order is known by time."""
+        small = self._small_stager(batch.source)
+        if small is None:
+            return super().stage_small(batch)
+        stager, tables, bits = small
+        count = stager.select(batch)
+        if stager.order != IN_ORDER:
+            return super().stage_small(batch)
+        first, size = self._next_row, batch.last - batch.first
+        self._next_row += size
+        if not count:
+            return None
+        if not self._prints_from <= first <= first + size <= self._prints_from + len(self._prints):
+            self._prints_from = first
+            self._prints = fingerprints(np.arange(first, first + max(size, _PRINTS)))
+        prints = self._prints[first - self._prints_from :]
+        for automaton, lanes, own in zip(self._automata, tables, bits, strict=True):
+            automaton.stage_small(batch, stager, count, own, lanes, prints)
+        self._check_held()
+        return None
+
+    def _small_stager(self, source: GrowingRows) -> tuple[SmallStager, list[np.ndarray], list[np.ndarray]] | None:
+        if not self._is_small_known:
+            self._is_small_known = True
+            sources = list(dict.fromkeys(one for automaton in self._automata for one in automaton.sources))
+            numbers = [[sources.index(one) for one in automaton.sources] for automaton in self._automata]
+            lanes = [(automaton.lanes, own) for automaton, own in zip(self._automata, numbers, strict=True)]
+            made = small_stager(source, self._layout, sources, lanes)
+            if made is not None and all(automaton.takes_small for automaton in self._automata):
+                self._small = *made, [np.array(own, np.int64) for own in numbers]
+        return self._small
+
+    def _check_held(self) -> None:
         advice = "a smaller bound on DUR, more selective operands"
         self._limits.check_held([self._query.name], self.held_events, advice=advice)
 

@@ -7,15 +7,15 @@ all operands: its lanes say which operands accept it, because merged queries hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.algebra.model import Source
-from ouzel.bind.model import Attribute, EventField, Intrinsic
+from ouzel.bind.model import Attribute, EventField, Intrinsic, Kind
 from ouzel.engines.automata.columns import ordered
 from ouzel.engines.automata.plan import EventLane, EventLanes, Form
 from ouzel.engines.automata.tables import (
@@ -24,9 +24,12 @@ from ouzel.engines.automata.tables import (
     new_events,
 )
 from ouzel.errors import InputError
+from ouzel.kernels.staging import IS_TRUE
 from ouzel.runtime.codes import Coder
 from ouzel.runtime.expressions import evaluate, holds
+from ouzel.runtime.growing import GrowingRows
 from ouzel.runtime.layout import Layout
+from ouzel.runtime.staging import SmallStager
 from ouzel.runtime.values import Column, as_integers, one_array, split, to_engine
 
 
@@ -121,6 +124,71 @@ class LaneMaker:
                 events.int_nulls[number] = nulls
                 if len(ranks):
                     events.ints[number] = np.where(nulls, 0, ranks[np.where(nulls, 0, events.ints[code])])
+
+
+def small_stager(
+    source: GrowingRows,
+    layout: Layout,
+    sources: Sequence[Source],
+    every_lanes: Sequence[tuple[EventLanes, Sequence[int]]],
+) -> tuple[SmallStager, list[np.ndarray]] | None:
+    """What stages small pushes by compiled code, and the tables of lanes of several automata, whose sources are given
+    by number; None if a lane is more than a column of numbers."""
+    bases = [one.base for one in sources]
+    if len(bases) > 64 or any(base is None or base.start is not None for base in bases):
+        return None
+    column = -1 if layout.type is None else source.schema.get_field_index(layout.type)
+    if column >= 0 and not source.is_text[column]:
+        return None
+    types = list(dict.fromkeys(base.type for base in bases if base is not None and base.type is not None))
+    types = types if column >= 0 else []
+    roles = np.zeros(len(types) + 1, np.uint64)
+    for number, base in enumerate(bases):
+        assert base is not None
+        # Without a column of types every event is of every source.
+        which: Any = slice(None) if base.type is None or not types else types.index(base.type)
+        roles[which] |= np.uint64(1 << number)
+    tables = []
+    for lanes, numbers in every_lanes:
+        table = _lane_table(source, layout, [sources[number] for number in numbers], lanes)
+        if table is None:
+            return None
+        tables.append(np.array(table, np.int32).reshape(-1, 5))
+    return SmallStager(source, column, types, roles, (), (), ()), tables
+
+
+def _lane_table(
+    rows: GrowingRows, layout: Layout, sources: Sequence[Source], lanes: EventLanes
+) -> list[tuple[int, int, int, int, int]] | None:
+    found = []
+    some_role = set()
+    for floating, known in enumerate((lanes.ints, lanes.floats)):
+        for number, lane in enumerate(known):
+            if lane.source is None or lane.source not in sources:
+                return None
+            source = sources.index(lane.source)
+            if lane.form is Form.TRUTH and not lane.expressions:
+                some_role.add(source)
+                found.append((source, 0, number, IS_TRUE, 0))
+                continue
+            column = _column(rows, layout, lane)
+            if column is None:
+                return None
+            found.append((source, floating, number, rows.places[column], column))
+    return found if len(some_role) == len(sources) else None
+
+
+def _column(rows: GrowingRows, layout: Layout, lane: EventLane) -> int | None:
+    """The column of numbers that a lane is."""
+    expression = lane.expressions[0]
+    if not isinstance(expression, Attribute) or expression.present_in is not None or len(expression.path) > 1:
+        return None
+    assert lane.source is not None and lane.source.base is not None
+    column = rows.schema.get_field_index(layout.column(lane.source.base.type, expression.path[0]))
+    if column < 0:
+        return None
+    wanted = {Form.INT: (Kind.INT, pa.int64()), Form.FLOAT: (Kind.FLOAT, pa.float64())}.get(lane.form)
+    return column if wanted == (expression.type.kind, rows.types[column]) else None
 
 
 def fingerprints(numbers: np.ndarray) -> np.ndarray:

@@ -270,6 +270,12 @@ def reserve(
     tables: StackTables, state: StackState, slot_capacity: int, key_capacity: int, *, second_keys: int = 0
 ) -> StackState:
     """A state with room for at least this many slots and keys; arrays that are large enough are kept."""
+    if (
+        slot_capacity <= state.links.shape[-1]
+        and key_capacity * tables.components <= len(state.head)
+        and second_keys * tables.components <= len(state.second_head)
+    ):
+        return state
     marked = len(tables.by_negative) > 1
     return state._replace(
         head=enlarged(state.head, key_capacity * tables.components),
