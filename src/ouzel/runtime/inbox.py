@@ -93,6 +93,7 @@ class Inbox:
         # The tick at which a kernel gives rows by time alone, and how many events may come before a limit is checked.
         self._deadline = LATEST
         self._room = 0
+        self._held_room = 0
         # Whether the watermark has passed rows that are not staged.
         self._is_behind = False
 
@@ -169,10 +170,11 @@ class Inbox:
 
     def ready(self, until: int) -> SmallBatch:
         """The rows to stage before all events up to a tick are matched: those up to that tick, if the others came after
-        them, or all. An event that is not ready would be held, and moved once more."""
+        them and pass no limit, or all. An event that is not ready would be held, and moved once more."""
         read = self._read
         assert read is not None
-        return SmallBatch(read, 0, int(leading(read.rows, until)), until)
+        last = read.count if read.count > self._held_room else int(leading(read.rows, until))
+        return SmallBatch(read, 0, last, until)
 
     def all(self) -> SmallBatch:
         """All rows, to stage before other events."""
@@ -188,9 +190,9 @@ class Inbox:
         """Other rows were staged, up to a tick."""
         self._unknown_until = max(self._unknown_until, newest)
 
-    def passed(self, watermark: int, deadline: int | None, room: int) -> None:
+    def passed(self, watermark: int, deadline: int | None, room: int, held_room: int) -> None:
         """Everything up to a watermark is answered. `deadline` is when a kernel gives rows by time alone, `room` how
-        many events may come before a limit must be checked."""
+        many events may come, and `held_room` how many may be held, before a limit must be checked."""
         due = self._due
         while due and due[0] <= watermark:
             heappop(due)
@@ -198,4 +200,5 @@ class Inbox:
             self._unknown_until = EARLIEST
         self._deadline = LATEST if deadline is None else deadline
         self._room = room
+        self._held_room = held_room
         self._is_behind = False

@@ -97,6 +97,11 @@ class Operator(ABC):
         return 0
 
     @property
+    def held_room(self) -> int:
+        """A lower bound of the events that may be held before a limit must be checked."""
+        return self.room
+
+    @property
     @abstractmethod
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
@@ -278,6 +283,11 @@ class StreamOperator(QueryOperator, Generic[Events]):
     @property
     def room(self) -> int:
         """A lower bound of the events without an answer that may come before a limit must be checked."""
+        return self._limits.max_buffered_events - self._buffer.entries
+
+    @property
+    def held_room(self) -> int:
+        """A lower bound of the events that may be held before a limit must be checked."""
         return self._limits.max_buffered_events - self._buffer.entries
 
     def open_by_key(self, watermark: int) -> list[OpenKey]:

@@ -169,7 +169,7 @@ class Session:
         newest event so far, or None if the push must be converted first."""
         inbox = self._inbox
         if inbox.would_overflow(len(events) if isinstance(events, list) else events.num_rows):
-            self._settle()
+            self._catch_up()
         if not inbox.add(events, self._watermark):
             return None
         self._newest = max(self._newest, inbox.newest)
@@ -197,8 +197,12 @@ class Session:
         """Stage and read the rows of the inbox. They have no answer, or it would have been returned before."""
         if self._inbox.rows:
             self._stage_inbox()
-            answers = self._read(self._watermark)
-            assert not any(answer.num_rows for answer in answers.values()), "an answer was due before"
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Read what the watermark has passed. It has no answer, or that would have been returned before."""
+        answers = self._read(self._watermark)
+        assert not any(answer.num_rows for answer in answers.values()), "an answer was due before"
 
     def push(self, table: pa.Table, zero_copy: bool = False) -> None:
         """Take in events. Late ones are counted, kept if `keep_late` is set, and never matched."""
@@ -349,7 +353,9 @@ class Session:
         self._unread = 0
         timers = [operator.timer for operator in self._operators]
         deadline = min((tick for tick in timers if tick is not None), default=None)
-        self._inbox.passed(watermark, deadline, min((operator.room for operator in self._operators), default=0))
+        room = min((operator.room for operator in self._operators), default=0)
+        held_room = min((operator.held_room for operator in self._operators), default=0)
+        self._inbox.passed(watermark, deadline, room, held_room)
         return answers if len(answers) < 2 else {name: answers[name] for name in self.schemas if name in answers}
 
     def _hand_on(self, producer: AnyQuery, answer: Answer) -> None:

@@ -379,6 +379,11 @@ class AggregateOperator(StreamOperator[CounterInstances]):
         return self._limits.max_buffered_events - max(self.held_events, keys)
 
     @property
+    def held_room(self) -> int:
+        """A lower bound of the events that may be held before a limit must be checked."""
+        return self.room
+
+    @property
     def statistics(self) -> dict[str, int]:
         """The counters of the kernel."""
         shown = (Counter.INSTANCES, Counter.STARTS, Counter.EXPIRED, Counter.FLIPS, Counter.ROWS, Counter.WIDE)
