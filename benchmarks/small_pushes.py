@@ -150,7 +150,7 @@ def shop(size: int | None) -> dict[str, Any]:
 
 def child(path: Path, *task: Any) -> Any:
     """Do a task with a checkout, in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": f"{path / 'src'}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{path / 'src'}{os.pathsep}{ROOT}", "OUZEL_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.small_pushes", "--child", json.dumps(task)]
     done = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
