@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ouzel import algebra, datasets, loss, spark
     from ouzel.engines.kleene.expand import expand
+    from ouzel.engines.rows.recognize import match_recognize
     from ouzel.errors import (
         EmptyAnswerWarning,
         InputError,
@@ -51,6 +52,7 @@ _HOMES = {
     "expand": "ouzel.engines.kleene.expand",
     "explain": "ouzel.prepared",
     "match": "ouzel.runtime.engine",
+    "match_recognize": "ouzel.engines.rows.recognize",
     "plot": "ouzel.insight.timeline",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
@@ -81,6 +83,7 @@ __all__ = [
     "explain",
     "loss",
     "match",
+    "match_recognize",
     "plot",
     "queries",
     "query",

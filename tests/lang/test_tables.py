@@ -12,27 +12,30 @@ from ouzel.lang import parser, tables
 from ouzel.sealing import TABLES, unseal
 from tests.lang.papers import QUERIES
 
-computed_parser = cache(tables.build_parser)
+LANGUAGES = (tables.QUERIES, tables.ROW_PATTERNS)
+computed_parser = cache(lambda start: tables.build_parser(tables.QUERIES))
 
 
-def test_stored_tables_are_those_of_the_grammar() -> None:
-    stored = resources.files("ouzel.lang").joinpath(tables.STORED).read_bytes()
-    titles = [bytes(unseal(TABLES, form)).partition(b"\n")[0] for form in (stored, tables.stored_form())]
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
+def test_stored_tables_are_those_of_the_grammar(language: tables.Language) -> None:
+    stored = resources.files("ouzel.lang").joinpath(language.stored).read_bytes()
+    titles = [bytes(unseal(TABLES, form)).partition(b"\n")[0] for form in (stored, tables.stored_form(language))]
     assert titles[0] == titles[1], "run `python -m ouzel.lang.tables` after changing the grammar"
 
 
 @pytest.mark.parametrize("place", [0, 10, 30, 60, 5_000])
 def test_damaged_tables_are_computed_again(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = bytearray(resources.files("ouzel.lang").joinpath(tables.STORED).read_bytes())
+    content = bytearray(resources.files("ouzel.lang").joinpath(tables.QUERIES.stored).read_bytes())
     content[place] ^= 1
-    (tmp_path / tables.STORED).write_bytes(content)
-    grammar = tables._grammar()
-    monkeypatch.setattr(tables, "_grammar", lambda: grammar)
+    (tmp_path / tables.QUERIES.stored).write_bytes(content)
+    for name in ("grammar", "expressions"):
+        text = resources.files("ouzel.lang").joinpath(f"{name}.lark").read_bytes()
+        (tmp_path / f"{name}.lark").write_bytes(text)
     monkeypatch.setattr(tables.resources, "files", lambda package: tmp_path)
     computed = []
-    monkeypatch.setattr(tables, "build_parser", lambda: computed.append(True))
-    tables.load_parser()
-    assert computed == [True]
+    monkeypatch.setattr(tables, "build_parser", computed.append)
+    tables.load_parser(tables.QUERIES)
+    assert computed == [tables.QUERIES]
 
 
 @pytest.mark.parametrize("text", [query.text for query in QUERIES])

@@ -36,6 +36,7 @@ EXPORTED = [
     "explain",
     "loss",
     "match",
+    "match_recognize",
     "plot",
     "queries",
     "query",

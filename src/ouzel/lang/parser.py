@@ -10,9 +10,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ouzel.errors import QueryError
+from ouzel.lang import row_lexer
 from ouzel.lang.hints import hint_for
 from ouzel.lang.lexer import END_OF_TEXT, Token, shorten, tokenize
 from ouzel.lang.limits import QUERY_CHARACTERS_MAX, SCRIPT_CHARACTERS_MAX, check_depth
+from ouzel.lang.row_syntax import RowPattern
 from ouzel.lang.syntax import Expr, Query, Script, Span
 from ouzel.lang.vocabulary import CLAUSE_KEYWORDS
 
@@ -84,6 +86,16 @@ def parse_expression(text: str) -> Expr:
     return expression
 
 
+def parse_row_pattern(text: str) -> RowPattern:
+    """A row pattern, the text in the parentheses of MATCH_RECOGNIZE.
+
+    >>> parse_row_pattern("ORDER BY ts PATTERN (A B+) DEFINE B AS price > PREV(price)").pattern.items[1].greedy
+    True
+    """
+    found: RowPattern = next(_parsed(text, "row_pattern", QUERY_CHARACTERS_MAX))
+    return found
+
+
 def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
     """The trees of all statements, one after another."""
     if not isinstance(text, str):
@@ -103,7 +115,12 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
             found = True
             yield tree
         if not found:
-            raise QueryError("the text is empty", hint="a query begins with PATTERN SEQ(Type variable, …)")
+            hint = (
+                "write PATTERN (A B+)"
+                if start == "row_pattern"
+                else "a query begins with PATTERN SEQ(Type variable, …)"
+            )
+            raise QueryError("the text is empty", hint=hint)
     except QueryError as error:
         if error.text is not None or error.start is None:
             raise
@@ -113,13 +130,13 @@ def _parsed(text: str, start: str, characters_max: int) -> Iterator[Any]:
 def _statements(text: str, start: str) -> Iterator[Any]:
     from lark.exceptions import UnexpectedToken
 
-    tokens = tokenize(text, queries=start == "query")
+    tokens = row_lexer.tokenize(text) if start == "row_pattern" else tokenize(text, queries=start == "query")
     for token in tokens:
         if token.type == END_OF_TEXT:
             return
         if token.type == "SEMICOLON":
             raise QueryError("there is no query before this ;", start=token.start, end=token.end)
-        statement = _grammar().parse_interactive("", start=start)
+        statement = _grammar(start).parse_interactive("", start=start)
         fed: list[Token] = []
         while True:
             ends = token.type == END_OF_TEXT or (token.type == "SEMICOLON" and start == "query")
@@ -135,11 +152,11 @@ def _statements(text: str, start: str) -> Iterator[Any]:
 
 
 @cache
-def _grammar() -> Lark:
+def _grammar(start: str) -> Lark:
     # Lark and the builder are loaded when the first text is parsed, so that importing the language costs nothing.
-    from ouzel.lang.tables import load_parser
+    from ouzel.lang.tables import QUERIES, ROW_PATTERNS, load_parser
 
-    return load_parser()
+    return load_parser(ROW_PATTERNS if start == "row_pattern" else QUERIES)
 
 
 # ── What is said about a token that does not fit ───────────────────────────────────────────────────
@@ -170,7 +187,7 @@ _OPERATORS = frozenset(
 def _accepted(fed: list[Token], start: str) -> set[str]:
     """The tokens that could have followed. A second parser answers this, because the first has already reduced for the
     wrong token."""
-    parser = _grammar().parse_interactive("", start=start)
+    parser = _grammar(start).parse_interactive("", start=start)
     for token in fed:
         parser.feed_token(token)  # type: ignore[arg-type]
     accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]

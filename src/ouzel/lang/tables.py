@@ -11,16 +11,37 @@ import zlib
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lark
 from lark.lexer import Lexer
 
 from ouzel.errors import StateError
 from ouzel.lang.builder import Builder
+from ouzel.lang.row_builder import RowBuilder
 from ouzel.sealing import TABLES, seal, unseal
 
-STORED = "grammar.tables"
+
+class Language(NamedTuple):
+    """A grammar, beside which its tables are stored; what it may start with; and what makes its tree."""
+
+    name: str
+    starts: tuple[str, ...]
+    builder: type[Builder]
+
+    @property
+    def stored(self) -> str:
+        return f"{self.name}.tables"
+
+    @property
+    def grammar(self) -> str:
+        """The text of the grammar, with that of expressions."""
+        folder = resources.files("ouzel.lang")
+        return "".join(folder.joinpath(f"{name}.lark").read_text("utf-8") for name in (self.name, "expressions"))
+
+
+QUERIES = Language("grammar", ("query", "expression"), Builder)
+ROW_PATTERNS = Language("row_patterns", ("row_pattern",), RowBuilder)
 
 
 class NoLexer(Lexer):
@@ -33,50 +54,46 @@ class NoLexer(Lexer):
         return iter(())
 
 
-def load_parser() -> lark.Lark:
-    """The parser of the language, from its stored tables if they fit."""
-    grammar = _grammar()
-    stored = resources.files("ouzel.lang").joinpath(STORED)
+def load_parser(language: Language) -> lark.Lark:
+    """The parser of a language, from its stored tables if they fit."""
+    stored = resources.files("ouzel.lang").joinpath(language.stored)
     if stored.is_file():
         try:
             title, _, body = bytes(unseal(TABLES, stored.read_bytes())).partition(b"\n")
         except StateError:
-            return build_parser()
-        if title == _title(grammar):
+            return build_parser(language)
+        if title == _title(language):
             return lark.Lark.load(io.BytesIO(zlib.decompress(body)))
-    return build_parser()
+    return build_parser(language)
 
 
-def build_parser() -> lark.Lark:
-    """The parser of the language, from its grammar."""
+def build_parser(language: Language) -> lark.Lark:
+    """The parser of a language, from its grammar."""
     return lark.Lark(
-        _grammar(),
+        language.grammar,
         parser="lalr",
         lexer=NoLexer,
-        start=["query", "expression"],
-        transformer=Builder(),
+        start=list(language.starts),
+        transformer=language.builder(),
         keep_all_tokens=True,
         maybe_placeholders=False,
     )
 
 
-def stored_form() -> bytes:
+def stored_form(language: Language) -> bytes:
     """The content of the file: a line with the grammar and the version of Lark, then the tables; with a checksum."""
     body = io.BytesIO()
-    build_parser().save(body)
-    return seal(TABLES, _title(_grammar()), b"\n", zlib.compress(body.getvalue(), 9))
+    build_parser(language).save(body)
+    return seal(TABLES, _title(language), b"\n", zlib.compress(body.getvalue(), 9))
 
 
-def _grammar() -> str:
-    return resources.files("ouzel.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
-
-
-def _title(grammar: str) -> bytes:
-    return f"lark {lark.__version__}, grammar {zlib.crc32(grammar.encode('utf-8')):08x}".encode("ascii")
+def _title(language: Language) -> bytes:
+    return f"lark {lark.__version__}, grammar {zlib.crc32(language.grammar.encode('utf-8')):08x}".encode("ascii")
 
 
 if __name__ == "__main__":
     # Use the module's real name, where unpickling looks for the stored classes.
     from ouzel.lang import tables
 
-    Path(__file__).with_name(STORED).write_bytes(tables.stored_form())
+    for language in (tables.QUERIES, tables.ROW_PATTERNS):
+        Path(__file__).with_name(language.stored).write_bytes(tables.stored_form(language))

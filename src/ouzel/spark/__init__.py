@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ouzel.spark.listener import Listener
     from ouzel.spark.listing import expand
     from ouzel.spark.query_set import match_set
+    from ouzel.spark.row_patterns import match_recognize, recognizing
     from ouzel.spark.statements import sql
 
 _HOMES = {
@@ -27,8 +28,10 @@ _HOMES = {
     "expand": "ouzel.spark.listing",
     "explain": "ouzel.spark.api",
     "match": "ouzel.spark.api",
+    "match_recognize": "ouzel.spark.row_patterns",
     "match_set": "ouzel.spark.query_set",
     "matching": "ouzel.spark.api",
+    "recognizing": "ouzel.spark.row_patterns",
     "session": "ouzel.spark.launch",
     "sql": "ouzel.spark.statements",
     "state": "ouzel.spark.inspect",
@@ -41,8 +44,10 @@ __all__ = [
     "expand",
     "explain",
     "match",
+    "match_recognize",
     "match_set",
     "matching",
+    "recognizing",
     "session",
     "sql",
     "state",

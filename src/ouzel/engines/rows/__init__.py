@@ -1,0 +1,1 @@
+"""Row patterns: MATCH_RECOGNIZE over tables."""

@@ -1,0 +1,281 @@
+"""The conditions that read the match, as the search kernel tests them: predicates over lanes, rows and registers.
+
+A value of one row is a lane, computed for all rows before the search. An aggregate, a label and the match number are
+registers, which the kernel computes as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import (
+    BOOL,
+    FLOAT,
+    INT,
+    Aggregation,
+    Attribute,
+    Bound,
+    Constant,
+    EventField,
+    Intrinsic,
+    Kind,
+    Operation,
+    replaced,
+)
+from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
+from ouzel.engines.rows.frames import RowFrame, SortedRows
+from ouzel.engines.rows.plan import RowPlan
+from ouzel.engines.rows.tables import Path, Reading, Total
+from ouzel.kernels.events import Instances
+from ouzel.kernels.predicate_tables import Alternative, Lane, LaneFlag, Predicates, build_predicates
+from ouzel.plan.expressions import walk
+from ouzel.plan.lowering import Domain, Inexpressible, LaneSpec, alternative_of
+from ouzel.runtime.expressions import evaluate, holds
+from ouzel.runtime.values import Column, as_integers, split
+
+_TOTALS = {
+    ("sum", False): Total.SUM_INT,
+    ("sum", True): Total.SUM_FLOAT,
+    ("min", False): Total.LEAST_INT,
+    ("min", True): Total.LEAST_FLOAT,
+    ("max", False): Total.GREATEST_INT,
+    ("max", True): Total.GREATEST_FLOAT,
+}
+
+
+@dataclass(slots=True)
+class _Registers:
+    """Gives lowering its lanes. Lanes of the same value share a number, whichever row they are read from."""
+
+    plan: RowPlan
+    ints: list[LaneSpec] = field(default_factory=list)
+    floats: list[LaneSpec] = field(default_factory=list)
+    registers: list[tuple[Bound, Domain]] = field(default_factory=list)
+
+    def lane(self, component: int, spec: LaneSpec) -> Lane:
+        rows = len(self.plan.query.rows)
+        floating = spec.domain is Domain.FLOAT
+        if isinstance(spec.expression, Aggregation):
+            if spec.domain is Domain.TRUTH:
+                raise Inexpressible
+            return Lane(rows + self._register(spec), 0, floating)
+        if any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in walk(spec.expression)):
+            if any(isinstance(part, Attribute) for part in walk(spec.expression)):
+                raise Inexpressible
+            return Lane(rows + self._register(spec), 0, floating)
+        return Lane(component, self.value(spec), floating)
+
+    def value(self, spec: LaneSpec) -> int:
+        """The number of the lane of a value of one row."""
+        of_row = replace(spec, expression=replaced(spec.expression, lambda part: replace(part, component=0)))
+        known = self.floats if spec.domain is Domain.FLOAT else self.ints
+        if of_row not in known:
+            known.append(of_row)
+        return known.index(of_row)
+
+    def _register(self, spec: LaneSpec) -> int:
+        register = (spec.expression, spec.domain)
+        if register not in self.registers:
+            self.registers.append(register)
+        return self.registers.index(register)
+
+
+@dataclass(slots=True)
+class Conditions:
+    """What the search kernel reads, and the conditions that only Python can test, by variable."""
+
+    reading: Reading
+    predicates: Predicates
+    instances: Instances
+    asked: dict[int, tuple[Bound, ...]]
+
+    def path(self, longest: int, positions: int) -> Path:
+        """Room for matches of so many rows."""
+        sets, registers = self.reading.sets.shape[0], self.reading.register.size
+        # Without conditions on the match, what failed once in an attempt fails again.
+        plain = not self.predicates.first_alternative[-1] and not self.asked
+        return Path(
+            np.zeros(longest + 2, np.int64),
+            np.zeros(longest + 1, np.int32),
+            np.zeros((sets, longest + 1), np.int64),
+            np.zeros((sets, longest + 2), np.int64),
+            np.zeros((registers, longest + 2), np.int64),
+            np.zeros((registers, longest + 2), np.float64),
+            np.zeros((registers, longest + 2), np.int64),
+            np.zeros((positions, longest + 1) if plain else (0, 0), np.int64),
+        )
+
+
+def build_conditions(plan: RowPlan, rows: SortedRows, window_end: np.ndarray) -> Conditions:
+    """The conditions of a plan over some rows."""
+    query = plan.query
+    registers = _Registers(plan)
+    alternatives: list[list[Alternative]] = []
+    conjunct_at = [0]
+    asked: dict[int, tuple[Bound, ...]] = {}
+    for variable in range(len(query.variables)):
+        left = []
+        for conjunct in plan.searched.get(variable, ()):
+            try:
+                alternatives.append([alternative_of(conjunct, registers)])
+            except Inexpressible:
+                left.append(conjunct)
+        if left:
+            asked[variable] = tuple(left)
+        conjunct_at.append(len(alternatives))
+    sets: dict[frozenset[int] | None, int] = {}
+
+    def set_of(row: Row | Rows) -> int:
+        return sets.setdefault(row.variables, len(sets))
+
+    row_sets = [set_of(row) for row in query.rows]
+    kinds, register_sets, lanes = [], [], []
+    for expression, domain in registers.registers:
+        kind, lane = _total(expression, domain, registers)
+        kinds.append(kind)
+        lanes.append(lane)
+        register_sets.append(_label_row(expression) if kind is Total.LABEL else row_sets[_component(expression)])
+    texts = _Texts()
+    instances = _instances(registers, rows, len(kinds), texts, query.variables)
+    labels = _labels(registers, query.variables, texts)
+    steps = [row if isinstance(row, Row) else Row() for row in query.rows]
+    reading = Reading(
+        sets=np.array(
+            [[chosen is None or v in chosen for v in range(len(query.variables))] for chosen in sets], bool
+        ).reshape(len(sets), len(query.variables)),
+        row_set=np.array(row_sets, np.int32),
+        row_first=np.array([row.first for row in steps], bool),
+        row_offset=np.array([row.offset for row in steps], np.int64),
+        row_shift=np.array([row.shift for row in steps], np.int64),
+        register=np.array(kinds, np.int32),
+        register_set=np.array(register_sets, np.int32),
+        register_lane=np.array(lanes, np.int32),
+        label_ints=labels[0],
+        label_floats=labels[1],
+        label_nulls=labels[2],
+        conjunct_at=np.array(conjunct_at, np.int32),
+        asks=np.array([variable in asked for variable in range(len(query.variables))], bool),
+        window_end=window_end,
+    )
+    return Conditions(reading, build_predicates(alternatives), instances, asked)
+
+
+def _component(expression: Bound) -> int:
+    assert isinstance(expression, Aggregation)
+    return expression.component
+
+
+def _label_row(expression: Bound) -> int:
+    """The row whose label an expression reads."""
+    return next(part.component for part in walk(expression) if isinstance(part, Intrinsic))
+
+
+def _total(expression: Bound, domain: Domain, registers: _Registers) -> tuple[Total, int]:
+    """What a register holds, and the lane of its values."""
+    if not isinstance(expression, Aggregation):
+        return Total.LABEL, 0
+    if expression.function == MATCH_NUMBER:
+        return Total.NUMBER, 0
+    operand = expression.operand
+    if operand is None:
+        return Total.ROWS, 0
+    if expression.function == "count":
+        # Null where the operand is.
+        missing = Operation("is_null", (operand,), type=BOOL)
+        counted = Operation("case", (missing, Constant(None, type=INT), Constant(1, type=INT)), type=INT)
+        return Total.VALUES, registers.value(LaneSpec(counted, Domain.INT))
+    if expression.function == "avg":
+        real = operand if operand.type.kind is Kind.FLOAT else Operation("cast", (operand,), type=FLOAT)
+        return Total.MEAN, registers.value(LaneSpec(real, Domain.FLOAT))
+    floating = operand.type.kind is Kind.FLOAT
+    return _TOTALS[expression.function, floating], registers.value(LaneSpec(operand, _own_domain(operand)))
+
+
+def _own_domain(expression: Bound) -> Domain:
+    if expression.type.kind is Kind.FLOAT:
+        return Domain.FLOAT
+    return Domain.RANK if expression.type.kind in (Kind.STRING, Kind.BINARY) else Domain.INT
+
+
+class _Texts:
+    """The texts of all lanes and labels, as ranks that can be compared."""
+
+    def __init__(self) -> None:
+        self.known: pa.Array | None = None
+
+    def learn(self, columns: Sequence[Column]) -> None:
+        texts = [pc.unique(column.drop_null()) for column in columns]
+        together = pc.unique(pa.concat_arrays(texts)) if texts else pa.array([], pa.large_string())
+        self.known = together.take(pc.sort_indices(together))
+
+    def ranks(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        found = pc.index_in(column, value_set=self.known)
+        return as_integers(pc.cast(found, pa.int64()))
+
+
+def _instances(
+    registers: _Registers, rows: SortedRows, register_count: int, texts: _Texts, variables: Sequence[str]
+) -> Instances:
+    """The lanes: a slot for each row, then the null row, then a slot for each register."""
+    count = rows.count + 1
+    frame = RowFrame(count, rows, lambda component: np.append(np.arange(rows.count), -1))
+    columns: dict[int, Column] = {}
+    for number, spec in enumerate(registers.ints):
+        if spec.domain in (Domain.CODE, Domain.RANK):
+            columns[number] = evaluate(spec.expression, frame)
+    texts.learn([*columns.values(), pa.array(list(variables), pa.large_string())])
+    int_count, float_count = max(len(registers.ints), 1), max(len(registers.floats), 1)
+    ints = np.zeros((int_count, count + register_count), np.int64)
+    floats = np.zeros((float_count, count + register_count), np.float64)
+    flags = np.zeros((int_count + float_count, count + register_count), np.uint8)
+    for number, spec in enumerate(registers.ints):
+        if spec.domain is Domain.TRUTH:
+            ints[number, :count] = holds(spec.expression, frame)
+            continue
+        if number in columns:
+            values, valid = texts.ranks(columns[number])
+        else:
+            values, valid = as_integers(evaluate(spec.expression, frame))
+        ints[number, :count] = values
+        flags[number, :count] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
+    for number, spec in enumerate(registers.floats):
+        reals, valid = split(evaluate(spec.expression, frame), np.float64)
+        floats[number, :count] = reals
+        flags[int_count + number, :count] = np.where(valid, LaneFlag.VALUE, LaneFlag.NULL)
+    empty = np.zeros(0, np.int64)
+    # The registers write their flags while the kernel runs.
+    flagged = np.ones(int_count + float_count, np.uint8)
+    return Instances(
+        empty, empty, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), ints, floats, flags, flagged
+    )
+
+
+def _labels(
+    registers: _Registers, variables: Sequence[str], texts: _Texts
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each register of a label is for each variable, and for a row without one."""
+    shape = (len(registers.registers), len(variables) + 1)
+    ints, floats, nulls = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.uint8)
+    names = pa.array([*variables, None], pa.large_string())
+    none = SortedRows(pa.table({}), None, np.array([0, 0]))
+    frame = RowFrame(len(variables) + 1, none, lambda component: None, lambda component: names)
+    for number, (expression, domain) in enumerate(registers.registers):
+        if isinstance(expression, Aggregation):
+            continue
+        if domain is Domain.TRUTH:
+            ints[number] = holds(expression, frame)
+            continue
+        column = evaluate(expression, frame)
+        if domain is Domain.FLOAT:
+            floats[number], valid = split(column, np.float64)
+        elif domain in (Domain.CODE, Domain.RANK):
+            ints[number], valid = texts.ranks(column)
+        else:
+            ints[number], valid = as_integers(column)
+        nulls[number] = ~valid
+    return ints, floats, nulls

@@ -1,0 +1,206 @@
+"""The rows of a table in the order of a row pattern, and frames over them to evaluate expressions on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ouzel.bind.model import Aggregation, Attribute, EventField, Intrinsic, Length, Type
+from ouzel.bind.row_patterns import BoundRowPattern
+from ouzel.engines.rows.walk import by_key
+from ouzel.kernels.order import first_disorder, stable_order
+from ouzel.runtime.arrays import arrow, numbers, valids
+from ouzel.runtime.codes import Coder
+from ouzel.runtime.expressions import evaluate
+from ouzel.runtime.frames import take
+from ouzel.runtime.values import Column, one_array, to_engine
+
+
+@dataclass(slots=True)
+class SortedRows:
+    """The rows of a table, partition by partition, each in the order of ORDER BY."""
+
+    table: pa.Table
+    order: np.ndarray | None  # None: the rows are in that order already
+    bounds: np.ndarray  # where each partition begins, and the number of rows
+    _raw: dict[str, pa.Array] = field(default_factory=dict)
+    _values: dict[tuple[str, ...], Column] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return int(self.bounds[-1])
+
+    def raw(self, name: str) -> pa.Array:
+        """A column in its input type."""
+        if name not in self._raw:
+            column = _array(self.table.column(name))
+            self._raw[name] = column if self.order is None else take(column, self.order)
+        return self._raw[name]
+
+    def values(self, path: tuple[str, ...], kind: Type) -> Column:
+        """A column, or a field of one, in engine form."""
+        if path not in self._values:
+            column = self.raw(path[0])
+            for name in path[1:]:
+                column = pc.struct_field(column, name)
+            self._values[path] = to_engine(column, kind, ".".join(path))
+        return self._values[path]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFrame:
+    """Values for each of `rows` places: `rows_of` gives the row that a component means at each place, -1 for none, or
+    None if it is the place itself."""
+
+    rows: int
+    source: SortedRows
+    rows_of: Callable[[int], np.ndarray | None]
+    label: Callable[[int], Column] | None = None
+    total: Callable[[Aggregation], Column] | None = None
+
+    def attribute(self, reference: Attribute) -> Column:
+        column = self.source.values(reference.path, reference.type)
+        rows = self.rows_of(reference.component)
+        return column if rows is None else picked(column, rows)
+
+    def intrinsic(self, reference: Intrinsic) -> Column:
+        if reference.field is EventField.TYPE:
+            assert self.label is not None, "labels are read in the match only"
+            return self.label(reference.component)
+        rows = self.rows_of(reference.component)
+        return arrow(np.arange(self.rows)) if rows is None else pa.array(rows, pa.int64(), mask=rows < 0)
+
+    def lacks(self, reference: Attribute) -> np.ndarray | None:
+        return None
+
+    def aggregate(self, expression: Length | Aggregation) -> Column:
+        assert self.total is not None and isinstance(expression, Aggregation), "aggregates are of matches only"
+        return self.total(expression)
+
+
+def picked(column: Column, rows: np.ndarray) -> Column:
+    """The values at some rows, null at -1.
+
+    >>> picked(pa.array([5, 6]), np.array([1, -1, 0])).to_pylist()
+    [6, None, 5]
+    """
+    missing = rows < 0
+    if not missing.any():
+        return take(column, rows.astype(np.int32))
+    if missing.all() or not len(column):
+        return pa.nulls(len(rows), column.type)
+    kind = column.type
+    if not (pa.types.is_primitive(kind) and kind.bit_width in (32, 64)):
+        return column.take(pa.array(rows, pa.int64(), mask=missing))
+    taken = take(column, np.where(missing, 0, rows).astype(np.int32))
+    valid = valids(taken) & ~missing
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(rows), [bits, taken.buffers()[1]], offset=taken.offset)
+
+
+def shifted(bounds: np.ndarray, shift: int) -> np.ndarray:
+    """For each row the row at a distance in its partition, -1 if there is none.
+
+    >>> shifted(np.array([0, 2, 3]), -1).tolist()
+    [-1, 0, -1]
+    """
+    rows = np.arange(bounds[-1]) + shift
+    low, high = np.repeat(bounds[:-1], np.diff(bounds)), np.repeat(bounds[1:], np.diff(bounds))
+    rows[(rows < low) | (rows >= high)] = -1
+    return rows
+
+
+def sort_rows(table: pa.Table, query: BoundRowPattern) -> SortedRows:
+    """The rows of a table in the order of a row pattern."""
+    plain = SortedRows(table, None, np.array([0, table.num_rows]))
+    frame = RowFrame(table.num_rows, plain, lambda component: None)
+    codes, keys = _partition_codes([evaluate(column.expression, frame) for column in query.partition], table.num_rows)
+    order = _row_order(query, frame, plain)
+    if codes is None:
+        return SortedRows(table, order, np.array([0, table.num_rows]))
+    in_order = codes if order is None else codes[order]
+    by, bounds = by_key(np.ascontiguousarray(in_order), keys)
+    return SortedRows(table, by if order is None else order[by], bounds)
+
+
+def _partition_codes(columns: list[Column], rows: int) -> tuple[np.ndarray | None, int]:
+    """The partition of each row, and their number. Null is a value like others."""
+    codes: np.ndarray | None = None
+    keys = 1
+    for column in columns:
+        if pa.types.is_null(column.type):
+            continue
+        found = Coder().encode([column]) + 1
+        if codes is None:
+            codes = found
+        else:
+            pairs = codes.astype(np.int64) * (int(found.max(initial=0)) + 1) + found
+            codes = Coder().encode([arrow(pairs)])
+    if codes is None:
+        return None, 1
+    keys = int(codes.max(initial=0)) + 1
+    return codes.astype(np.int32, copy=False), keys
+
+
+def _row_order(query: BoundRowPattern, frame: RowFrame, plain: SortedRows) -> np.ndarray | None:
+    """The order of the rows by ORDER BY, whatever their partitions; None if they are in it already. Rows that are
+    equal there stand by the columns that the pattern reads, in the order of their names."""
+    if not query.order:
+        return None
+    if len(query.order) == 1 and not query.order[0].descending:
+        column = evaluate(query.order[0].expression, frame)
+        if column.type == pa.int64() and not column.null_count:
+            return _time_order(numbers(column), query, plain)
+    keys = []
+    for sort in query.order:
+        keys += _sort_keys(evaluate(sort.expression, frame), sort.descending, sort.nulls_first)
+    for name in query.columns:
+        keys += _sort_keys(_array(plain.table.column(name)), False, True)
+    return np.lexsort(keys[::-1]).astype(np.int32)
+
+
+def _time_order(times: np.ndarray, query: BoundRowPattern, plain: SortedRows) -> np.ndarray | None:
+    is_sorted = first_disorder(times) < 0
+    order = None if is_sorted else stable_order(times)
+    in_order = times if order is None else times[order]
+    equal = in_order[1:] == in_order[:-1]
+    if not equal.any():
+        return order
+    # Only rows of one time need the other columns.
+    tied = np.flatnonzero(np.concatenate([equal, [False]]) | np.concatenate([[False], equal]))
+    if order is None:
+        order = np.arange(len(times), dtype=np.int32)
+    keys = [in_order[tied]]
+    for name in query.columns:
+        keys += _sort_keys(_array(plain.table.column(name)).take(pa.array(order[tied])), False, True)
+    order[tied] = order[tied][np.lexsort(keys[::-1])]
+    return order
+
+
+def _sort_keys(column: pa.Array, descending: bool, nulls_first: bool) -> list[np.ndarray]:
+    """Numbers that have the order of a column: first whether it is null, then its rank among the values."""
+    if pa.types.is_null(column.type) or pa.types.is_nested(column.type):
+        return []
+    valid = valids(column)
+    ranks = ranks_of(column)
+    return [valid if nulls_first else ~valid, np.where(valid, -ranks if descending else ranks, 0)]
+
+
+def ranks_of(column: pa.Array) -> np.ndarray:
+    """Numbers with the order of the values: NaN is the largest, -0.0 equals 0.0. Those of nulls mean nothing.
+
+    >>> ranks_of(pa.array(["b", "a", "b"])).tolist()
+    [2, 1, 2]
+    """
+    return numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense"), np.uint64).astype(np.int64)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    array = one_array(column)
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

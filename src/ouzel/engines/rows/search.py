@@ -1,0 +1,277 @@
+"""The kernel of row patterns whose conditions read the match: other variables, FIRST, offsets, aggregates, labels.
+
+It goes depth first over the rows of one match, in order of preference. Conditions that read no more than rows at fixed
+distances have decided `can` already, so most dead ends are never entered. Rows and aggregates are kept by depth: a step
+costs the same however long the match is, and going back costs nothing. The number of steps of an attempt is limited.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Path, Reading, Tables, Total
+from ouzel.engines.rows.walk import is_in, next_start
+from ouzel.kernels.arrays import INT64_MAX, INT64_MIN, Matrix
+from ouzel.kernels.events import Instances
+from ouzel.kernels.jit import helper, kernel
+from ouzel.kernels.predicate_tables import LaneFlag, Predicates, Values
+from ouzel.kernels.predicates import holds, order_of_floats
+
+
+@kernel
+def search(
+    state: NDArray[np.int64],
+    can: Matrix[np.uint64],
+    bounds: NDArray[np.int64],
+    tables: Tables,
+    ends: NDArray[np.bool_],
+    reading: Reading,
+    predicates: Predicates,
+    instances: Instances,
+    values: Values,
+    bound: NDArray[np.int32],
+    path: Path,
+    skipping: int,
+    targets: NDArray[np.bool_],
+    steps_max: int,
+    matches: Matches,
+) -> Any:
+    """All matches, from where `state` says; returns how it ended."""
+    follow = tables.follow
+    follow_at = tables.follow_at
+    count = tables.variable.size
+    ended = Ended.DONE
+    while state[At.PARTITION] < bounds.size - 1:
+        first = bounds[state[At.PARTITION]]
+        last = bounds[state[At.PARTITION] + 1]
+        while state[At.ROW] < last:
+            start = state[At.ROW]
+            stop = last if reading.window_end.size == 0 else min(last, reading.window_end[start])
+            if state[At.DEPTH] < 0:
+                state[At.DEPTH] = 0
+                state[At.STEPS] = 0
+                state[At.ATTEMPT] += 1
+                path.place[0] = follow_at[count if start == first else count + 1]
+            depth = state[At.DEPTH]
+            answer = state[At.ANSWER]
+            state[At.ANSWER] = -1
+            result = np.int64(-1)
+            while depth >= 0 and result < 0 and ended == Ended.DONE:
+                row = start + depth
+                entries = path.position[depth - 1] if depth > 0 else (count if start == first else count + 1)
+                if row >= stop:
+                    if depth > 0 and (ends[entries] if row == last else _may_end(follow, follow_at, entries)):
+                        result = depth
+                    else:
+                        depth = _back(path, depth, state[At.ATTEMPT])
+                    continue
+                goes_on = False
+                while path.place[depth] < follow_at[entries + 1]:
+                    entry = follow[path.place[depth]]
+                    if entry == ACCEPT:
+                        result = depth
+                        break
+                    if answer < 0:
+                        if not is_in(can, row, entry) or (
+                            path.failed.size > 0 and path.failed[entry, depth] == state[At.ATTEMPT]
+                        ):
+                            path.place[depth] += 1
+                            continue
+                        state[At.STEPS] += 1
+                        if state[At.STEPS] > steps_max:
+                            ended = Ended.STEP_LIMIT
+                            break
+                        variable = tables.variable[entry]
+                        path.position[depth] = entry
+                        _take(reading, instances, path, row, depth, variable)
+                        holding = True
+                        asks = reading.asks[variable]
+                        if asks or reading.conjunct_at[variable] < reading.conjunct_at[variable + 1]:
+                            _bind(reading, instances, path, bound, tables, state, first, last, start, depth)
+                            for conjunct in range(reading.conjunct_at[variable], reading.conjunct_at[variable + 1]):
+                                if not holds(predicates, instances, bound, values, conjunct):
+                                    holding = False
+                                    break
+                            if holding and asks:
+                                ended = Ended.TEST
+                                break
+                    else:
+                        holding = answer == 1
+                        answer = np.int64(-1)
+                    path.place[depth] += 1
+                    if holding:
+                        depth += 1
+                        path.place[depth] = follow_at[entry]
+                        goes_on = True
+                        break
+                if not goes_on and result < 0 and ended == Ended.DONE:
+                    depth = _back(path, depth, state[At.ATTEMPT])
+            state[At.DEPTH] = depth
+            if ended != Ended.DONE:
+                break
+            if result < 0:
+                state[At.ROW] += 1
+                state[At.DEPTH] = -1
+                continue
+            ended = _write(state, path, matches, result)
+            if ended != Ended.DONE:
+                # The answer is kept: the attempt ends at once when it is called again.
+                state[At.DEPTH] = result
+                break
+            written = state[At.POSITIONS]
+            target = next_start(matches.positions, written - result, written, start, tables.variable, skipping, targets)
+            state[At.DEPTH] = -1
+            if target <= start:
+                ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
+                break
+            state[At.ROW] = target
+        if ended != Ended.DONE:
+            break
+        state[At.PARTITION] += 1
+        state[At.NUMBER] = 1
+    return ended
+
+
+@helper
+def _may_end(follow, follow_at, entries):
+    # What comes after ACCEPT is left out, so it is the last.
+    last = follow_at[entries + 1] - 1
+    return last >= follow_at[entries] and follow[last] == ACCEPT
+
+
+@helper
+def _back(path, depth, attempt):
+    """One row back: what was taken there leads nowhere."""
+    depth -= 1
+    if depth >= 0 and path.failed.size > 0:
+        path.failed[path.position[depth], depth] = attempt
+    return depth
+
+
+@helper
+def _write(state, path, matches, length):
+    """Add a match, or say what has no room."""
+    found = state[At.MATCHES]
+    used = state[At.POSITIONS]
+    if found == matches.start.size:
+        return Ended.MATCHES_FULL
+    if used + length > matches.positions.size:
+        return Ended.POSITIONS_FULL
+    matches.partition[found] = state[At.PARTITION]
+    matches.start[found] = state[At.ROW]
+    matches.length[found] = length
+    matches.number[found] = state[At.NUMBER]
+    for depth in range(length):
+        matches.positions[used + depth] = path.position[depth]
+    state[At.MATCHES] += 1
+    state[At.NUMBER] += 1
+    state[At.POSITIONS] += length
+    return Ended.DONE
+
+
+@helper
+def _take(reading, instances, path, row, depth, variable):
+    """Keep what the match has with this row, at the next depth."""
+    for number in range(reading.sets.shape[0]):
+        members = path.counts[number, depth]
+        if reading.sets[number, variable]:
+            path.members[number, members] = row
+            members += 1
+        path.counts[number, depth + 1] = members
+    int_lanes = instances.int_lanes.shape[0]
+    for register in range(reading.register.size):
+        kind = reading.register[register]
+        if kind >= Total.LABEL or kind == Total.ROWS:
+            continue
+        total = path.ints[register, depth]
+        mean = path.floats[register, depth]
+        seen = path.values[register, depth]
+        if seen >= 0 and reading.sets[reading.register_set[register], variable]:
+            lane = reading.register_lane[register]
+            floating = kind in (Total.SUM_FLOAT, Total.MEAN, Total.LEAST_FLOAT, Total.GREATEST_FLOAT)
+            flag_row = int_lanes + lane if floating else lane
+            if instances.lane_flags[flag_row, row] == LaneFlag.VALUE:
+                if floating:
+                    real = instances.float_lanes[lane, row]
+                    if kind == Total.SUM_FLOAT or kind == Total.MEAN:
+                        mean = mean + real if seen > 0 else real
+                    else:
+                        order = order_of_floats(real, mean)
+                        if seen == 0 or (order < 0 if kind == Total.LEAST_FLOAT else order > 0):
+                            mean = real
+                    seen += 1
+                else:
+                    value = instances.int_lanes[lane, row]
+                    if kind == Total.SUM_INT:
+                        if (value > 0 and total > INT64_MAX - value) or (value < 0 and total < INT64_MIN - value):
+                            seen = -2
+                        else:
+                            total += value
+                    elif kind != Total.VALUES and (
+                        seen == 0 or (value < total if kind == Total.LEAST_INT else value > total)
+                    ):
+                        total = value
+                    seen += 1
+        path.ints[register, depth + 1] = total
+        path.floats[register, depth + 1] = mean
+        path.values[register, depth + 1] = seen
+
+
+@helper
+def _row(reading, path, number, depth, first, last):
+    """The row that a condition reads, with `depth` rows before the one that is tested; -1 if there is none."""
+    members = path.counts[reading.row_set[number], depth + 1]
+    offset = reading.row_offset[number]
+    if offset >= members:
+        return np.int64(-1)
+    place = offset if reading.row_first[number] else members - 1 - offset
+    row = path.members[reading.row_set[number], place] + reading.row_shift[number]
+    return row if first <= row < last else np.int64(-1)
+
+
+@helper
+def _bind(reading, instances, path, bound, tables, state, first, last, start, depth):
+    """The slots of all rows and registers that conditions read. The slot behind the rows is null, the registers come
+    after it."""
+    rows = reading.row_set.size
+    nothing = instances.int_lanes.shape[1] - 1 - reading.register.size
+    for number in range(rows):
+        row = _row(reading, path, number, depth, first, last)
+        bound[number] = row if row >= 0 else nothing
+    int_lanes = instances.int_lanes.shape[0]
+    for register in range(reading.register.size):
+        slot = nothing + 1 + register
+        bound[rows + register] = slot
+        kind = reading.register[register]
+        integer = np.int64(0)
+        real = 0.0
+        null = False
+        if kind == Total.NUMBER:
+            integer = state[At.NUMBER]
+        elif kind == Total.ROWS:
+            integer = path.counts[reading.register_set[register], depth + 1]
+        elif kind == Total.LABEL:
+            row = _row(reading, path, reading.register_set[register], depth, first, last)
+            label = reading.label_ints.shape[1] - 1
+            if start <= row <= start + depth:
+                label = tables.variable[path.position[row - start]]
+            integer = reading.label_ints[register, label]
+            real = reading.label_floats[register, label]
+            null = reading.label_nulls[register, label] != 0
+        else:
+            seen = path.values[register, depth + 1]
+            integer = path.ints[register, depth + 1]
+            real = path.floats[register, depth + 1]
+            null = seen <= 0
+            if kind == Total.VALUES:
+                integer = seen
+                null = False
+            elif kind == Total.MEAN and seen > 0:
+                real = real / seen
+        instances.int_lanes[0, slot] = integer
+        instances.float_lanes[0, slot] = real
+        instances.lane_flags[0, slot] = LaneFlag.NULL if null else LaneFlag.VALUE
+        instances.lane_flags[int_lanes, slot] = LaneFlag.NULL if null else LaneFlag.VALUE

@@ -1,0 +1,122 @@
+"""The arrays of a row pattern: its automaton, the state of the search, and the matches."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.kernels.arrays import Cube, Matrix
+
+# In a list of what may come next: the match may end here.
+ACCEPT = -1
+
+
+class Tables(NamedTuple):
+    """An automaton as arrays. Sets of positions are words of 64 bits, sets of variables bytes."""
+
+    taking: Cube[np.uint64]  # [byte of the variables, its value]: the positions of these variables
+    before: Cube[np.uint64]  # [byte of the positions, its value]: the positions that one of these may follow
+    accepting: NDArray[np.uint64]
+    ending: NDArray[np.uint64]  # where no row is left
+    follow_at: NDArray[np.int32]  # where the list of each position begins; the two starts come last
+    follow: NDArray[np.int32]
+    variable: NDArray[np.int32]
+
+
+class Skipping(IntEnum):
+    """Where the search continues after a match."""
+
+    PAST_LAST_ROW = 0
+    TO_NEXT_ROW = 1
+    TO_FIRST = 2
+    TO_LAST = 3
+
+
+class Ended(IntEnum):
+    """How a call ended."""
+
+    DONE = 0
+    MATCHES_FULL = 1  # more room is needed; then call again
+    POSITIONS_FULL = 2
+    NO_TARGET = 3  # the match has no row of the variable to skip to
+    TARGET_IS_FIRST = 4  # it is the first row of the match: the search would never go on
+    STEP_LIMIT = 5
+    TEST = 6  # a condition that only the caller can test
+
+
+class At(IntEnum):
+    """Where the search is: the entries of its state."""
+
+    PARTITION = 0
+    ROW = 1
+    NUMBER = 2  # of the next match of the partition
+    MATCHES = 3
+    POSITIONS = 4
+    # Of a search that looks at the match:
+    DEPTH = 5  # rows of the match so far; -1: a new attempt
+    STEPS = 6  # of this attempt
+    ANSWER = 7  # of the caller to a test: 0 or 1; -1: none
+    ATTEMPT = 8  # the number of attempts so far
+
+
+class Matches(NamedTuple):
+    """Matches in the order found. The positions of their rows lie one behind the other."""
+
+    partition: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]  # 0: an empty match
+    number: NDArray[np.int64]
+    positions: NDArray[np.int32]
+
+
+class Total(IntEnum):
+    """What a register holds."""
+
+    ROWS = 0
+    VALUES = 1
+    SUM_INT = 2
+    SUM_FLOAT = 3
+    MEAN = 4
+    LEAST_INT = 5
+    GREATEST_INT = 6
+    LEAST_FLOAT = 7
+    GREATEST_FLOAT = 8
+    LABEL = 9  # a value of the label of a row
+    NUMBER = 10  # of the match
+
+
+class Reading(NamedTuple):
+    """What conditions read of the match: rows, and registers with aggregates over its rows."""
+
+    sets: Matrix[np.bool_]  # [set, variable]
+    row_set: NDArray[np.int32]  # of each row that conditions read
+    row_first: NDArray[np.bool_]
+    row_offset: NDArray[np.int64]
+    row_shift: NDArray[np.int64]
+    register: NDArray[np.int32]  # Total
+    register_set: NDArray[np.int32]  # the set, or of LABEL the row
+    register_lane: NDArray[np.int32]
+    label_ints: Matrix[np.int64]  # [register, variable; the last: no label]
+    label_floats: Matrix[np.float64]
+    label_nulls: Matrix[np.uint8]
+    conjunct_at: NDArray[np.int32]  # the first conjunct of each variable
+    asks: NDArray[np.bool_]  # the variables with a condition that only the caller can test
+    window_end: NDArray[np.int64]  # for each start the first row outside the window; empty without one
+
+
+class Path(NamedTuple):
+    """The attempt so far, by depth."""
+
+    place: NDArray[np.int64]  # of the next alternative
+    position: NDArray[np.int32]
+    members: Matrix[np.int64]  # [set, number]: the rows of a set
+    counts: Matrix[np.int64]  # [set, depth]
+    ints: Matrix[np.int64]  # [register, depth]
+    floats: Matrix[np.float64]
+    values: Matrix[np.int64]  # [register, depth]: how many values it has; -1 after an overflow
+    failed: Matrix[
+        np.int64
+    ]  # [position, depth]: the attempt in which it led nowhere; empty if that depends on the path

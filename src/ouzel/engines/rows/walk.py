@@ -1,0 +1,182 @@
+"""Kernels of row patterns whose conditions read no more than rows at fixed distances.
+
+`alive` reads each partition backwards once: bit p of `can[r]` says that row r may be taken at position p and that the
+rest of the pattern can be completed from there. `walk` reads forwards and always takes the first position that is
+alive. The first way that can be completed is the preferred one, so nothing is taken back: both are linear in the rows,
+whatever the pattern.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.rows.tables import ACCEPT, At, Ended, Matches, Skipping, Tables
+from ouzel.kernels.arrays import Matrix
+from ouzel.kernels.jit import helper, kernel
+
+_BYTE = np.uint64(8)
+_LOW = np.uint64(255)
+_ONE = np.uint64(1)
+_WORD_BITS = np.int64(6)
+_BIT_OF_WORD = np.int64(63)
+
+
+@kernel(allocates=True)
+def by_key(codes: NDArray[np.int32], keys: int) -> Any:
+    """The rows in order of their codes, equal ones as they are, and where each code begins."""
+    bounds = np.zeros(keys + 1, np.int64)
+    for row in range(codes.size):
+        bounds[codes[row] + 1] += 1
+    for key in range(keys):
+        bounds[key + 1] += bounds[key]
+    places = bounds.copy()
+    order = np.empty(codes.size, np.int32)
+    for row in range(codes.size):
+        code = codes[row]
+        order[places[code]] = row
+        places[code] += 1
+    return order, bounds
+
+
+@kernel(allocates=True)
+def alive(
+    symbols: NDArray[np.uint8] | NDArray[np.uint64], bounds: NDArray[np.int64], tables: Tables, can: Matrix[np.uint64]
+) -> None:
+    """The positions at which each row may be taken such that the pattern can be completed. `symbols` has the variables
+    whose conditions hold, one bit each."""
+    taking = tables.taking
+    before = tables.before
+    words = can.shape[1]
+    for partition in range(bounds.size - 1):
+        first = bounds[partition]
+        last = bounds[partition + 1] - 1
+        if words == 1 and before.shape[0] == 1 and taking.shape[0] == 1:
+            now = np.uint64(0)
+            reach = tables.ending[0]
+            for row in range(last, first - 1, -1):
+                now = reach & taking[0, symbols[row], 0]
+                can[row, 0] = now
+                reach = tables.accepting[0] | before[0, now, 0]
+        else:
+            for row in range(last, first - 1, -1):
+                for word in range(words):
+                    reach = tables.ending[word] if row == last else tables.accepting[word]
+                    can[row, word] = reach
+                if row < last:
+                    for byte in range(before.shape[0]):
+                        value = (can[row + 1, byte >> 3] >> (_BYTE * np.uint64(byte & 7))) & _LOW
+                        if value != 0:
+                            for word in range(words):
+                                can[row, word] |= before[byte, value, word]
+                rest = np.uint64(symbols[row])
+                for word in range(words):
+                    allowed = np.uint64(0)
+                    for byte in range(taking.shape[0]):
+                        allowed |= taking[byte, (rest >> (_BYTE * np.uint64(byte))) & _LOW, word]
+                    can[row, word] &= allowed
+
+
+@helper
+def is_in(can, row, position):
+    return (can[row, position >> _WORD_BITS] >> np.uint64(position & _BIT_OF_WORD)) & _ONE != 0
+
+
+@helper
+def next_start(positions, begin, end, start, variable, skipping, targets):
+    """The row at which the search continues after a match; -1 if the match has no row to skip to."""
+    if begin == end or skipping == Skipping.TO_NEXT_ROW:
+        return start + 1
+    if skipping == Skipping.PAST_LAST_ROW:
+        return start + end - begin
+    found = np.int64(-1)
+    for place in range(begin, end):
+        if targets[variable[positions[place]]]:
+            found = start + place - begin
+            if skipping == Skipping.TO_FIRST:
+                break
+    return found
+
+
+@kernel
+def walk(
+    state: NDArray[np.int64],
+    can: Matrix[np.uint64],
+    bounds: NDArray[np.int64],
+    tables: Tables,
+    skipping: int,
+    targets: NDArray[np.bool_],
+    matches: Matches,
+) -> Any:
+    """All matches, from where `state` says; returns how it ended. `targets`: the variables to skip to."""
+    follow = tables.follow
+    follow_at = tables.follow_at
+    count = tables.variable.size
+    partition = state[At.PARTITION]
+    start = state[At.ROW]
+    number = state[At.NUMBER]
+    found = state[At.MATCHES]
+    used = state[At.POSITIONS]
+    ended = Ended.DONE
+    while partition < bounds.size - 1:
+        first = bounds[partition]
+        last = bounds[partition + 1]
+        while start < last:
+            entries = count if start == first else count + 1
+            position = -2
+            for place in range(follow_at[entries], follow_at[entries + 1]):
+                entry = follow[place]
+                if entry == ACCEPT or is_in(can, start, entry):
+                    position = entry
+                    break
+            if position == -2:
+                start += 1
+                continue
+            if found == matches.start.size:
+                ended = Ended.MATCHES_FULL
+                break
+            row = start
+            written = used
+            while position != ACCEPT:
+                if written == matches.positions.size:
+                    ended = Ended.POSITIONS_FULL
+                    break
+                matches.positions[written] = position
+                written += 1
+                row += 1
+                if row == last:
+                    break
+                here = position
+                position = ACCEPT
+                for place in range(follow_at[here], follow_at[here + 1]):
+                    entry = follow[place]
+                    if entry == ACCEPT or is_in(can, row, entry):
+                        position = entry
+                        break
+            if ended != Ended.DONE:
+                break
+            matches.partition[found] = partition
+            matches.start[found] = start
+            matches.length[found] = row - start
+            matches.number[found] = number
+            found += 1
+            number += 1
+            target = next_start(matches.positions, used, written, start, tables.variable, skipping, targets)
+            used = written
+            if target <= start:
+                ended = Ended.NO_TARGET if target < 0 else Ended.TARGET_IS_FIRST
+                break
+            start = target
+        if ended != Ended.DONE:
+            break
+        partition += 1
+        start = last
+        number = 1
+    state[At.PARTITION] = partition
+    state[At.ROW] = start
+    state[At.NUMBER] = number
+    state[At.MATCHES] = found
+    state[At.POSITIONS] = used
+    return ended

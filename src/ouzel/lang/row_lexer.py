@@ -1,0 +1,140 @@
+"""The tokens of a row pattern, the text in the parentheses of MATCH_RECOGNIZE.
+
+They are those of queries, but for the keywords of the clauses, the symbols of PATTERN, and `||`, which joins texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ouzel.lang.lexer import Token, _Lexer
+from ouzel.lang.vocabulary import CASE_KEYWORDS, OPERATOR_KEYWORDS
+
+# Keywords of several words, and of one word where no expression can go on.
+_CLAUSES = {
+    "PARTITION BY": "PARTITION_BY",
+    "ORDER BY": "ORDER_BY",
+    "MEASURES": "MEASURES",
+    "ONE ROW PER MATCH": "ONE_ROW_PER_MATCH",
+    "ALL ROWS PER MATCH": "ALL_ROWS_PER_MATCH",
+    "AFTER MATCH SKIP": "AFTER_MATCH_SKIP",
+    "PATTERN": "PATTERN",
+    "WITHIN": "WITHIN",
+    "SUBSET": "SUBSET",
+    "DEFINE": "DEFINE",
+}
+_EMPTY_MATCHES = {
+    "SHOW EMPTY MATCHES": "SHOW_EMPTY_MATCHES",
+    "OMIT EMPTY MATCHES": "OMIT_EMPTY_MATCHES",
+    "WITH UNMATCHED ROWS": "WITH_UNMATCHED_ROWS",
+}
+# Keywords within one clause.
+_WITHIN_CLAUSE = {
+    "ORDER_BY": {"ASC": "ASC", "DESC": "DESC", "NULLS FIRST": "NULLS_FIRST", "NULLS LAST": "NULLS_LAST"},
+    "ONE_ROW_PER_MATCH": _EMPTY_MATCHES,
+    "ALL_ROWS_PER_MATCH": _EMPTY_MATCHES,
+    "AFTER_MATCH_SKIP": {
+        "PAST LAST ROW": "PAST_LAST_ROW",
+        "TO NEXT ROW": "TO_NEXT_ROW",
+        "TO FIRST": "TO_FIRST",
+        "TO LAST": "TO_LAST",
+        "TO": "TO",
+    },
+}
+
+
+def _phrases(words: dict[str, str]) -> dict[str, re.Pattern[str]]:
+    """A pattern for each keyword, the longest first."""
+    blank = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
+    return {
+        terminal: re.compile(blank.join(written.split()) + r"(?!\w)", re.IGNORECASE | re.DOTALL)
+        for written, terminal in sorted(words.items(), key=lambda item: -len(item[0]))
+    }
+
+
+_CLAUSE_PHRASES = _phrases(_CLAUSES)
+_PHRASES_WITHIN = {clause: _phrases(words) for clause, words in _WITHIN_CLAUSE.items()}
+_PATTERN_SYMBOLS = {
+    "{-": "EXCLUDE", "-}": "EXCLUDE_END", "{": "LBRACE", "}": "RBRACE", "(": "LPAR", ")": "RPAR", ",": "COMMA",
+    "|": "BAR", "?": "QUESTION", "*": "STAR", "+": "PLUS", "^": "CARET", "$": "DOLLAR", ";": "SEMICOLON",
+}  # fmt: skip
+_CALL = re.compile(r"[^\W\d]\w*\s*\(")
+
+
+def tokenize(text: str) -> Iterator[Token]:
+    """The tokens of a row pattern.
+
+    >>> [token.type for token in tokenize("PATTERN (A+?) DEFINE A AS x > 0")][:6]
+    ['PATTERN', 'LPAR', 'NAME', 'PLUS', 'QUESTION', 'RPAR']
+    """
+    return _RowLexer(text).tokens()
+
+
+class _RowLexer(_Lexer):
+    def __init__(self, text: str) -> None:
+        super().__init__(text, queries=False)
+
+    def _word(self) -> Token:
+        start = self.position
+        found = self._phrase(start)
+        if found is not None:
+            terminal, end = found
+            if terminal in _CLAUSES.values():
+                self.clause = terminal
+            return Token(terminal, self.text[start:end], start, end)
+        if self.previous == "AS" and self.clause == "DEFINE" and not self.open:
+            self.previous = "DEFINED"  # A condition follows, not a name.
+        token = super()._word()
+        in_pattern = self.clause == "PATTERN" and token.type == "NAME" and not token.quoted
+        if in_pattern and token.value.upper() == "PERMUTE" and self._peek(token.end) == "(":
+            token.type = "PERMUTE"
+        return token
+
+    def _phrase(self, position: int) -> tuple[str, int] | None:
+        """The keyword of a clause that is here, and where it ends. Clauses begin outside brackets only."""
+        if self.open or self.previous in ("DOT", "AS"):
+            return None
+        for phrases in (_PHRASES_WITHIN.get(self.clause, {}), _CLAUSE_PHRASES):
+            for terminal, pattern in phrases.items():
+                match = pattern.match(self.text, position)
+                if match is not None:
+                    return terminal, match.end()
+        return None
+
+    def _keyword(self, word: str, end: int) -> str | None:
+        if not word.isascii() or self.clause == "PATTERN":
+            return None
+        upper = word.upper()
+        found = self._phrase(end - len(word))
+        if found is not None:
+            return found[0]
+        if upper in OPERATOR_KEYWORDS:
+            return upper
+        if upper in CASE_KEYWORDS:
+            return upper if self._inside("CASE") else None
+        if upper in ("RUNNING", "FINAL") and _CALL.match(self.text, self._after_blank(end)):
+            return upper
+        if upper in ("DATE", "TIMESTAMP", "ESCAPE") and self._peek(end) == "'":
+            return upper if upper == "ESCAPE" else "TEMPORAL"
+        return None
+
+    def _symbol(self) -> Token | None:
+        start = self.position
+        if self.clause == "PATTERN" and (self.open or self.previous == "PATTERN"):
+            for width in (2, 1):
+                symbol = self.text[start : start + width]
+                kind = _PATTERN_SYMBOLS.get(symbol)
+                if kind is not None:
+                    if kind in ("LPAR", "LBRACE"):
+                        self._push(kind, start)
+                    elif kind in ("RPAR", "RBRACE"):
+                        self._pop(kind, start, start + 1)
+                    return Token(kind, symbol, start, start + width)
+            raise self._unknown_character(start)
+        if self.text.startswith("||", start):
+            return Token("CONCAT", "||", start, start + 2)
+        return super()._symbol()
+
+    def _type_expected(self) -> bool:
+        return False

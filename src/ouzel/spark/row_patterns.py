@@ -1,0 +1,76 @@
+"""`match_recognize`: SQL's row pattern recognition over DataFrames.
+
+A task has all rows of its partitions: it orders them and answers all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ouzel.bind.model import Attribute
+from ouzel.bind.row_patterns import BoundRowPattern
+from ouzel.engines.rows.operator import STEPS_MAX, recognize
+from ouzel.engines.rows.plan import plan_row_pattern
+from ouzel.engines.rows.recognize import bound_row_pattern
+from ouzel.errors import InputError
+from ouzel.lang.row_syntax import Rows
+from ouzel.runtime.arrays import empty_table, plain_table
+from ouzel.spark.schema import arrow_schema, quoted, spark_schema
+from ouzel.spark.tasks import in_arrow
+
+
+def match_recognize(
+    events: DataFrame, clause: str, *, params: Mapping[str, Any] | None = None, max_steps_per_match: int = STEPS_MAX
+) -> DataFrame:
+    """The rows that SQL's `events MATCH_RECOGNIZE (clause)` gives, as a DataFrame.
+
+    As `ouzel.match_recognize`. Rows are distributed by PARTITION BY; without it one task reads all of them. ORDER BY is
+    required, because the rows of a DataFrame have no order. A stream is refused.
+
+    >>> match_recognize(ticks, "PARTITION BY sym ORDER BY ts PATTERN (A B+) …")               # doctest: +SKIP
+    """
+    if events.isStreaming:
+        raise InputError("match_recognize is for batches; for a stream write a query for ouzel.spark.match")
+    schema = arrow_schema(events.schema)
+    bound = bound_row_pattern(clause, schema, params)
+    if not bound.order:
+        raise InputError("the rows of a DataFrame have no order; add ORDER BY to the row pattern")
+    columns = list(bound.columns) if bound.output is Rows.ONE else schema.names
+    read = events.select(*(F.col(quoted(name)) for name in columns or schema.names[:1]))
+    nothing = empty_table(arrow_schema(read.schema))
+    result = spark_schema(_recognized(clause, params, max_steps_per_match, nothing).schema)
+    return in_arrow(_distributed(read, bound), result, answer_task, clause, dict(params or {}), max_steps_per_match)
+
+
+def recognizing(clause: str, **options: Any) -> Callable[[DataFrame], DataFrame]:
+    """`match_recognize` for use in a chain: `df.transform(recognizing("PARTITION BY …"))`."""
+    return lambda events: match_recognize(events, clause, **options)
+
+
+def _distributed(events: DataFrame, bound: BoundRowPattern) -> DataFrame:
+    keys = [column.expression for column in bound.partition]
+    if not keys:
+        return events.coalesce(1)
+    if all(isinstance(key, Attribute) for key in keys):
+        paths = [".".join(map(quoted, key.path)) for key in keys if isinstance(key, Attribute)]
+        return events.repartition(*(F.col(path) for path in paths))
+    # Rows that differ in all columns may be in one partition: only one task can know.
+    return events.coalesce(1)
+
+
+def answer_task(
+    clause: str, params: Mapping[str, Any], steps_max: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The answer for all rows of one task."""
+    given = list(batches)
+    if given:
+        yield from _recognized(clause, params, steps_max, plain_table(pa.Table.from_batches(given))).to_batches()
+
+
+def _recognized(clause: str, params: Mapping[str, Any] | None, steps_max: int, table: pa.Table) -> pa.Table:
+    return recognize(table, plan_row_pattern(bound_row_pattern(clause, table.schema, params)), steps_max=steps_max)
