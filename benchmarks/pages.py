@@ -42,6 +42,7 @@ BENCHMARKS = (
     Benchmark("many_queries", "hundreds of thousands of standing queries: Cayuga's section 5"),
     Benchmark("probabilistic", "missing events: recall, precision, calibration and cost", ("scipy",)),
     Benchmark("patterns", "patterns with several readings, and repetitions of bounded length"),
+    Benchmark("match_recognize", "row patterns, against DuckDB and polars", ("duckdb", "polars")),
     Benchmark("blow_ups", "queries whose cost could grow faster than their input"),
     Benchmark("small_pushes", "pushes of one event, of a hundred and of a thousand: rates and latency"),
     Benchmark("spark_batch", "Spark batches, against Spark SQL", ("pyspark",)),
