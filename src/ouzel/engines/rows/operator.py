@@ -18,6 +18,7 @@ from ouzel.engines.rows.conditions import Conditions, build_conditions
 from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, shifted, sort_rows
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.search import search
+from ouzel.engines.rows.suffixes import SuffixView, suffix_view
 from ouzel.engines.rows.tables import At, Ended, Matches, Skipping
 from ouzel.engines.rows.views import counts, extremes, float_sums, integer_sums, visible_rows
 from ouzel.engines.rows.walk import alive, walk
@@ -36,13 +37,15 @@ _SKIPPING = {
     row_syntax.Skip.TO_LAST: Skipping.TO_LAST,
 }
 STEPS_MAX = 10_000_000
+OVERLAPPING_ROWS_MAX = 50_000_000
 
 
 def recognize(table: pa.Table, plan: RowPlan, *, steps_max: int = STEPS_MAX) -> pa.Table:
     """The matches of a row pattern in a table."""
     rows = sort_rows(table, plan.query)
-    matches = _Finder(plan, rows, steps_max).matches()
-    return _Output(plan, rows, matches).table()
+    finder = _Finder(plan, rows, steps_max)
+    view = suffix_view(plan, rows, finder.can) or _View(plan, rows, finder.matches())
+    return _Output(plan, rows, view).table()
 
 
 # ── Finding ────────────────────────────────────────────────────────────────────────────────────────
@@ -54,8 +57,11 @@ class _Finder:
     rows: SortedRows
     steps_max: int
     state: np.ndarray = field(init=False)
+    can: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
+        self.can = np.empty((self.rows.count, len(self.plan.tables.accepting)), np.uint64)
+        alive(self._symbols(), self.rows.bounds, self.plan.tables, self.can)
         self.state = np.zeros(len(At), np.int64)
         self.state[At.NUMBER] = 1
         self.state[[At.DEPTH, At.ANSWER]] = -1
@@ -64,18 +70,16 @@ class _Finder:
         """All matches, in the order found."""
         plan, bounds = self.plan, self.rows.bounds
         tables = plan.tables
-        can = np.empty((self.rows.count, len(tables.accepting)), np.uint64)
-        alive(self._symbols(), bounds, tables, can)
         targets = np.zeros(max(len(plan.query.variables), 1), bool)
         targets[list(plan.query.skip_to)] = True
         skipping = int(_SKIPPING[plan.query.skip])
         run: Callable[[Matches], int]
         if plan.is_searched:
-            run = self._search(can, targets, skipping)
+            run = self._search(targets, skipping)
         else:
 
             def run(room: Matches) -> int:
-                return int(walk(self.state, can, bounds, tables, skipping, targets, room))
+                return int(walk(self.state, self.can, bounds, tables, skipping, targets, room))
 
         room = _room(max(self.rows.count // 4, 16), max(self.rows.count, 16))
         while True:
@@ -85,9 +89,18 @@ class _Finder:
             if ended == Ended.MATCHES_FULL:
                 room = _resized(room, 2 * len(room.start), len(room.positions))
             elif ended == Ended.POSITIONS_FULL:
+                self._check_overlaps(2 * len(room.positions))
                 room = _resized(room, len(room.start), 2 * len(room.positions))
             else:
                 raise self._stopped(ended)
+
+    def _check_overlaps(self, positions: int) -> None:
+        """Refuse matches that overlap so much that they do not fit memory."""
+        if positions > max(2 * self.rows.count, OVERLAPPING_ROWS_MAX):
+            raise LimitError(
+                f"the matches overlap: together they have more than {OVERLAPPING_ROWS_MAX:,} rows. Write AFTER MATCH "
+                "SKIP PAST LAST ROW, or make matches shorter with WITHIN"
+            )
 
     def _symbols(self) -> np.ndarray:
         """The variables whose near conditions hold, one bit each."""
@@ -118,7 +131,7 @@ class _Finder:
         symbols |= dtype(always)
         return symbols
 
-    def _search(self, can: np.ndarray, targets: np.ndarray, skipping: int) -> Callable[[Matches], int]:
+    def _search(self, targets: np.ndarray, skipping: int) -> Callable[[Matches], int]:
         plan, bounds = self.plan, self.rows.bounds
         window_end = self._window_end()
         conditions = build_conditions(plan, self.rows, window_end)
@@ -135,7 +148,7 @@ class _Finder:
             while True:
                 ended = int(
                     search(
-                        self.state, can, bounds, plan.tables, plan.automaton.ends, conditions.reading,
+                        self.state, self.can, bounds, plan.tables, plan.automaton.ends, conditions.reading,
                         conditions.predicates, conditions.instances, values, bound, path, skipping, targets,
                         self.steps_max, room,
                     )
@@ -253,6 +266,8 @@ class _View:
             taken[self.entry_at[:-1][self.empty]] = False
             self.positions[taken] = matches.positions
         self.place = matches.start[self.match] + np.arange(self.entries) - self.entry_at[:-1][self.match]
+        self.starts = matches.start
+        self.last_entries = self.entry_at[1:] - 1
         self._found: dict[tuple[frozenset[int] | None, bool, int], np.ndarray] = {}
 
     def member(self, variables: frozenset[int] | None) -> np.ndarray:
@@ -397,19 +412,18 @@ def _valid(column: Column) -> np.ndarray:
 
 
 class _Output:
-    def __init__(self, plan: RowPlan, rows: SortedRows, matches: Matches) -> None:
+    def __init__(self, plan: RowPlan, rows: SortedRows, view: _View | SuffixView) -> None:
         self._plan = plan
         self._rows = rows
-        self._matches = matches
-        self._view = _View(plan, rows, matches)
+        self._view = view
 
     def table(self) -> pa.Table:
         query = self._plan.query
         view = self._view
         if query.output is row_syntax.Rows.ONE:
-            written = view.entry_at[1:] - 1
-            places = self._matches.start
+            written, places = view.last_entries, view.starts
         else:
+            assert isinstance(view, _View)
             excluded = np.append(self._plan.automaton.excluded, False)
             kept = ~excluded[view.positions]
             if query.output is row_syntax.Rows.OMIT_EMPTY:
@@ -418,6 +432,7 @@ class _Output:
             places = view.place[written]
         unmatched = np.zeros(0, np.int64)
         if query.output is row_syntax.Rows.WITH_UNMATCHED:
+            assert isinstance(view, _View)
             is_matched = np.zeros(self._rows.count, bool)
             is_matched[view.place] = True
             unmatched = np.flatnonzero(~is_matched)
@@ -429,7 +444,7 @@ class _Output:
             columns.append(column)
         if not columns:
             # MEASURES and PARTITION BY may both be left out: rows without columns.
-            return pa.table({"match_number": pa.array(view.match[written] + 1)}).select([])
+            return pa.table({"": pa.nulls(len(written))}).select([])
         return pa.table(columns, names=names)
 
     def _keys(self, places: np.ndarray) -> list[tuple[str, Column]]:

@@ -120,3 +120,14 @@ class Path(NamedTuple):
     failed: Matrix[
         np.int64
     ]  # [position, depth]: the attempt in which it led nowhere; empty if that depends on the path
+
+
+class Suffix(IntEnum):
+    """What is kept of the match from a row on. The first four are rows, -1 if there is none."""
+
+    FIRST = 0
+    LAST = 1
+    LEAST = 2
+    GREATEST = 3
+    COUNT = 4
+    SUM = 5

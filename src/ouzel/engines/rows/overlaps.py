@@ -1,0 +1,119 @@
+"""The kernel of overlapping matches: AFTER MATCH SKIP TO NEXT ROW with one row for each match.
+
+Which row comes after a row that is taken at a position does not depend on how it was reached. So one pass from the last
+row to the first gives, for every position, what the match from there on has: where it ends, rows of variables, counts
+and sums. It is linear in the rows, where walking through each match is quadratic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ouzel.engines.rows.tables import ACCEPT, Matches, Suffix, Tables
+from ouzel.engines.rows.walk import is_in
+from ouzel.kernels.arrays import Cube, Matrix
+from ouzel.kernels.jit import helper, kernel
+
+
+@kernel
+def every_start(
+    can: Matrix[np.uint64],
+    bounds: NDArray[np.int64],
+    tables: Tables,
+    kinds: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    members: Matrix[np.bool_],
+    columns: NDArray[np.int32],
+    values: Matrix[np.int64],
+    valid: Matrix[np.bool_],
+    room: Cube[np.int64],
+    matches: Matches,
+    found: Cube[np.int64],
+) -> Any:
+    """All matches, last first; returns how many there are.
+
+    A quantity has a kind, an offset, the positions that count, and a column of values. `room` is scratch space: [this
+    or the next row; quantity, then the lengths; position] has values and, in the second half of the last axis, counts.
+    `found` has [quantity; match; value and count].
+    """
+    count = tables.variable.size
+    written = 0
+    for partition in range(bounds.size - 2, -1, -1):
+        first = bounds[partition]
+        last = bounds[partition + 1]
+        for row in range(last - 1, first - 1, -1):
+            now = row & 1
+            for position in range(count):
+                if is_in(can, row, position):
+                    following = _following(can, tables, row + 1, last, position)
+                    length = 1 if following < 0 else room[1 - now, kinds.size, following] + 1
+                    room[now, kinds.size, position] = length
+                    for quantity in range(kinds.size):
+                        _extend(
+                            kinds, offsets, members, columns, values, valid, room, now, quantity, position, following,
+                            row, count,
+                        )  # fmt: skip
+            start = _following(can, tables, row, last, count if row == first else count + 1)
+            if start == -2:
+                continue
+            matches.partition[written] = partition
+            matches.start[written] = row
+            matches.length[written] = 0 if start < 0 else room[now, kinds.size, start]
+            for quantity in range(kinds.size):
+                empty = np.int64(0) if kinds[quantity] >= Suffix.COUNT else np.int64(-1)
+                found[quantity, written, 0] = empty if start < 0 else room[now, quantity, start]
+                found[quantity, written, 1] = 0 if start < 0 else room[now, quantity, count + start]
+            written += 1
+    return written
+
+
+@helper
+def _following(can, tables, row, last, entries):
+    """The position at which a row is taken next; ACCEPT if the match ends before it, -2 if there is none."""
+    if row < last:
+        for place in range(tables.follow_at[entries], tables.follow_at[entries + 1]):
+            entry = tables.follow[place]
+            if entry == ACCEPT or is_in(can, row, entry):
+                return np.int64(entry)
+        return np.int64(-2)
+    return np.int64(ACCEPT)
+
+
+@helper
+def _extend(
+    kinds, offsets, members, columns, values, valid, room, now, quantity, position, following, row, count
+):  # fmt: skip
+    """A quantity of the match from a row on, from that of the match from the next row on."""
+    kind = kinds[quantity]
+    value = np.int64(0) if kind >= Suffix.COUNT else np.int64(-1)
+    seen = np.int64(0)
+    if following >= 0:
+        value = room[1 - now, quantity, following]
+        seen = room[1 - now, quantity, count + following]
+    column = columns[quantity]
+    if members[quantity, position] and (column < 0 or valid[column, row]):
+        if kind == Suffix.FIRST:
+            # Quantities of smaller offsets come before.
+            offset = offsets[quantity]
+            value = np.int64(row)
+            if offset > 0:
+                value = room[1 - now, quantity - 1, following] if following >= 0 else np.int64(-1)
+        elif kind == Suffix.LAST:
+            if seen == offsets[quantity]:
+                value = np.int64(row)
+        elif kind == Suffix.COUNT:
+            value += 1
+        elif kind == Suffix.SUM:
+            value += values[column, row]
+        elif value < 0 or (
+            values[column, row] <= values[column, value]
+            if kind == Suffix.LEAST
+            else values[column, row] >= values[column, value]
+        ):
+            value = np.int64(row)
+        seen += 1
+    room[now, quantity, position] = value
+    room[now, quantity, count + position] = seen
