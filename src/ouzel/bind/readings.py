@@ -77,7 +77,7 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         conjuncts += bounds(step, place, query.strategy, components)
     returns = query.returns
     if returns is not None:
-        returns = tuple(OutputColumn(column.name, moved.of(column.expression)) for column in returns)
+        returns = tuple(OutputColumn(column.name, _returned(moved.of(column.expression))) for column in returns)
     return replace(
         query,
         components=components,
@@ -90,6 +90,21 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         into=query.into or f"readings of {query.name}",
         readings=(),
     )
+
+
+def _returned(expression: Bound) -> Bound:
+    """The expression with null for an attribute that no type of its component has in this reading."""
+
+    def change(part: Bound) -> Bound | None:
+        missing = isinstance(part, Attribute) and part.present_in == frozenset()
+        return _null(part) if missing else None
+
+    return rewritten(expression, change)
+
+
+def _null(part: Bound) -> Bound:
+    kind = part.type if part.type.kind not in (Kind.STRUCT, Kind.OTHER) else NULL
+    return Constant(None, type=kind, span=part.span)
 
 
 def _steps(query: BoundQuery, reading: Reading) -> Iterator[BoundStep]:
@@ -138,8 +153,7 @@ class _Moved:
             return None
         if part.component not in self._places:
             counts = isinstance(part, Length) or (isinstance(part, Aggregation) and part.function == "count")
-            kind = part.type if part.type.kind not in (Kind.STRUCT, Kind.OTHER) else NULL
-            return Constant(0 if counts else None, type=kind, span=part.span)
+            return Constant(0, type=INT, span=part.span) if counts else _null(part)
         place, step = self._places[part.component]
         if isinstance(part, Attribute) and part.present_in is not None and step.types is not None:
             present = part.present_in & frozenset(step.types)

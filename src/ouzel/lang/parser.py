@@ -165,7 +165,7 @@ _OPENERS = frozenset({"LPAR", "LBRACE", "INDEX", "DEFAULT", "EQUIVALENCE"})
 _CLOSERS = frozenset({"RPAR", "RBRACE", "RSQB"})
 _OPERANDS = frozenset(
     {"NAME", "NUMBER", "STRING", "PERCENT", "DURATION", "TEMPORAL", "PARAMETER", "TRUE", "FALSE", "NULL", "CASE"}
-    | {"LPAR", "MINUS", "NOT", "EQUIVALENCE"}
+    | {"LPAR", "MINUS", "NOT", "EQUIVALENCE", "RUNNING", "FINAL"}
 )
 _CLAUSES = frozenset(CLAUSE_KEYWORDS.values())
 # Keywords that users may have meant as the name of an attribute or a type.
@@ -180,7 +180,7 @@ _WORDS = {
 # These can always follow an operand; naming them would hide the others.
 _OPERATORS = frozenset(
     {"AND", "OR", "NOT", "EQUAL", "COMPARE", "PLUS", "MINUS", "STAR", "SLASH", "MOD", "IN", "BETWEEN", "LIKE", "IS"}
-    | {"DOT", "LPAR", "COLON"}
+    | {"DOT", "LPAR", "CONCAT", "COLON"}
 )
 
 
