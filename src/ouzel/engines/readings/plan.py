@@ -98,7 +98,6 @@ def _with_places(query: BoundQuery) -> BoundQuery:
     in the events."""
     if query.returns is None:
         return query
-    first = query.positives[0]
     columns = [
         OutputColumn(
             position_column(c.variable),
@@ -107,8 +106,9 @@ def _with_places(query: BoundQuery) -> BoundQuery:
         for c in query.positives
     ]
     for number, test in enumerate(query.equivalences):
-        value = attribute_of(query, first.position, test)
-        columns.append(OutputColumn(partition_column(number), replace(value, at=At.FIRST) if first.kleene else value))
+        owner = next(c for c in query.positives if set(c.types or ("",)) - test.lacked_by.get(c.position, frozenset()))
+        value = attribute_of(query, owner.position, test)
+        columns.append(OutputColumn(partition_column(number), replace(value, at=At.FIRST) if owner.kleene else value))
     return replace(query, returns=(*query.returns, *columns))
 
 
