@@ -116,3 +116,10 @@ def test_expressions_as_texts() -> None:
     folded = S.fold(S.rename({"vol": "v"}), "name = name.last", step().extend(n="n.last + 1"), first={"n": "1"})
     for expression in (S, stream(start="begin").union(stream("B")), folded.next(S, "DUR < 5").project(["name"])):
         assert from_text(to_text(expression)) == expression
+
+
+def test_texts_of_earlier_versions_can_be_read() -> None:
+    folded = S.fold(S, "name = name.last", step().extend(n="n.last + 1"), first={"n": "1"})
+    text = to_text(folded)
+    assert '"iteration"' in text
+    assert from_text(text.replace('"iteration"', '"round"')) == folded

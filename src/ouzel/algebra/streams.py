@@ -224,6 +224,8 @@ def written(expression: Stream) -> str:
 _OPERATORS: dict[str, type[Stream]] = {
     cls.__name__.lower(): cls for cls in (Base, Iteration, Select, Project, Rename, Extend, Union, Next, Fold)
 }
+# What older texts call an iteration.
+_OPERATORS["round"] = Iteration
 
 
 def encode(expression: Stream) -> dict[str, Any]:
