@@ -23,8 +23,9 @@ FLINK = (
     "",
     "[Flink CEP and Ouzel](benchmarks-flink-cep.md) compares both on the same prices (`python -m "
     "benchmarks.flink_cep`). Flink's `oneOrMore` does not answer the paper's query: it pairs every prefix of "
-    "a[] with the first later b. In Ouzel a run takes all events it can and may leave a[] at any later b, the "
-    "paper's ignore-proceed. That page also has Flink patterns with equal answers.",
+    "a[] with the first later b. In Ouzel a run takes every event that it can, and it may leave a[] "
+    "at any later b. The paper calls this ignore-proceed. The page of the comparison also lists Flink patterns that "
+    "give the same answers.",
 )
 PARTS = ("matching", "merging", "contiguity", "compressed", "enumeration", "memory", "figures")
 

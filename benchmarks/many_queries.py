@@ -57,8 +57,9 @@ PARTS: dict[str, tuple[str, str, Callable[[bool], parts.Found]]] = {
     ),
     "scale": (
         "Figure 16(a): by number of queries, uniform events",
-        "20,000 events. An event affects an instance if it takes it; the cost follows the number of affected "
-        "instances. Medians of three rounds over all sizes; the ratios of the bars are within a round.",
+        "20,000 events. An instance is affected if the event moves it along an edge. The cost grows with the number "
+        "of affected instances. Each round measures all sizes; the table gives the median of three rounds. Both times "
+        "of a bar come from the same round.",
         parts.uniform_scale,
     ),
     "skewed": (

@@ -28,7 +28,7 @@ def shortened(message: str) -> str:
 
 
 class Argument(NamedTuple):
-    """An argument that a message names, in the spelling of Python and of the command line."""
+    """An argument that a message names, as it is spelled in Python and on the command line."""
 
     python: str
     option: str

@@ -56,12 +56,12 @@ CLAUSES = [
     ("PATTERN Shelf WHERE «[tags]»", "a list, map or time of day cannot be compared, only returned", None),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE «partition_contiguity(a, b)» { [tag] }",
-        "partition_contiguity needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        "partition_contiguity needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
         None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE contiguity(«b: partition») { [tag] }",
-        "contiguity(… partition) needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        "contiguity(… partition) needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
         None,
     ),
     (AB + "WHERE contiguity(«z: next») { }", "there is no variable 'z'", "the variables are a and b"),
@@ -75,17 +75,17 @@ CLAUSES = [
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «WITHIN 5 EVENTS»",
-        "WITHIN … EVENTS needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        "WITHIN … EVENTS needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
         None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) WHERE [tag] «OUTPUT FIRST»",
-        "OUTPUT FIRST needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        "OUTPUT FIRST needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
         None,
     ),
     (
         "PATTERN SEQ(Shelf a, Alarm b) GROUP BY «tag» AGG COUNT",
-        "GROUP BY tag needs 'tag' in every positive component, and event type 'Alarm' of 'b' lacks it",
+        "GROUP BY tag needs 'tag' in every positive component, but event type 'Alarm' of 'b' lacks it",
         None,
     ),
     (

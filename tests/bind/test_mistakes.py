@@ -19,11 +19,14 @@ import ouzel.bind
 from ouzel.bind import Catalog, bind, catalog_for
 from ouzel.bind import diagnostics as mistakes
 from ouzel.bind.model import INT
+from ouzel.bind.row_patterns import bind_row_pattern
 from ouzel.errors import InputError, QueryError
 from ouzel.lang import syntax
+from ouzel.lang.parser import parse_row_pattern
 from ouzel.lang.syntax import Component, Literal, Notation, Pattern, Query, Reference, Span, TypeName
 from tests.bind.mistakes_in_clauses import CLAUSES, INCOMPLETE, PARAMETERS, SCRIPTS
 from tests.bind.mistakes_in_names import AB, INDEXES, NAMES
+from tests.bind.mistakes_in_row_patterns import COLUMNS, ROW_PATTERNS
 from tests.bind.mistakes_in_types import TYPES
 from tests.bind.shop import BARE_TICKS, SHOP, bound, bound_script
 
@@ -179,6 +182,22 @@ def test_long_names_are_cut() -> None:
     assert len(caught.value.message) < 200
 
 
+# ── Row patterns ──────────────────────────────────────────────────────────────────────────────────
+
+
+def bound_rows(clause: str) -> object:
+    params = {"text": "x"} if ":text" in clause else {}
+    return bind_row_pattern(parse_row_pattern(clause), clause, COLUMNS, params)
+
+
+@pytest.mark.parametrize(("text", "message"), ROW_PATTERNS)
+def test_mistakes_in_row_patterns(text: str, message: str) -> None:
+    clause, start, end = marked(text)
+    with pytest.raises(QueryError) as caught:
+        bound_rows(clause)
+    assert (caught.value.message, caught.value.start, caught.value.end) == (message, start, end)
+
+
 # ── No message is missing above ────────────────────────────────────────────────────────────────────
 
 
@@ -203,6 +222,9 @@ def test_every_message_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, *_ in [*NAMES, *INDEXES, *TYPES, *CLAUSES, *INCOMPLETE]:
         with pytest.raises(QueryError):
             bound(marked(text)[0])
+    for text, *_ in ROW_PATTERNS:
+        with pytest.raises(QueryError):
+            bound_rows(marked(text)[0])
     for text, params, *_ in PARAMETERS:
         with pytest.raises(QueryError):
             bound(marked(AB + text)[0], params=params)

@@ -77,7 +77,7 @@ def test_a_name_and_a_length_that_could_be_taken_for_others(spark: SparkSession)
     source = frame(spark, random_events(seed=13, rows=20))
     with pytest.raises(InputError, match="'ouzel part' is reserved"):
         ouzel.spark.match(source.withColumnRenamed("x", "ouzel part"), "PATTERN SEQ(A a, B b) WITHIN 5")
-    with pytest.raises(InputError, match="slices of 1 ticks are shorter"):
+    with pytest.raises(InputError, match="slices= is 1 ticks, but"):
         ouzel.spark.match(source, "PATTERN SEQ(A a, B b) WITHIN 5", slices=1)
 
 

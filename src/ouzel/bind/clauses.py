@@ -223,7 +223,7 @@ def check_partitions(needs: Iterable[tuple[str, Span]], equivalences: Iterable[E
                 variable = quoted(component.variable)
                 what = f"event type {quoted(type_name)}" if type_name else "some event type"
                 raise names.source.mistake(
-                    f"{written} needs {attribute} in every positive component, and {what} of {variable} lacks it",
+                    f"{written} needs {attribute} in every positive component, but {what} of {variable} lacks it",
                     span,
                 )
 

@@ -35,7 +35,6 @@ from ouzel.bind.model import (
     Scope,
     TimeDomain,
     Type,
-    parts,
 )
 from ouzel.bind.names import Names, Place, type_at
 from ouzel.bind.schema import time_domain
@@ -346,8 +345,6 @@ class _RowExpressions(Expressions):
     def bound(self, node: syntax.Expr) -> Bound:
         if isinstance(node, Visible):
             return self._visible(node)
-        if isinstance(node, row_syntax.RowsOf):
-            raise self.source.mistake(f"{node.variable}.* can be used only in COUNT", node.span)
         return super().bound(node)
 
     def key(self, node: syntax.Expr) -> Bound:
@@ -407,9 +404,10 @@ class _RowExpressions(Expressions):
                 variable, _ = self._split(part)
                 found[None if variable is None else variable.lower()] = None
         if len(found) > 1:
-            shown = listed([quoted(name) if name else "no variable" for name in found], "and")
             raise self.source.mistake(
-                f"{node.function.upper()}(…) must be about one variable, not about {shown}", node.span
+                f"{node.function.upper()}(…) must be about one variable",
+                node.span,
+                "write the same variable before every column, or none",
             )
         name = next(iter(found), None)
         return None if name is None else self.binder.named(name, node.span)
@@ -568,16 +566,3 @@ class _RowExpressions(Expressions):
 def _position(row: int) -> Intrinsic:
     """The place of a row in its table; null where there is no such row."""
     return Intrinsic(row, EventField.END, type=INT)
-
-
-def reads_match(expression: Bound, rows: tuple[Row | Rows, ...]) -> bool:
-    """Whether a condition depends on more than rows at fixed distances from the one that is tested."""
-    for part in parts(expression):
-        if isinstance(part, Aggregation):
-            return True
-        if isinstance(part, Attribute | Intrinsic):
-            row = rows[part.component]
-            labelled = isinstance(part, Intrinsic) and part.field is EventField.TYPE
-            if labelled or not isinstance(row, Row) or not row.is_near:
-                return True
-    return False

@@ -240,7 +240,7 @@ class Search:
             yield (*run[:-1], (*run[-1], int(places[number])))
 
     def _last_of_step(self, tried: Tried | None) -> int:
-        """How many of the next events a run may read for a step of contiguity(…)."""
+        """How many events a step of contiguity(…) may read: up to the first that it may not skip, or all."""
         if tried is None:
             return 0
         last = self._ends(tried)

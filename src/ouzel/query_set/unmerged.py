@@ -211,7 +211,7 @@ class UnmergedQueries:
     # ── What is there ──────────────────────────────────────────────────────────────────────────────
 
     def explained(self) -> list[str]:
-        """The queries that run once for several, as lines."""
+        """Lines of text: how many unmerged queries there are, and which of them run as one."""
         running = list(self._running.values())
         common = [one for one in running if len(one.members) > 1]
         lines = [f"{some(len(self), 'unmerged query')}, run as {len(running):,}, which read events once"]

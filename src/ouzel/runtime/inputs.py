@@ -221,7 +221,9 @@ def with_readable_time(table: pa.Table, time: str) -> pa.Table:
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         readable = _parse_times(column, time)
     else:
-        hint = "; multiply it to whole ticks, such as milliseconds" if pa.types.is_floating(kind) else ""
+        hint = (
+            "; convert it to integers, for example seconds * 1000 to milliseconds" if pa.types.is_floating(kind) else ""
+        )
         raise InputError(
             f"the time column '{time}' is of type {kind}; it must be a timestamp, a date, an integer or ISO 8601 "
             f"text{hint}"

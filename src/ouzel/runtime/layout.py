@@ -262,8 +262,11 @@ def tick_of(to: int | datetime, layout: Layout) -> int:
         return int(to)
     if isinstance(to, datetime | date) and pa.types.is_timestamp(time):
         if (getattr(to, "tzinfo", None) is None) != (time.tz is None):
-            has, lacks = ("the events have", "it") if time.tz else ("it has", "the events")
-            raise InputError(f"advance() to {to!r}: {has} a time zone and {lacks} not; give it as the events have it")
+            if time.tz:
+                given, wanted = "no time zone, but the time column has one", "with"
+            else:
+                given, wanted = "a time zone, but the time column has none", "without"
+            raise InputError(f"advance() got {to!r}, which has {given}; pass a time {wanted} a time zone")
         unit = "ns" if time.unit == "ns" else "us"
         return int(pc.cast(pa.scalar(to, pa.timestamp(unit, time.tz)), pa.int64()).as_py())
     raise InputError(f"advance() must be given a time of type {time}, got {to!r}")

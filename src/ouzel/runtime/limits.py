@@ -67,9 +67,9 @@ class Limits:
         """Refuse more keys than events may be held, if a query counts per key and keys never expire."""
         if keys > self.max_buffered_events:
             raise LimitError(
-                f"{queries} without WITHIN counts for each of {keys:,} keys, and no key expires; that is more than "
-                f"max_buffered_events={self.max_buffered_events:,}; give a WITHIN window, a key or group with fewer "
-                "values, or a higher limit"
+                f"{queries} keeps a count for each of {keys:,} keys, more than "
+                f"max_buffered_events={self.max_buffered_events:,}; without WITHIN no key expires. Add WITHIN, use a "
+                "key or group with fewer values, or raise the limit"
             )
 
 

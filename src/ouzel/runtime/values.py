@@ -114,7 +114,7 @@ def unscaled(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_integers(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """Integers, booleans, dates, ticks, and decimals as their unscaled digits; and where there is a value."""
+    """The column as int64, and where it is not null. Decimals become their unscaled digits."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return unscaled(column)

@@ -126,6 +126,7 @@ def _groups(plan: Plan, component: Component) -> list[tuple[Conjunct, ...]]:
 
 
 def _all_simple(plans: Sequence[Plan]) -> bool:
+    """Whether all filters are comparisons that data sources accept."""
     return all(
         _is_simple(comparison)
         for plan in plans

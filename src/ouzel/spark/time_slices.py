@@ -192,8 +192,8 @@ def cut(plans: Sequence[Plan], partitions: int, length_ticks: int | None = None)
     shortest = max(1, ahead_ticks + behind_ticks)
     if length_ticks is not None and length_ticks < shortest:
         raise InputError(
-            f"slices of {length_ticks:,} ticks are shorter than the {shortest:,} ticks that a match may span; "
-            f"{WINDOWS_PER_SLICE} windows, {WINDOWS_PER_SLICE * max(windows):,} ticks, are a good length"
+            f"slices= is {length_ticks:,} ticks, but these queries need slices of at least {shortest:,} ticks; "
+            f"{WINDOWS_PER_SLICE * max(windows):,} ticks ({WINDOWS_PER_SLICE} windows) is a good length"
         )
     length = length_ticks or min(INT_MAX, max(shortest, WINDOWS_PER_SLICE * max(windows)))
     # A round of all parts fits 64 bits.

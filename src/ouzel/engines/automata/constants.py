@@ -123,7 +123,7 @@ class Constants:
 
 
 def _raw(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """The raw 64-bit numbers, undefined at nulls, and which are not null."""
+    """The 64-bit values of a column, and where it is not null. The value at a null is undefined."""
     values = np.frombuffer(column.buffers()[1], np.int64 if column.type == pa.int64() else np.float64)
     return values[column.offset : column.offset + len(column)], valids(column)
 

@@ -118,6 +118,7 @@ def _source(source: Source) -> str:
 
 
 def _texts(conditions: Iterable[Bound], time: Type) -> tuple[str, ...]:
+    """The conditions of an edge as text, one for each conjunct."""
     alternatives = disjunctive_form(conditions)
     texts = [[_text(one, time) for one in conjunct] for conjunct in alternatives]
     if len(texts) == 1:

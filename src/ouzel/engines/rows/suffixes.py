@@ -102,7 +102,7 @@ class _Quantities:
 
 @dataclass(slots=True)
 class SuffixView:
-    """What each match has, one entry for each."""
+    """The rows and aggregates that MEASURES reads, one entry for each match."""
 
     plan: RowPlan
     rows: SortedRows
