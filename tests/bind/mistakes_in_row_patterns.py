@@ -38,6 +38,7 @@ ROW_PATTERNS = [
     ("PATTERN (A) DEFINE «B AS v > 1»", "'B' is defined but is not in the pattern"),
     ("PATTERN (A) DEFINE A AS v > 1, «A AS v > 2»", "'A' is defined twice"),
     ("MEASURES v AS m, «t AS m» PATTERN (A)", "two columns are named 'm'"),
+    ("PARTITION BY v, «V» PATTERN (A)", "two PARTITION BY columns are named 'v'"),
     ("PARTITION BY «list» PATTERN (A)", "PARTITION BY cannot use a list or map"),
     ("MEASURES «v[1]» AS m PATTERN (A)", "a column cannot have brackets here"),
     ("MEASURES «A» AS m PATTERN (A)", "'A' is a variable, not a value"),

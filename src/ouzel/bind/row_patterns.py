@@ -37,7 +37,6 @@ from ouzel.bind.model import (
     Type,
 )
 from ouzel.bind.names import Names, Place, type_at
-from ouzel.bind.schema import time_domain
 from ouzel.bind.typing import Typing, described
 from ouzel.lang import row_syntax, syntax
 from ouzel.lang.row_syntax import Skip, Visible
@@ -133,10 +132,7 @@ class _Binder:
         self._name_subsets()
         self.rows[ITSELF] = 0
         plain = self._expressions(Typing(source, TimeDomain()), "PARTITION BY")
-        partition = tuple(
-            OutputColumn(self._partition_name(node, number), plain.key(node))
-            for number, node in enumerate(tree.partition_by, 1)
-        )
+        partition = self._partition(plain)
         ordering = replace(plain, clause="ORDER BY")
         order = tuple(
             SortKey(
@@ -251,17 +247,21 @@ class _Binder:
 
     # ── Clauses ────────────────────────────────────────────────────────────────────────────────────
 
-    @staticmethod
-    def _partition_name(node: syntax.Expr, number: int) -> str:
-        if isinstance(node, syntax.Reference):
-            return node.names[-1]
-        return readable_name(node) or f"partition_{number}"
+    def _partition(self, expressions: _RowExpressions) -> tuple[OutputColumn, ...]:
+        found: dict[str, OutputColumn] = {}
+        for number, node in enumerate(self.tree.partition_by, 1):
+            key = expressions.key(node)
+            name = key.path[-1] if isinstance(key, Attribute) else readable_name(node) or f"partition_{number}"
+            if name in found:
+                raise self.source.mistake(f"two PARTITION BY columns are named {quoted(name)}", node.span)
+            found[name] = OutputColumn(name, key)
+        return tuple(found.values())
 
     def _time(self, order: tuple[SortKey, ...]) -> TimeDomain:
         """The ticks that a duration is converted to: those of the first ORDER BY column, if it is a time."""
         first = order[0].expression if order else None
-        if isinstance(first, Attribute) and len(first.path) == 1 and first.type.kind is Kind.TIMESTAMP:
-            return time_domain([self.columns], first.path[0])
+        if first is not None and first.type.kind is Kind.TIMESTAMP:
+            return TimeDomain(first.type, NANOSECONDS_OF_UNIT[first.type.unit or "us"])
         return TimeDomain(INT)
 
     def _window(self, order: tuple[SortKey, ...], typing: Typing) -> int | float | None:

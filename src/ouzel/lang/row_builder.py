@@ -85,7 +85,8 @@ class RowBuilder(Builder):
     # ── The pattern ────────────────────────────────────────────────────────────────────────────────
 
     def rows_pattern(self, children: list[Any]) -> Clause:
-        return _clause(children, pattern=children[2])
+        inner = next(_nodes(children, row_syntax.Pattern), None)
+        return _clause(children, pattern=inner or row_syntax.Pattern(span=_span(children[1:])))
 
     def alternation(self, children: list[Any]) -> row_syntax.Pattern:
         items = tuple(_nodes(children, row_syntax.Pattern))

@@ -121,6 +121,68 @@ def test_skip_to_the_first_row_is_refused() -> None:
         answer("ORDER BY t MEASURES v AS m AFTER MATCH SKIP TO C PATTERN (A C?) DEFINE C AS v < 0")
 
 
+def test_aggregates_of_labels_in_overlapping_matches() -> None:
+    table = pa.table({"i": [1, 2, 3, 4]})
+    clause = "ORDER BY i MEASURES {} AS m AFTER MATCH SKIP TO NEXT ROW PATTERN (A B C)"
+    assert answer(clause.format("ARRAY_AGG(CLASSIFIER())"), table) == [{"m": ["A", "B", "C"]}] * 2
+    assert answer(clause.format("COUNT(CASE WHEN CLASSIFIER() = 'A' THEN 1 END)"), table) == [{"m": 1}] * 2
+    assert answer(clause.format("MAX(CLASSIFIER())"), table) == [{"m": "C"}] * 2
+
+
+def test_aggregates_of_labels_in_conditions() -> None:
+    table = pa.table({"i": [1, 2, 3, 4]})
+    clause = "ORDER BY i MEASURES COUNT(*) AS n PATTERN (A+) DEFINE A AS COUNT(CLASSIFIER()) < 3"
+    assert answer(clause, table) == [{"n": 2}, {"n": 2}]
+
+
+def test_decimal_sums_beyond_their_digits_are_null_everywhere() -> None:
+    table = pa.table({"i": [1, 2, 3], "d": pa.array([9 * 10**17, 9 * 10**17, 1], pa.decimal128(18, 0))})
+    clause = "ORDER BY i MEASURES COUNT(*) AS n PATTERN (A+) DEFINE A AS SUM(d) > 0"
+    assert answer(clause, table) == [{"n": 1}, {"n": 2}]
+
+
+def test_lists_of_long_matches() -> None:
+    table = pa.table({"i": range(30_000)})
+    (row,) = answer("ORDER BY i MEASURES ARRAY_AGG(i) AS l PATTERN (A+)", table)
+    assert row["l"] == list(range(30_000))
+    found = answer("ORDER BY i MEASURES ARRAY_AGG(i) AS l ALL ROWS PER MATCH PATTERN (A{3})", table.slice(0, 3))
+    assert [one["l"] for one in found] == [[0], [0, 1], [0, 1, 2]]
+    with pytest.raises(ouzel.LimitError, match="ARRAY_AGG"):
+        answer("ORDER BY i MEASURES ARRAY_AGG(i) AS l ALL ROWS PER MATCH PATTERN (A+)", table)
+
+
+def test_large_offsets_with_overlapping_matches() -> None:
+    table = pa.table({"i": range(10)})
+    clause = "ORDER BY i MEASURES FIRST(i, 3000000) AS m AFTER MATCH SKIP TO NEXT ROW PATTERN (A B)"
+    assert answer(clause, table) == [{"m": None}] * 9
+
+
+@pytest.mark.parametrize("pattern", ["()", "(){1000000000}", " ".join(f"(V{n}?)?" for n in range(40))])
+def test_patterns_that_take_nothing_are_built_at_once(pattern: str) -> None:
+    clause = f"ORDER BY t MEASURES COUNT(*) AS n PATTERN ({pattern}) "
+    assert answer(clause + "DEFINE V0 AS FALSE" if "V0" in pattern else clause, ROWS.slice(0, 1))
+
+
+def test_values_without_order_or_type() -> None:
+    assert answer("ORDER BY t MEASURES COUNT(*) AS n PATTERN (A)", [{"t": None, "v": 1}]) == [{"n": 1}]
+    assert answer("ORDER BY t MEASURES AVG(n) AS m PATTERN (A)", [{"t": 1, "n": None}]) == [{"m": None}]
+    table = pa.table({"t": [1, 2], "b": [b"x", b"x"]})
+    assert answer("ORDER BY t MEASURES COUNT(*) AS n PATTERN (A+) DEFINE A AS b = FIRST(b)", table) == [{"n": 2}]
+
+
+@pytest.mark.parametrize("given", [None, 1.5, 0, 2**70, "x"])
+def test_limits_must_be_numbers(given: object) -> None:
+    with pytest.raises(ouzel.InputError, match="max_steps_per_match="):
+        answer("PATTERN (A)", max_steps_per_match=given)
+
+
+def test_windows_of_doubles_are_differences() -> None:
+    table = pa.table({"f": [2.6, 4.6]})
+    clause = "ORDER BY f MEASURES COUNT(*) AS n PATTERN (A+) {}"
+    wanted = answer(clause.format("DEFINE A AS f - FIRST(f) < 2.0"), table)
+    assert answer(clause.format("WITHIN 2.0"), table) == wanted
+
+
 def test_names_in_any_case() -> None:
     assert answer("order by T measures last(a.V) as m pattern (A+) define a as A.v > 3") == [{"m": 5}, {"m": 9}]
 

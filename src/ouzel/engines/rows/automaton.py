@@ -155,7 +155,10 @@ class _Program:
             self._emit(_Step.SPLIT, *((again, after) if greedy else (after, again)))
             return
         for _ in range(least):
+            before = len(self.code)
             self.add(item, excluded)
+            if len(self.code) == before:
+                break  # It takes nothing, however often.
         if most is None:
             pending = [self._iteration(item, excluded)]
             self._emit(_Step.JUMP, pending[0][0])
@@ -197,6 +200,7 @@ class _Program:
                 elif step == _Step.JUMP:
                     place = operands[0]
                 elif step == _Step.LEAVE and operands[0] in entered:
+                    entered = entered - {operands[0]}
                     place = operands[1]
                 else:
                     if step == _Step.ENTER:

@@ -61,10 +61,11 @@ class _Registers:
         rows = len(self.plan.query.rows)
         floating = spec.domain is Domain.FLOAT
         if isinstance(spec.expression, Aggregation):
-            if spec.domain is Domain.TRUTH:
+            operand = spec.expression.operand
+            if spec.domain is Domain.TRUTH or (operand is not None and _reads_label(operand)):
                 raise Inexpressible
             return Lane(rows + self._register(spec), 0, floating)
-        if any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in walk(spec.expression)):
+        if _reads_label(spec.expression):
             if any(isinstance(part, Attribute) for part in walk(spec.expression)):
                 raise Inexpressible
             return Lane(rows + self._register(spec), 0, floating)
@@ -165,6 +166,10 @@ def build_conditions(plan: RowPlan, rows: SortedRows, window_end: np.ndarray) ->
     return Conditions(reading, build_predicates(alternatives), instances, asked)
 
 
+def _reads_label(expression: Bound) -> bool:
+    return any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in walk(expression))
+
+
 def _component(expression: Bound) -> int:
     assert isinstance(expression, Aggregation)
     return expression.component
@@ -193,6 +198,8 @@ def _total(expression: Bound, domain: Domain, registers: _Registers) -> tuple[To
         real = operand if operand.type.kind is Kind.FLOAT else Operation("cast", (operand,), type=FLOAT)
         return Total.MEAN, registers.value(LaneSpec(real, Domain.FLOAT))
     floating = operand.type.kind is Kind.FLOAT
+    if expression.function == "sum" and operand.type.kind is Kind.DECIMAL:
+        return Total.SUM_DECIMAL, registers.value(LaneSpec(operand, Domain.INT))
     return _TOTALS[expression.function, floating], registers.value(LaneSpec(operand, _own_domain(operand)))
 
 
@@ -209,12 +216,12 @@ class _Texts:
         self.known: pa.Array | None = None
 
     def learn(self, columns: Sequence[Column]) -> None:
-        texts = [pc.unique(column.drop_null()) for column in columns]
-        together = pc.unique(pa.concat_arrays(texts)) if texts else pa.array([], pa.large_string())
+        texts = [pc.unique(column.drop_null()).cast(pa.large_binary()) for column in columns]
+        together = pc.unique(pa.concat_arrays(texts)) if texts else pa.array([], pa.large_binary())
         self.known = together.take(pc.sort_indices(together))
 
     def ranks(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        found = pc.index_in(column, value_set=self.known)
+        found = pc.index_in(column.cast(pa.large_binary()), value_set=self.known)
         return as_integers(pc.cast(found, pa.int64()))
 
 

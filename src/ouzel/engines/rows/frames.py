@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ouzel.bind.model import Aggregation, Attribute, EventField, Intrinsic, Length, Type
 from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.engines.rows.walk import by_key
+from ouzel.errors import InputError
 from ouzel.kernels.order import first_disorder, stable_order
 from ouzel.runtime.arrays import arrow, numbers, valids
 from ouzel.runtime.codes import Coder
@@ -134,6 +135,8 @@ def _partition_codes(columns: list[Column], rows: int) -> tuple[np.ndarray | Non
     for column in columns:
         if pa.types.is_null(column.type):
             continue
+        if pa.types.is_decimal256(column.type):
+            column = pc.cast(column, pa.large_string())
         found = Coder().encode([column]) + 1
         if codes is None:
             codes = found
@@ -160,7 +163,7 @@ def _row_order(query: BoundRowPattern, frame: RowFrame, plain: SortedRows) -> np
         keys += _sort_keys(evaluate(sort.expression, frame), sort.descending, sort.nulls_first)
     for name in query.columns:
         keys += _sort_keys(_array(plain.table.column(name)), False, True)
-    return np.lexsort(keys[::-1]).astype(np.int32)
+    return np.lexsort(keys[::-1]).astype(np.int32) if keys else None
 
 
 def _time_order(times: np.ndarray, query: BoundRowPattern, plain: SortedRows) -> np.ndarray | None:
@@ -196,7 +199,13 @@ def ranks_of(column: pa.Array) -> np.ndarray:
     >>> ranks_of(pa.array(["b", "a", "b"])).tolist()
     [2, 1, 2]
     """
-    return numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense"), np.uint64).astype(np.int64)
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float64())
+    try:
+        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
+    except pa.ArrowNotImplementedError:
+        raise InputError(f"values of type {column.type} have no order; convert the column first") from None
+    return numbers(ranks, np.uint64).astype(np.int64)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

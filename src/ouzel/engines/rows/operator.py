@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
-from ouzel.bind.model import Aggregation, Attribute, Bound, Kind
+from ouzel.bind.model import Aggregation, Attribute, Bound, EventField, Intrinsic, Kind, parts
 from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
 from ouzel.engines.rows.conditions import Conditions, build_conditions
 from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, shifted, sort_rows
@@ -176,7 +176,10 @@ class _Finder:
             with np.errstate(over="ignore"):
                 limits = part + query.window
             limits = np.where(limits < part, np.iinfo(np.int64).max, limits) if kind is np.int64 else limits
-            ends[first:last] = first + np.searchsorted(part, limits, side="left")
+            found = np.searchsorted(part, limits, side="left")
+            if kind is np.float64:
+                found = _corrected(part, found, query.window)
+            ends[first:last] = first + found
         return ends
 
     def _holds(self, conditions: Conditions, bound: np.ndarray, positions: np.ndarray) -> bool:
@@ -226,6 +229,16 @@ class _Finder:
         """The number of a row in the input, counted from 1."""
         place = row if self.rows.order is None else int(self.rows.order[row])
         return f"{place + 1:,} of the input"
+
+
+def _corrected(times: np.ndarray, ends: np.ndarray, window: float) -> np.ndarray:
+    """The ends by `time - first < window`: for doubles that may differ from `time < first + window` by a row."""
+    while True:
+        more = (ends < len(times)) & (times[np.minimum(ends, len(times) - 1)] - times < window)
+        less = (ends > np.arange(len(times)) + 1) & (times[ends - 1] - times >= window)
+        if not (more.any() or less.any()):
+            return ends
+        ends = ends + more - less
 
 
 def _room(matches: int, positions: int) -> Matches:
@@ -321,17 +334,18 @@ class _View:
         assert isinstance(rows, Rows)
         member = self.member(rows.variables)
         common = (self.entry_at, self._matches.start, self.positions, member)
+        if expression.operand is not None and _reads_label(expression.operand):
+            # A row may have another label in another match: the values are those of entries.
+            common = (self.entry_at, self.entry_at[:-1].copy(), self.positions, member)
         if expression.operand is None:
             out = np.empty(self.entries, np.int64)
             counts(*common, np.zeros(0, bool), out)
             return arrow(self.final(out, rows.final))
-        column = self._operand(expression.operand, expression.component)
+        column = self._operand(expression.operand)
         if expression.function == "count":
             out = np.empty(self.entries, np.int64)
             counts(*common, np.ascontiguousarray(_valid(column)), out)
             return arrow(self.final(out, rows.final))
-        if expression.function == "array_agg":
-            return self._lists(column, expression.operand, member, rows.final)
         if expression.function in ("min", "max"):
             places = np.empty(self.entries, np.int64)
             if pa.types.is_null(column.type):
@@ -340,22 +354,21 @@ class _View:
             return picked(column, self.final(places, rows.final))
         return self._sum(expression, column, common, rows.final)
 
-    def _operand(self, operand: Bound, component: int) -> Column:
-        """The values that an aggregate ranges over, for every row of the table."""
-        frame = RowFrame(self._rows.count, self._rows, lambda _: None, lambda _: self._own_labels())
-        return evaluate(operand, frame)
-
-    def _own_labels(self) -> Column:
-        """The variable of every row of the table; matches must not overlap."""
-        found = np.full(self._rows.count, -1, np.int64)
-        taken = self.positions >= 0
-        found[self.place[taken]] = self._variable[self.positions[taken]]
-        return picked(pa.array(list(self._plan.query.variables) or [""], pa.large_string()), found)
+    def _operand(self, operand: Bound) -> Column:
+        """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
+        labels."""
+        if not _reads_label(operand):
+            return evaluate(operand, RowFrame(self._rows.count, self._rows, lambda _: None))
+        names = pa.array(list(self._plan.query.variables) or [""], pa.large_string())
+        own = picked(names, self._variable[self.positions].astype(np.int64))
+        return evaluate(operand, RowFrame(self.entries, self._rows, lambda _: self.place, lambda _: own))
 
     def _sum(self, expression: Aggregation, column: Column, common: tuple[np.ndarray, ...], final: bool) -> Column:
+        if pa.types.is_null(column.type):
+            return pa.nulls(self.entries, pa.float64() if expression.function == "avg" else pa.null())
         exists = np.empty(self.entries, bool)
         if expression.function == "avg" or expression.type.kind is Kind.FLOAT:
-            values, valid = split(to_float(column) if not pa.types.is_null(column.type) else column, np.float64)
+            values, valid = split(to_float(column), np.float64)
             reals = np.empty(self.entries, np.float64)
             float_sums(*common, values, valid, reals, exists)
             if expression.function == "avg":
@@ -378,26 +391,32 @@ class _View:
         valid_bits = pa.py_buffer(np.packbits(exists, bitorder="little"))
         return pa.Array.from_buffers(kind, len(made), [valid_bits, pa.py_buffer(words)])
 
-    def _lists(self, column: Column, operand: Bound, member: np.ndarray, final: bool) -> Column:
+    def lists(self, expression: Aggregation, entries: np.ndarray) -> Column:
+        """ARRAY_AGG at some entries."""
+        rows, operand = self._plan.query.rows[expression.component], expression.operand
+        assert isinstance(rows, Rows) and operand is not None
+        column = self._operand(operand)
         values = from_engine(column, operand.type)
-        valid = _valid(column)
-        lists: list[list[int]] = []
-        for match in range(len(self._matches.start)):
-            seen: list[int] = []
-            begin, end = self.entry_at[match], self.entry_at[match + 1]
-            running = []
-            for entry in range(begin, end):
-                position = self.positions[entry]
-                if position >= 0 and member[position] and valid[self.place[entry]]:
-                    seen = [*seen, int(self.place[entry])]
-                running.append(seen)
-            lists += [seen] * (end - begin) if final else running
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(one) for one in lists])])
-        flat = np.array([place for one in lists for place in one], np.int64)
+        places = np.arange(self.entries) if _reads_label(operand) else self.place
+        counted = (self.positions >= 0) & _valid(column)[places]
+        counted[counted] = self.member(rows.variables)[self.positions[counted]]
+        flat = places[counted]
+        seen = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
+        match = self.match[entries]
+        first = seen[self.entry_at[:-1][match]]
+        last = seen[self.entry_at[1:][match]] if rows.final else seen[entries + 1]
+        sizes = last - first
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        if offsets[-1] > OVERLAPPING_ROWS_MAX:
+            raise LimitError(f"the lists of ARRAY_AGG have more than {OVERLAPPING_ROWS_MAX:,} values together")
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes)
+        made = pa.ListArray.from_arrays(arrow(offsets).cast(pa.int32()), values.take(arrow(flat[within])))
         # Over no rows an aggregate other than COUNT is null.
-        mask = pa.array(np.diff(offsets) == 0)
-        made = pa.ListArray.from_arrays(arrow(offsets).cast(pa.int32()), values.take(arrow(flat)))
-        return pc.if_else(mask, pa.scalar(None, made.type), made)
+        return pc.if_else(pa.array(sizes == 0), pa.scalar(None, made.type), made)
+
+
+def _reads_label(operand: Bound) -> bool:
+    return any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in parts(operand))
 
 
 def _valid(column: Column) -> np.ndarray:
@@ -484,6 +503,9 @@ class _Output:
             return view.labels(row).take(arrow(written))
 
         def total(expression: Aggregation) -> Column:
+            if expression.function == "array_agg":
+                assert isinstance(view, _View)
+                return view.lists(expression, written)
             return view.total(expression).take(arrow(written))
 
         frame = RowFrame(len(written), self._rows, rows_of, label, total)

@@ -11,6 +11,7 @@ from ouzel.bind.row_patterns import BoundRowPattern, bind_row_pattern
 from ouzel.bind.schema import attributes_of
 from ouzel.engines.rows.operator import STEPS_MAX, recognize
 from ouzel.engines.rows.plan import plan_row_pattern
+from ouzel.errors import InputError
 from ouzel.lang.parser import parse_row_pattern
 from ouzel.runtime.inputs import as_table
 
@@ -37,6 +38,8 @@ def match_recognize(
     ...     DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price)''').to_pylist()
     [{'began': 2, 'price': 4}]
     """
+    if type(max_steps_per_match) is not int or not 0 < max_steps_per_match < 2**63:
+        raise InputError(f"max_steps_per_match={max_steps_per_match!r} must be a positive integer")
     events = as_table(table)
     bound = bound_row_pattern(clause, events.schema, params)
     return recognize(events, plan_row_pattern(bound), steps_max=max_steps_per_match)

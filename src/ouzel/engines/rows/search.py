@@ -20,6 +20,9 @@ from ouzel.kernels.jit import helper, kernel
 from ouzel.kernels.predicate_tables import LaneFlag, Predicates, Values
 from ouzel.kernels.predicates import holds, order_of_floats
 
+# The first number with more digits than a decimal has.
+_DECIMAL_LIMIT = np.int64(10**18)
+
 
 @kernel
 def search(
@@ -205,7 +208,7 @@ def _take(reading, instances, path, row, depth, variable):
                     seen += 1
                 else:
                     value = instances.int_lanes[lane, row]
-                    if kind == Total.SUM_INT:
+                    if kind == Total.SUM_INT or kind == Total.SUM_DECIMAL:
                         if (value > 0 and total > INT64_MAX - value) or (value < 0 and total < INT64_MIN - value):
                             seen = -2
                         else:
@@ -266,6 +269,8 @@ def _bind(reading, instances, path, bound, tables, state, first, last, start, de
             integer = path.ints[register, depth + 1]
             real = path.floats[register, depth + 1]
             null = seen <= 0
+            if kind == Total.SUM_DECIMAL and (integer >= _DECIMAL_LIMIT or integer <= -_DECIMAL_LIMIT):
+                null = True
             if kind == Total.VALUES:
                 integer = seen
                 null = False

@@ -20,6 +20,8 @@ from ouzel.runtime.values import Column, as_integers, join
 
 # Sums below this are exact as integers and as doubles.
 _EXACT_SUM_MAX = 2**53
+# Each smaller offset takes room too.
+_OFFSET_MAX = 8
 _EXTREMES = {"min": Suffix.LEAST, "max": Suffix.GREATEST}
 _Key = tuple[object, ...]
 
@@ -46,6 +48,8 @@ class _Quantities:
     def add_row(self, row: Row) -> None:
         """The row of a variable, without its shift."""
         key = (row.variables, row.first, row.offset)
+        if row.offset > _OFFSET_MAX:
+            raise _Unsupported
         if key in self.numbers:
             return
         # The row with an offset from the first one is found from those with smaller offsets.

@@ -84,8 +84,9 @@ class Total(IntEnum):
     GREATEST_INT = 6
     LEAST_FLOAT = 7
     GREATEST_FLOAT = 8
-    LABEL = 9  # a value of the label of a row
-    NUMBER = 10  # of the match
+    SUM_DECIMAL = 9  # null beyond the digits of a decimal
+    LABEL = 10  # a value of the label of a row
+    NUMBER = 11  # of the match
 
 
 class Reading(NamedTuple):
