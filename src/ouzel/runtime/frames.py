@@ -67,7 +67,7 @@ class EventFrame:
         """An attribute in the type of the input; null if the event's type lacks it."""
         component = self._query.components[reference.component]
         name, *inner = reference.path
-        types = component.types or ("",)
+        types = component.types or tuple(self._query.catalog.declared or ("",))
         columns = {self._layout.column(t, name) for t in types if _has(reference, t)}
         value: pa.Array | None = None
         for column in sorted(columns):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import ouzel
@@ -167,3 +169,30 @@ def test_composed_readings() -> None:
     wanted = [(None, None, 2), (1, None, 2), (None, 3, None), (1, 3, None), (None, 3, None), (1, 3, None)]
     assert sorted(map(str, ((row["p"], row["q"], row["c"]) for row in found))) == sorted(map(str, wanted))
     assert np.all(np.diff([row["end"] for row in found]) >= 0)
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        pa.array([1, 1], pa.date32()),
+        pa.array([1, 1], pa.timestamp("ns")),
+        pa.array([Decimal("1.5")] * 2),
+        pa.array([b"x", b"x"]),
+    ],
+    ids=lambda days: str(days.type),
+)
+def test_forms_are_stored_for_keys_of_every_type(days: pa.Array) -> None:
+    events = pa.table(
+        {"type": ["A", "B"], "ts": [1, 2], "day": days, "until": pa.array([2**60] * 2, pa.timestamp("s"))}
+    )
+    text = "PATTERN SEQ(A? a, B b) WHERE [day] WITHIN 9 OUTPUT NON_OVERLAPPING"
+    engine = ouzel.Engine(text)
+    found = engine.push(events)["query"].num_rows
+    engine = ouzel.Engine.restore(engine.snapshot())
+    assert found + engine.finish()["query"].num_rows == 1
+
+
+def test_any_event_of_declared_types() -> None:
+    events = [{"type": "A", "ts": 1, "x": 1}, {"type": "C", "ts": 2, "y": 3}]
+    query = ouzel.query("PATTERN ANY v RETURN R(v.x AS x)", {"A": {"x": "int64"}, "C": {"y": "int64"}})
+    assert [row["x"] for row in ouzel.match(events, query).to_pylist()] == [1, None]

@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery, TimeWindow
 from ouzel.engines.readings.plan import POSITION, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
+from ouzel.runtime.arrays import numbers
+from ouzel.runtime.values import one_array
 
 Partition = tuple[Any, ...]
 
@@ -106,26 +109,32 @@ class Forms(ABC):
 def position_lists(table: pa.Table, variable: str) -> list[list[int]]:
     """The positions of the events of a variable, match by match."""
     if position_column(variable) in table.column_names:
-        column = table.column(position_column(variable)).to_pylist()
-    else:
-        column = [
-            [event[POSITION] for event in events] if isinstance(events, list) else events[POSITION]
-            for events in table.column(variable).to_pylist()
-        ]
-    return [one if isinstance(one, list) else [one] for one in column]
+        found = table.column(position_column(variable)).to_pylist()
+        return [one if isinstance(one, list) else [one] for one in found]
+    events = one_array(table.column(variable))
+    if not pa.types.is_list(events.type):
+        return [[position] for position in pc.struct_field(events, POSITION).to_pylist()]
+    positions = pc.struct_field(events.flatten(), POSITION).to_pylist()
+    ends = np.cumsum(numbers(pc.list_value_length(events), np.int32))
+    return [positions[end - size : end] for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
 
 
 def partition_values(table: pa.Table, first: str, number: int, path: tuple[str, ...]) -> list[Any]:
-    """The value of an equivalence test in each match."""
+    """The value of an equivalence test in each match, as a value that can be stored as JSON."""
     if partition_column(number) in table.column_names:
-        return list(table.column(partition_column(number)).to_pylist())
-    values = []
-    for events in table.column(first).to_pylist():
-        value = events[0] if isinstance(events, list) else events
+        values = one_array(table.column(partition_column(number)))
+    else:
+        values = one_array(table.column(first))
+        if pa.types.is_list(values.type):
+            values = pc.list_element(values, 0)
         for name in path:
-            value = value[name]
-        values.append(value)
-    return values
+            values = pc.struct_field(values, name)
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        values = values.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.string())
+    return [value.hex() if isinstance(value, bytes) else value for value in values.to_pylist()]
 
 
 def _comparable(value: Any) -> Any:

@@ -14,7 +14,7 @@ from ouzel.lang.syntax import OutputForm, Strategy
 from ouzel.plan.choose import make_plan
 from ouzel.plan.expressions import attribute_of
 from ouzel.plan.model import Plan, Statistics, build
-from ouzel.plan.rules import SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
+from ouzel.plan.rules import REWRITES, SECOND_EQUIVALENCE, WRITTEN_EQUALITIES, optimize
 
 if TYPE_CHECKING:
     from ouzel.loss import LossModel
@@ -48,12 +48,7 @@ class ReadingsPlan(Plan):
     @property
     def is_ordered(self) -> bool:
         """Whether simultaneous events must have the same order in all readings."""
-        query = self.query
-        return (
-            query.output.form is not OutputForm.ALL
-            or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
-            or isinstance(query.window, EventWindow)
-        )
+        return _is_ordered(self.query)
 
 
 class _Readings(Engine):
@@ -63,15 +58,18 @@ class _Readings(Engine):
     def plan(
         self, query: BoundQuery, statistics: Statistics, off: Collection[str], model: LossModel | None
     ) -> ReadingsPlan:
-        # Equalities that name an absent component do not hold in a reading without it, so they make no key.
-        common = optimize(build(query), statistics, off=(*off, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE))
-        known = {field.name: getattr(common, field.name) for field in fields(Plan)}
-        found = ReadingsPlan(**known)
-        if found.is_ordered:
-            query = replace(query, catalog=_with_position(query.catalog))
-        readings = [_with_places(reading) if found.is_ordered else reading for reading in linear(query)]
+        is_ordered = _is_ordered(query)
+        placed = replace(query, catalog=_with_position(query.catalog)) if is_ordered else query
+        readings = [_with_places(reading) if is_ordered else reading for reading in linear(placed)]
         parts = tuple(make_plan(reading, statistics, off=off) for reading in readings)
-        return replace(found, parts=parts, notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        # A rule that acts in no reading does not act on what they have in common. Equalities that name an absent
+        # component do not hold in a reading without it, so they make no key.
+        acting = {note.rule for note in notes}
+        idle = [rule.name for rule, _ in REWRITES if rule is not None and rule.name not in acting]
+        common = optimize(build(query), statistics, off=(*off, *idle, WRITTEN_EQUALITIES, SECOND_EQUIVALENCE))
+        known = {field.name: getattr(common, field.name) for field in fields(Plan)}
+        return replace(ReadingsPlan(**known), parts=parts, notes=notes)
 
     def explain(self, plan: ReadingsPlan) -> Explanation:
         from ouzel.engines.readings.explain import explain
@@ -82,6 +80,14 @@ class _Readings(Engine):
         from ouzel.engines.readings.operator import ReadingsOperator
 
         return ReadingsOperator(plan, layout, limits)
+
+
+def _is_ordered(query: BoundQuery) -> bool:
+    return (
+        query.output.form is not OutputForm.ALL
+        or query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
+        or isinstance(query.window, EventWindow)
+    )
 
 
 def _with_position(catalog: Catalog) -> Catalog:
