@@ -21,14 +21,13 @@ from ouzel.bind.model import (
     Attribute,
     Bound,
     Constant,
-    EventField,
     Intrinsic,
     Kind,
     Operation,
     replaced,
 )
 from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
-from ouzel.engines.rows.frames import RowFrame, SortedRows
+from ouzel.engines.rows.frames import RowFrame, SortedRows, reads_label
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.tables import Path, Reading, Total
 from ouzel.kernels.events import Instances
@@ -62,10 +61,10 @@ class _Registers:
         floating = spec.domain is Domain.FLOAT
         if isinstance(spec.expression, Aggregation):
             operand = spec.expression.operand
-            if spec.domain is Domain.TRUTH or (operand is not None and _reads_label(operand)):
+            if spec.domain is Domain.TRUTH or (operand is not None and reads_label(operand)):
                 raise Inexpressible
             return Lane(rows + self._register(spec), 0, floating)
-        if _reads_label(spec.expression):
+        if reads_label(spec.expression):
             if any(isinstance(part, Attribute) for part in walk(spec.expression)):
                 raise Inexpressible
             return Lane(rows + self._register(spec), 0, floating)
@@ -164,10 +163,6 @@ def build_conditions(plan: RowPlan, rows: SortedRows, window_end: np.ndarray) ->
         window_end=window_end,
     )
     return Conditions(reading, build_predicates(alternatives), instances, asked)
-
-
-def _reads_label(expression: Bound) -> bool:
-    return any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in walk(expression))
 
 
 def _component(expression: Bound) -> int:

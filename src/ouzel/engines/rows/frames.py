@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ouzel.bind.model import Aggregation, Attribute, EventField, Intrinsic, Length, Type
+from ouzel.bind.model import Aggregation, Attribute, Bound, EventField, Intrinsic, Length, Type, parts
 from ouzel.bind.row_patterns import BoundRowPattern
 from ouzel.engines.rows.walk import by_key
 from ouzel.errors import InputError
@@ -81,6 +81,11 @@ class RowFrame:
     def aggregate(self, expression: Length | Aggregation) -> Column:
         assert self.total is not None and isinstance(expression, Aggregation), "aggregates are of matches only"
         return self.total(expression)
+
+
+def reads_label(expression: Bound) -> bool:
+    """Whether an expression reads the label of a row, which depends on the match."""
+    return any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in parts(expression))
 
 
 def picked(column: Column, rows: np.ndarray) -> Column:

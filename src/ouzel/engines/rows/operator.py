@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.literals import DECIMAL_DIGITS_MAX
-from ouzel.bind.model import Aggregation, Attribute, Bound, EventField, Intrinsic, Kind, parts
+from ouzel.bind.model import Aggregation, Attribute, Bound, Kind
 from ouzel.bind.row_patterns import MATCH_NUMBER, Row, Rows
 from ouzel.engines.rows.conditions import Conditions, build_conditions
-from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, shifted, sort_rows
+from ouzel.engines.rows.frames import RowFrame, SortedRows, picked, ranks_of, reads_label, shifted, sort_rows
 from ouzel.engines.rows.plan import RowPlan
 from ouzel.engines.rows.search import search
 from ouzel.engines.rows.suffixes import SuffixView, suffix_view
-from ouzel.engines.rows.tables import At, Ended, Matches, Skipping
+from ouzel.engines.rows.tables import At, Ended, Entries, Matches, Skipping
 from ouzel.engines.rows.views import counts, extremes, float_sums, integer_sums, visible_rows
 from ouzel.engines.rows.walk import alive, walk
 from ouzel.errors import InputError, LimitError, argument
@@ -302,7 +302,7 @@ class _View:
                 longest = int((self.entry_at[1:] - self.entry_at[:-1]).max(initial=1))
                 found = np.empty(self.entries, np.int64)
                 visible_rows(
-                    self.entry_at, self._matches.start, self.positions, self.member(row.variables), row.first,
+                    Entries(self.entry_at, self._matches.start, self.positions, self.member(row.variables)), row.first,
                     row.offset, np.empty(longest, np.int64), found,
                 )  # fmt: skip
                 self._found[key] = found
@@ -333,52 +333,52 @@ class _View:
         rows = self._plan.query.rows[expression.component]
         assert isinstance(rows, Rows)
         member = self.member(rows.variables)
-        common = (self.entry_at, self._matches.start, self.positions, member)
-        if expression.operand is not None and _reads_label(expression.operand):
+        entries = Entries(self.entry_at, self._matches.start, self.positions, member)
+        if expression.operand is not None and reads_label(expression.operand):
             # A row may have another label in another match: the values are those of entries.
-            common = (self.entry_at, self.entry_at[:-1].copy(), self.positions, member)
+            entries = entries._replace(starts=self.entry_at[:-1].copy())
         if expression.operand is None:
             out = np.empty(self.entries, np.int64)
-            counts(*common, np.zeros(0, bool), out)
+            counts(entries, np.zeros(0, bool), out)
             return arrow(self.final(out, rows.final))
         column = self._operand(expression.operand)
         if expression.function == "count":
             out = np.empty(self.entries, np.int64)
-            counts(*common, np.ascontiguousarray(_valid(column)), out)
+            counts(entries, np.ascontiguousarray(_valid(column)), out)
             return arrow(self.final(out, rows.final))
         if expression.function in ("min", "max"):
             places = np.empty(self.entries, np.int64)
             if pa.types.is_null(column.type):
                 return pa.nulls(self.entries)
-            extremes(*common, ranks_of(column), _valid(column), expression.function == "max", places)
+            extremes(entries, ranks_of(column), _valid(column), expression.function == "max", places)
             return picked(column, self.final(places, rows.final))
-        return self._sum(expression, column, common, rows.final)
+        return self._sum(expression, column, entries, rows.final)
 
     def _operand(self, operand: Bound) -> Column:
         """The values that an aggregate ranges over: for every row of the table, or for every entry if they depend on
         labels."""
-        if not _reads_label(operand):
+        if not reads_label(operand):
             return evaluate(operand, RowFrame(self._rows.count, self._rows, lambda _: None))
         names = pa.array(list(self._plan.query.variables) or [""], pa.large_string())
         own = picked(names, self._variable[self.positions].astype(np.int64))
         return evaluate(operand, RowFrame(self.entries, self._rows, lambda _: self.place, lambda _: own))
 
-    def _sum(self, expression: Aggregation, column: Column, common: tuple[np.ndarray, ...], final: bool) -> Column:
+    def _sum(self, expression: Aggregation, column: Column, entries: Entries, final: bool) -> Column:
         if pa.types.is_null(column.type):
             return pa.nulls(self.entries, pa.float64() if expression.function == "avg" else pa.null())
         exists = np.empty(self.entries, bool)
         if expression.function == "avg" or expression.type.kind is Kind.FLOAT:
             values, valid = split(to_float(column), np.float64)
             reals = np.empty(self.entries, np.float64)
-            float_sums(*common, values, valid, reals, exists)
+            float_sums(entries, values, valid, reals, exists)
             if expression.function == "avg":
                 number = np.empty(self.entries, np.int64)
-                counts(*common, np.ascontiguousarray(valid), number)
+                counts(entries, np.ascontiguousarray(valid), number)
                 reals = reals / np.maximum(number, 1)
             return join(self.final(reals, final), self.final(exists, final), pa.float64())
         values, valid = as_integers(column)
         totals = np.empty(self.entries, np.int64)
-        integer_sums(*common, values, valid, totals, exists)
+        integer_sums(entries, values, valid, totals, exists)
         totals, exists = self.final(totals, final), self.final(exists, final)
         if expression.type.kind is not Kind.DECIMAL:
             return join(totals, exists, pa.int64())
@@ -397,7 +397,7 @@ class _View:
         assert isinstance(rows, Rows) and operand is not None
         column = self._operand(operand)
         values = from_engine(column, operand.type)
-        places = np.arange(self.entries) if _reads_label(operand) else self.place
+        places = np.arange(self.entries) if reads_label(operand) else self.place
         counted = (self.positions >= 0) & _valid(column)[places]
         counted[counted] = self.member(rows.variables)[self.positions[counted]]
         flat = places[counted]
@@ -413,10 +413,6 @@ class _View:
         made = pa.ListArray.from_arrays(arrow(offsets).cast(pa.int32()), values.take(arrow(flat[within])))
         # Over no rows an aggregate other than COUNT is null.
         return pc.if_else(pa.array(sizes == 0), pa.scalar(None, made.type), made)
-
-
-def _reads_label(operand: Bound) -> bool:
-    return any(isinstance(part, Intrinsic) and part.field is EventField.TYPE for part in parts(operand))
 
 
 def _valid(column: Column) -> np.ndarray:

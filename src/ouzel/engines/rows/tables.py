@@ -132,3 +132,12 @@ class Suffix(IntEnum):
     GREATEST = 3
     COUNT = 4
     SUM = 5
+
+
+class Entries(NamedTuple):
+    """The rows of all matches one behind the other, for one aggregate or navigation."""
+
+    begin: NDArray[np.int64]  # the first entry of each match, and the number of entries
+    starts: NDArray[np.int64]  # the row, or the value, of the first entry of each match
+    positions: NDArray[np.int32]  # at which each was taken; -1: the one entry of an empty match
+    member: NDArray[np.bool_]  # the positions that count
