@@ -148,7 +148,7 @@ CLAUSES = [
     (
         "PATTERN SEQ(Shelf a, Exit? b) WITHIN 1 s «OUTPUT COMPRESSED»",
         "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
-        "AGG COUNT counts the matches of all readings without listing them",
+        "AGG COUNT gives the number of matches of all readings",
     ),
     (
         "«PATTERN SEQ(Shelf a, Exit? b, Exit c)» WITHIN 1 s THRESHOLD 0.5",

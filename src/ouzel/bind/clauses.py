@@ -185,7 +185,7 @@ def bind_output(output: syntax.Output | None, names: Names) -> BoundOutput:
         raise names.source.mistake(
             "OUTPUT COMPRESSED needs a pattern without optional parts and alternatives",
             output.span,
-            "AGG COUNT counts the matches of all readings without listing them",
+            "AGG COUNT gives the number of matches of all readings",
         )
     if output.form is OutputForm.LATEST:
         for reading in names.readings:
