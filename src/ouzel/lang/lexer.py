@@ -74,7 +74,7 @@ def tokenize(text: str, *, queries: bool = True) -> Iterator[Token]:
     >>> [token.type for token in tokenize("a.price > 80%*b.price", queries=False)]
     ['NAME', 'DOT', 'NAME', 'COMPARE', 'PERCENT', 'STAR', 'NAME', 'DOT', 'NAME', '$END']
     """
-    return _mark_event_names(_Lexer(text, queries).tokens())
+    return _mark_event_names(Lexer(text, queries).tokens())
 
 
 def _mark_event_names(tokens: Iterator[Token]) -> Iterator[Token]:
@@ -111,7 +111,7 @@ def _possible_event(tokens: Iterator[Token]) -> Iterator[Token]:
         depth += {"LPAR": 1, "RPAR": -1}.get(token.type, 0)
 
 
-class _Lexer:
+class Lexer:
     def __init__(self, text: str, queries: bool) -> None:
         self.text = text
         self.queries = queries

@@ -18,6 +18,8 @@ DEPTH_MAX = 100
 # More digits than any number type holds. It also stays below the limit of int().
 NUMBER_DIGITS_MAX = 100
 NUMBER_EXPONENT_MAX = 400
+# Events that a quantifier may ask for.
+EVENTS_MAX = 1_000_000_000
 
 
 def check_depth(tree: Node) -> None:

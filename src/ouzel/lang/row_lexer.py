@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ouzel.lang.lexer import Token, _Lexer
+from ouzel.lang.lexer import Lexer, Token
 from ouzel.lang.vocabulary import CASE_KEYWORDS, OPERATOR_KEYWORDS
 
 # Keywords of several words, and of one word where no expression can go on.
@@ -71,7 +71,7 @@ def tokenize(text: str) -> Iterator[Token]:
     return _RowLexer(text).tokens()
 
 
-class _RowLexer(_Lexer):
+class _RowLexer(Lexer):
     def __init__(self, text: str) -> None:
         super().__init__(text, queries=False)
 

@@ -196,3 +196,9 @@ def test_any_event_of_declared_types() -> None:
     events = [{"type": "A", "ts": 1, "x": 1}, {"type": "C", "ts": 2, "y": 3}]
     query = ouzel.query("PATTERN ANY v RETURN R(v.x AS x)", {"A": {"x": "int64"}, "C": {"y": "int64"}})
     assert [row["x"] for row in ouzel.match(events, query).to_pylist()] == [1, None]
+
+
+@pytest.mark.parametrize("count", ["{99999999999999999999}", "{1,9223372036854775808}", "{99999999999999999999,}"])
+def test_counts_beyond_any_stream_are_refused(count: str) -> None:
+    with pytest.raises(ouzel.QueryError, match="at most 1,000,000,000"):
+        ouzel.query(f"PATTERN SEQ(A{count} a[], B b) WITHIN 9")
