@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +23,13 @@ import ouzel.spark
 from ouzel.errors import InputError
 from ouzel.prepared import as_queries
 from ouzel.runtime.program import make_program
+from ouzel.sealing import PROGRAM, SNAPSHOT
+from ouzel.spark import api
 from ouzel.spark.partitioning import plan_query_groups
 from ouzel.spark.payloads import from_payload, gather, payloads_of, split_by, to_payload
 from ouzel.spark.query_group import Clock
 from ouzel.spark.schema import arrow_schema, spark_schema
-from ouzel.spark.tasks import on_workers
+from ouzel.spark.tasks import COMPATIBILITY, on_workers, step_rows, total_rows
 from ouzel.spark.versions import bucket_names, murmur3
 from ouzel.spark.worker import match_partition, unpack
 
@@ -172,6 +178,22 @@ def test_queries_with_one_key_are_one_share() -> None:
     assert found == [(("first", "third"), 0), (("second",), 2)]
 
 
+def test_matching_passes_every_option_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = [name for name in inspect.signature(api.match).parameters if name not in ("events", "query")]
+    assert list(inspect.signature(api.matching).parameters) == ["query", *options]
+    given = {name: object() for name in options}
+    passed: dict = {}
+
+    def match(events: object, query: object, **options: object) -> object:
+        passed.update(options)
+        return events
+
+    monkeypatch.setattr(api, "match", match)
+    monkeypatch.setattr(api, "DataFrame", object)
+    api.matching("PATTERN A a", **given)(object())
+    assert passed == given
+
+
 # ── Workers ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -180,21 +202,62 @@ def test_queries_with_one_key_are_one_share() -> None:
     [
         ("sys.modules['ouzel'] = None", "it cannot be imported there"),
         ("import ouzel; sys.modules['ouzel.spark.tasks'] = None", "not a wheel with --py-files"),
-        ("import ouzel; ouzel.__version__ = '0.0.9'", "Ouzel 0.0.9 is installed there"),
+        (
+            "import ouzel, ouzel.spark.tasks as tasks; ouzel.__version__ = '0.0.9'; tasks.COMPATIBILITY = 0",
+            "Ouzel 0.0.9 is installed there, with compatibility number 0, and",
+        ),
     ],
 )
 def test_a_worker_without_this_ouzel_says_so(setting: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "function").write_bytes(cloudpickle.dumps(on_workers(unpack, 0)))
+    done = run_on_worker(setting, tmp_path)
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("RuntimeError: Spark's executors need an Ouzel compatible with the driver's: ")
+    assert message in last_line
+
+
+def test_a_worker_with_another_version_runs_if_the_numbers_agree(tmp_path: Path) -> None:
+    done = run_on_worker("import ouzel; ouzel.__version__ = '0.0.9'", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def run_on_worker(setting: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a function in another process, as a worker does, after a change there."""
+    (folder / "function").write_bytes(cloudpickle.dumps(on_workers(unpack, 0)))
     program = f"""
 import pathlib, pickle, sys
 sys.path.insert(0, {str(SOURCES.parents[1])!r})
 {setting}
-list(pickle.loads(pathlib.Path({str(tmp_path / "function")!r}).read_bytes())([]))
+print(list(pickle.loads(pathlib.Path({str(folder / "function")!r}).read_bytes())([])))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line.startswith("RuntimeError: Spark's executors need the same Ouzel as the driver: ")
-    assert message in last_line
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+SENT = Path(__file__).parent / "stored" / f"sent_{COMPATIBILITY}.txt"
+
+
+def sent() -> str:
+    """What a worker of another version must have: functions, with their parameters, and what they are given."""
+    lines = set()
+    for path in sorted(SOURCES.glob("*.py")):
+        driver_only = re.search(r"^(from|import) pyspark", path.read_text("utf-8"), re.MULTILINE)
+        module = importlib.import_module(f"ouzel.spark.{path.stem}")
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", None) != module.__name__ or name.startswith("_"):
+                continue
+            if dataclasses.is_dataclass(value) and not driver_only:
+                fields = ", ".join(f"{field.name}: {field.type}" for field in dataclasses.fields(value))
+                lines.add(f"{module.__name__}.{name} {fields}")
+            elif inspect.isfunction(value):
+                parameters = list(inspect.signature(value).parameters)
+                if parameters[-1:] == ["batches"] or value in (step_rows, total_rows):
+                    lines.add(f"{module.__name__}.{name}({', '.join(parameters)})")
+    lines |= {f"{form.name}: format {form.number}" for form in (PROGRAM, SNAPSHOT)}
+    return "\n".join(sorted(lines)) + "\n"
+
+
+def test_the_compatibility_number_covers_what_is_sent() -> None:
+    """If this fails: if a release has this number, raise it. Then run `python -m tests.spark.test_parts`."""
+    assert sent() == SENT.read_text(encoding="utf-8")
 
 
 def test_a_hundred_queries_are_small_enough_to_be_sent() -> None:
@@ -218,3 +281,7 @@ def test_workers_do_not_load_pyspark_or_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+if __name__ == "__main__":
+    SENT.write_text(sent(), encoding="utf-8")

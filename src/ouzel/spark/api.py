@@ -212,8 +212,9 @@ def matching(
     def transform(events: DataFrame) -> DataFrame:
         result = match(
             events, cast("OneQuery", query), params=params, time=time, type=type, order=order, time_unit=time_unit,
-            limits=limits, model=model, max_delay=max_delay, buckets=buckets, late=late, slices=slices,
-            memory_limit=memory_limit, on_error=on_error,
+            limits=limits, model=model, max_delay=max_delay, idle_timeout=idle_timeout, buckets=buckets, late=late,
+            slices=slices, memory_limit=memory_limit, max_partition_bytes=max_partition_bytes,
+            session_cache_bytes=session_cache_bytes, on_error=on_error,
         )  # fmt: skip
         if not isinstance(result, DataFrame):
             raise InputError(

@@ -1,7 +1,7 @@
 """How work is sent to Spark's workers: functions for mapInArrow, and the stateful steps of streams.
 
-A function is sent by reference, as pickle does, and its arguments as bytes. The worker first compares its version of
-Ouzel with the driver's and only then loads both. So a missing or different version is reported in one sentence.
+A function is sent by reference, as pickle does, and its arguments as bytes. The worker first compares its compatibility
+number with the driver's and only then loads both. So a missing or incompatible Ouzel is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
+
+# Driver and executors may have different versions of Ouzel if this number is the same. Raise it if what is sent
+# changes: the place or the parameters of a function for workers, or the fields of what it is given.
+COMPATIBILITY = 1
 
 # A function of a module; its last argument is the batches of a task.
 WorkerFunction = Callable[..., Iterator["pa.RecordBatch"]]
@@ -176,7 +180,7 @@ def _frozen(*sent: Any) -> bytes:
 
 def _loader(frozen: bytes) -> Callable[[], Any]:
     """A function that gives, on the worker, what was frozen."""
-    expected = __version__
+    driver, expected = __version__, COMPATIBILITY
 
     def load() -> Any:
         import os
@@ -185,17 +189,21 @@ def _loader(frozen: bytes) -> Callable[[], Any]:
 
         try:
             import ouzel
+            from ouzel.spark import tasks
 
-            if ouzel.__version__ == expected:
+            if expected == tasks.COMPATIBILITY:
                 return pickle.loads(zlib.decompress(frozen))
-            problem = f"Ouzel {ouzel.__version__} is installed there, and {expected} on the driver"
+            problem = (
+                f"Ouzel {ouzel.__version__} is installed there, with compatibility number {tasks.COMPATIBILITY}, and "
+                f"{driver} with {expected} on the driver"
+            )
         except ImportError as error:
             problem = f"it cannot be imported there ({error})"
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # one sentence, not the worker's stack
         raise RuntimeError(
-            f"Spark's executors need the same Ouzel as the driver: {problem}; install ouzel=={expected} in the Python "
-            "of every executor, or ship an environment with --archives (not a wheel with --py-files: its compiled "
-            "library is not loaded out of a zip file)"
+            f"Spark's executors need an Ouzel compatible with the driver's: {problem}; install ouzel=={driver} in the "
+            "Python of every executor, or ship an environment with --archives (not a wheel with --py-files: its "
+            "compiled library is not loaded out of a zip file)"
         ) from None
 
     return load
