@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
@@ -206,13 +207,13 @@ def _latest(matches: Sequence[Match]) -> Iterable[Match]:
 
 
 def _compressed(matches: Sequence[Match]) -> Iterable[CompressedMatches]:
-    """ "One row for each moment and partition at which matches complete, with their exact number as a digit
-    string." """
+    """ "One row for each end time and partition: `count`, the exact number of matches as decimal(38,0) …" The oracle
+    lists its matches, so their number always fits."""
 
     def moment_and_partition(match: Match) -> tuple[Any, ...]:
         return (match.end, match.partition)
 
     for (end, _), together in groupby(sorted(matches, key=moment_and_partition), key=moment_and_partition):
         group = tuple(together)
-        row = {"end": end, **group[0].partition_columns, "count": str(len(group))}
+        row = {"end": end, **group[0].partition_columns, "count": Decimal(len(group))}
         yield CompressedMatches(min(match.start for match in group), end, row, group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from decimal import Decimal
 from math import comb
 
 import pyarrow as pa
@@ -172,11 +173,11 @@ def test_runs_end_where_they_are_too_long(strategy: str) -> None:
 
 def test_compressed_with_negation_lists_no_matches() -> None:
     text = "PATTERN SEQ(A+ a[], !(C c), B b) WITHIN 10000 OUTPUT COMPRESSED"
-    rows = ouzel.match(stream("A" * 400 + "C" + "A" * 2 + "B"), text)
-    assert rows["count"].to_pylist() == [str((2**2 - 1) * 2**400)]
+    rows = ouzel.match(stream("A" * 100 + "C" + "A" * 2 + "B"), text)
+    assert rows["count"].to_pylist() == [Decimal((2**2 - 1) * 2**100)]
     compared = "PATTERN SEQ(A+ a[], !(C c), B b) WHERE c.x > b.x WITHIN 10000 OUTPUT COMPRESSED"
-    rows = ouzel.match(stream("A" * 400 + "C" + "A" * 2 + "B"), compared)
-    assert rows["count"].to_pylist() == [str(2**402 - 1)]
+    rows = ouzel.match(stream("A" * 100 + "C" + "A" * 2 + "B"), compared)
+    assert rows["count"].to_pylist() == [Decimal(2**102 - 1)]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ shows), the cells (an event at a place), the links between them, and the roots; 
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 
-from ouzel.engines.kleene.graph_paths import Compressed, count_matches, rows_of
+from ouzel.engines.kleene.graph_paths import Compressed, Row, count_matches, rows_of
 from ouzel.engines.kleene.kernels import FoundCompressed
 from ouzel.engines.kleene.plan import RunPlan
 from ouzel.runtime.frames import take, ticks_to_time
@@ -18,14 +20,14 @@ from ouzel.runtime.pruning import output_columns
 from ouzel.runtime.values import one_array
 
 GRAPH = "graph"
-_PART_DIGITS = 4_000
-_TEN_TO_THE_PART = 10**_PART_DIGITS
+_COUNT = pa.decimal128(38, 0)
+_COUNT_BOUND = 10**_COUNT.precision
 _CELLS = pa.struct([("event", pa.int32()), ("place", pa.int32()), ("begin", pa.int32()), ("take", pa.int32())])
 _LINKS = pa.struct([("cell", pa.int32()), ("next", pa.int32())])
 
 
 def compressed_schema(plan: RunPlan, layout: Layout) -> pa.Schema:
-    """The columns of the answer: the timestamp, the partition, the number of matches as digits, and the graph."""
+    """The columns of the answer: the timestamp, the partition, the number of matches, and the graph."""
     fields = [pa.field("end", end_type(layout, plan.query))]
     fields += [pa.field(".".join(test.path), _tested_type(layout, test.path)) for test in plan.query.equivalences]
     graph = pa.struct(
@@ -36,7 +38,7 @@ def compressed_schema(plan: RunPlan, layout: Layout) -> pa.Schema:
             ("roots", pa.list_(pa.int32())),
         ]
     )
-    return pa.schema([*fields, pa.field("count", pa.string()), pa.field(GRAPH, graph)])
+    return pa.schema([*fields, pa.field("count", _COUNT), pa.field(GRAPH, graph)])
 
 
 def event_columns(plan: RunPlan, layout: Layout) -> list[str]:
@@ -67,7 +69,7 @@ def compressed_table(
     first_rows = rows[graph.event_bounds[:-1]]
     for number, test in enumerate(plan.query.equivalences):
         columns.append(_tested_column(table, layout, test.path, first_rows).cast(schema.field(1 + number).type))
-    columns.append(pa.array([digits(count_matches(row)) for row in rows_of(graph)], pa.string()))
+    columns.append(_counts(rows_of(graph)))
     fields = schema.field(GRAPH).type
     events = pa.StructArray.from_arrays(
         [take(one_array(table.column(name)), rows) for name in event_columns(plan, layout)],
@@ -88,17 +90,10 @@ def compressed_table(
     return pa.table(columns, schema=schema)
 
 
-def digits(number: int) -> str:
-    """A number of matches as text. Plain Python refuses to convert a number of more than 4,300 digits.
-
-    >>> digits(10**5000 + 7)[-3:], len(digits(10**5000))
-    ('007', 5001)
-    """
-    parts = []
-    while number >= _TEN_TO_THE_PART:
-        number, rest = divmod(number, _TEN_TO_THE_PART)
-        parts.append(str(rest).zfill(_PART_DIGITS))
-    return str(number) + "".join(reversed(parts))
+def _counts(rows: list[Row]) -> pa.Array:
+    """The number of matches of each row, null where it has more digits than the column."""
+    counts = [count_matches(row) for row in rows]
+    return pa.array([Decimal(count) if count < _COUNT_BOUND else None for count in counts], _COUNT)
 
 
 def _tested_column(table: pa.Table, layout: Layout, path: tuple[str, ...], rows: np.ndarray) -> pa.Array:

@@ -73,7 +73,7 @@ def expand(
     >>> events = [{"type": "A", "ts": 1}, {"type": "A", "ts": 2}, {"type": "B", "ts": 3}]
     >>> rows = ouzel.match(events, text)
     >>> rows["count"].to_pylist()
-    ['3']
+    [Decimal('3')]
     >>> [match["a"] for match in expand(rows, text).to_pylist()]
     [[1, 2], [1], [2]]
     """
