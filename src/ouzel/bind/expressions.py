@@ -68,7 +68,7 @@ def nodes(root: syntax.Node) -> Iterator[syntax.Node]:
                     stack.append(item)
 
 
-def parameter_names(query: syntax.Query) -> frozenset[str]:
+def parameter_names(query: syntax.Node) -> frozenset[str]:
     """The parameters that a query uses. A script passes each query only its own.
 
     >>> from ouzel.lang import parse
