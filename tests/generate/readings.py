@@ -125,6 +125,10 @@ def _leaf(rng: random.Random, made: _Made, required: bool, negatable: bool) -> s
         written = f"{kinds}{'?' * absent} {name}"
     if required and not absent:
         made.required.append(component)
+    if component.types and rng.random() < 0.08:
+        # Alternatives that may find the same match.
+        one = f"{component.types[0]}{'{,2}' if component.kleene else ''} {name}{'[]' * component.kleene}"
+        return f"OR({one}, {written})"
     return written
 
 

@@ -77,9 +77,19 @@ def answer_one(query: Query, events: Iterable[Event], settings: Settings, order:
         for run in selection.matches()
         if stands(selection, run)
     ]
+    matches = in_output_order(_union(finished))
     if query.aggregates:
-        return list(rows_at_moments(selections[0], in_output_order(finished)))
-    return list(in_form(each[0], in_output_order(finished)))
+        return list(rows_at_moments(selections[0], matches))
+    return list(in_form(each[0], matches))
+
+
+def _union(matches: Iterable[Match]) -> Iterable[Match]:
+    """ "The answer is the union of the readings' matches": two readings that bind the same events to the same variables
+    give one match, of the first reading."""
+    found: dict[object, Match] = {}
+    for match in matches:
+        found.setdefault((match.end, frozenset(match.places.items())), match)
+    return found.values()
 
 
 def named(queries: Sequence[Query] | Query | str) -> list[tuple[str, Query]]:

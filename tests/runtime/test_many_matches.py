@@ -72,3 +72,9 @@ def test_a_stream_is_warned_of_once() -> None:
         engine.push([{**one, "ts": one["ts"] + 20} for one in READINGS])
         engine.push([{**one, "ts": one["ts"] + 40} for one in EXITS])
         engine.finish()
+
+
+def test_matches_that_end_before_the_events_of_a_push() -> None:
+    engine = ouzel.Engine("PATTERN SEQ(A a, B b) WITHIN 100", max_delay=10)
+    engine.push([{"type": "A", "ts": ts} for ts in range(30)] + [{"type": "B", "ts": 31}])
+    assert len(engine.push([{"type": "C", "ts": 60}])["query"]) == 30

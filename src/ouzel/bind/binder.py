@@ -88,8 +88,7 @@ def bind_with(
     equivalences = bind_equivalences([*tests, *implied], where)
     conjuncts = bind_conjuncts(rest, where)
     output = bind_output(query.output, names)
-    # The form LATEST chooses among the matches of all readings, also of one.
-    readings = names.readings if len(names.readings) > 1 or output.form is OutputForm.LATEST else ()
+    readings = names.readings if len(names.readings) > 1 else ()
     if not readings:
         for step in names.readings[0]:
             conjuncts += tuple(bounds(step, step.component, strategy, names.components))

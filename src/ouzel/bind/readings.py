@@ -37,6 +37,8 @@ from ouzel.bind.model import (
 )
 from ouzel.lang.syntax import OutputForm, Strategy
 
+_PER_READING = (OutputForm.FIRST, OutputForm.LATEST)
+
 
 def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[Component]) -> list[Conjunct]:
     """The bounds of `{m,n}` as conjuncts: a run that holds n events takes no more, and leaves with at least m."""
@@ -55,8 +57,8 @@ def bounds(step: Step, position: int, strategy: Strategy, components: Sequence[C
 
 
 def linear(query: BoundQuery) -> tuple[BoundQuery, ...]:
-    """The query of each reading. It has the name, the window and the strategy of the whole query, and returns all its
-    matches."""
+    """The query of each reading. It has the name, the window and the strategy of the whole query. A form of OUTPUT
+    chooses among the matches of all readings afterwards."""
     return tuple(_linear(query, reading) for reading in query.readings)
 
 
@@ -83,7 +85,8 @@ def _linear(query: BoundQuery, reading: Reading) -> BoundQuery:
         components=components,
         conjuncts=tuple(conjuncts),
         equivalences=tuple(_tests(query, reading)),
-        output=BoundOutput(OutputForm.ALL),
+        # What is first or latest among all matches is so among those of its own reading.
+        output=query.output if query.output.form in _PER_READING else BoundOutput(OutputForm.ALL),
         returns=returns,
         steps=tuple(_steps(query, reading)),
         # Its rows are read, with their times.

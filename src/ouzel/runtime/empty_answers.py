@@ -235,7 +235,11 @@ class ManyMatches:
         if len(ends) < MATCHES_PER_LAST_EVENT * len(distinct):
             return 0.0
         ticks = unchecked_ticks(events, self._layout)
-        places = np.concatenate(list(_places_between(ticks, distinct[0], distinct[-1])))
+        between = list(_places_between(ticks, distinct[0], distinct[-1]))
+        if not between:
+            # All matches of a push may end with events of earlier ones.
+            return 0.0
+        places = np.concatenate(between)
         places = places[np.isin(ticks[places], distinct)]
         # Matches may end with events that came earlier, of which nothing is known here.
         known = np.isin(ends, ticks[places]).sum()

@@ -166,14 +166,16 @@ def _complete(tables, state, events, first, slot, oldest, output, listed):
         if state.cells.stage[here] != tables.length - 1 or not state.cells.proceeds[here]:
             continue
         roots += 1
-        if tables.form != Form.ALL:
+        if tables.form != Form.ALL and tables.form != Form.LATEST:
             key = np.uint32(events.key[np.uint64(slot)])
             if not state.is_completed[key]:
                 state.is_completed[key] = 1
                 state.completed[counters[GraphCounter.COMPLETED]] = key
                 counters[GraphCounter.COMPLETED] += 1
             continue
-        status = _give_out(tables, state, events, cell, slot, oldest, output, listed)
+        # Of the matches of a last event LATEST needs those that start last.
+        since = max(oldest, state.cells.newest[here]) if tables.form == Form.LATEST else oldest
+        status = _give_out(tables, state, events, cell, slot, since, output, listed)
         if status != Status.DONE:
             counters[GraphCounter.AT_MOMENT] = at_moment
             counters[GraphCounter.MATCHES] = matches

@@ -618,6 +618,38 @@ def _rank(events, output, first, bounds, slots, places, order):
     target[:] = order
 
 
+def latest_matches(lengths: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """OUTPUT LATEST: of the matches with the same last event, the one whose start is last, then the one with the
+    largest positions from the last event on, then with the smallest component numbers.
+
+    >>> lengths, slots = np.array([[1, 1], [2, 1], [1, 1]]), np.array([2, 3, 1, 2, 4, 1, 4])
+    >>> latest_matches(lengths, slots).tolist()
+    [0, 1]
+    """
+    totals = lengths.sum(axis=1, dtype=np.int64)
+    behind = np.cumsum(totals)
+    last = slots[behind - 1]
+    events = len(np.unique(last))
+
+    def largest(matches: np.ndarray, values: np.ndarray) -> np.ndarray:
+        best = np.full(int(last.max()) + 1, -1, np.int64)
+        np.maximum.at(best, last[matches], values)
+        found: np.ndarray = matches[values == best[last[matches]]]
+        return found
+
+    chosen = largest(np.arange(len(totals)), slots[behind - totals])
+    for back in range(2, int(totals.max()) + 1):
+        if len(chosen) == events:
+            return chosen
+        # With the same start no match is the end of another.
+        reached = totals[chosen] >= back
+        chosen = largest(chosen, np.where(reached, slots[np.where(reached, behind[chosen] - back, 0)], -1))
+    # The same events: the one that has more of them in the earlier components.
+    for place in range(lengths.shape[1]):
+        chosen = largest(chosen, lengths[chosen, place])
+    return chosen
+
+
 # ── Writing out ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -14,6 +14,7 @@ from ouzel.engines.kleene.compressed import compressed_schema, compressed_table
 from ouzel.engines.kleene.kernels import Found as KernelFound
 from ouzel.engines.kleene.kernels import FoundCompressed, GraphKernel, Kernel, RunsKernel
 from ouzel.engines.kleene.lowering import RunLowered, lower_runs
+from ouzel.engines.kleene.matches import latest_matches
 from ouzel.engines.kleene.plan import RunKernel, RunPlan
 from ouzel.engines.kleene.staging import RunStager
 from ouzel.engines.kleene.state import Status, number_events
@@ -55,6 +56,7 @@ _FORMS = {
     OutputForm.SKIP_TO_FIRST: Form.SKIP_TO_FIRST,
     OutputForm.SKIP_TO_LAST: Form.SKIP_TO_LAST,
     OutputForm.COMPRESSED: Form.ALL,
+    OutputForm.LATEST: Form.ALL,
 }
 
 
@@ -66,7 +68,7 @@ class KleeneOperator(StreamOperator[RunEvents]):
     def __init__(self, plan: RunPlan, layout: Layout, limits: Limits) -> None:
         self._run_plan = plan
         lowered = lower_runs(plan)
-        tables = run_tables(plan, lowered, limits)
+        tables = run_tables(plan, lowered, limits, points=layout.start is None)
         stager = RunStager(plan, lowered, layout)
         kept = output_columns(plan, layout)
         buffer = StreamBuffer(
@@ -248,7 +250,10 @@ class KleeneOperator(StreamOperator[RunEvents]):
         self._count_answer(len(found.slots))
         table, ticks, rows = self._fetch(found.slots)
         starts = gather(self._buffer.events.start, first_of_each(found.slots, found.lengths))
-        return Matches(table, ticks, found.lengths, rows, starts, found.ends)
+        matches = Matches(table, ticks, found.lengths, rows, starts, found.ends)
+        if self._query.output.form is OutputForm.LATEST:
+            return matches.picked(latest_matches(found.lengths, found.slots))
+        return matches
 
     def _fetch(self, slots: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
         """A table that holds the rows of some slots, the event times of its rows, and the place of each slot in it."""
@@ -403,9 +408,12 @@ def text_rows(lowered: RunLowered) -> list[int]:
     return [row for row, spec in enumerate(specs) if spec.domain in (Domain.RANK, Domain.CODE)]
 
 
-def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
-    """The kernel's tables for a plan."""
+def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits, *, points: bool = True) -> RunTables:
+    """The kernel's tables for a plan. `points`: no event lasts, so a later event starts later."""
     query = plan.query
+    form = _FORMS[query.output.form]
+    if query.output.form is OutputForm.LATEST and plan.kernel is RunKernel.GRAPH and points:
+        form = Form.LATEST
     in_events = isinstance(query.window, EventWindow)
     window = query.window.count if isinstance(query.window, EventWindow) else plan.window_ticks
     places = [component.position for component in plan.positives]
@@ -417,10 +425,10 @@ def run_tables(plan: RunPlan, lowered: RunLowered, limits: Limits) -> RunTables:
         in_events=in_events,
         reserved=lowered.reserved_slots,
         codes=len(plan.coded),
-        form=_FORMS[query.output.form],
+        form=form,
         form_place=0 if query.output.component is None else places.index(query.output.component),
         merge=plan.merge,
-        late=query.output.form is OutputForm.ALL,
+        late=query.output.form in (OutputForm.ALL, OutputForm.LATEST),
         index_min=INDEX_MIN,
         renumbered_lanes=text_rows(lowered),
         max_matches_per_timestamp=min(limits.max_matches_per_timestamp, NO_LIMIT),

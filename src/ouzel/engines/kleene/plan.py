@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 SHARE_GRAPH = "share_graph"
 MERGE_RUNS = "merge_runs"
+# The forms of output that take effect after the kernel has found every match.
+_ALL_LISTED = (OutputForm.ALL, OutputForm.COMPRESSED, OutputForm.LATEST)
 
 
 class RunKernel(Enum):
@@ -103,6 +105,8 @@ def needs_runs(query: BoundQuery) -> str | None:
         return "the window counts events"
     if query.output.form is OutputForm.COMPRESSED:
         return "OUTPUT COMPRESSED gives a graph of the matches"
+    if query.output.form is OutputForm.LATEST:
+        return "OUTPUT LATEST chooses among the matches of each last event"
     if query.output.form is not OutputForm.ALL:
         return f"OUTPUT {query.output.form.value.replace('_', ' ')} drops partial matches as soon as one completes"
     return None
@@ -177,7 +181,7 @@ def build_runs(query: BoundQuery, reason: str, off: Collection[str] = ()) -> Run
     merge = (
         MERGE_RUNS not in off
         and query.strategy is not Strategy.SKIP_TILL_ANY_MATCH
-        and query.output.form in (OutputForm.ALL, OutputForm.COMPRESSED)
+        and query.output.form in _ALL_LISTED
         and (not query.negatives or _checks_negation_late(query, forbidding, coded))
     )
     if merge:
@@ -220,7 +224,7 @@ def _checks_negation_late(
         part for conjuncts in forbidding.values() for c in conjuncts for one in c.comparisons for part in walk(one)
     ]
     return (
-        query.output.form is OutputForm.ALL
+        query.output.form in (OutputForm.ALL, OutputForm.LATEST)
         and not coded
         and max(c.position for c in query.negatives) < query.positives[-1].position
         and not any(
@@ -328,7 +332,7 @@ def _obstacle_to_graph(query: BoundQuery, conjuncts: Sequence[Conjunct]) -> str 
     if query.strategy is not Strategy.SKIP_TILL_ANY_MATCH:
         return f"{query.strategy.value} decides for each run by itself"
     positions = [component.position for component in query.positives]
-    if query.output.form not in (OutputForm.ALL, OutputForm.COMPRESSED):
+    if query.output.form not in _ALL_LISTED:
         form = query.output.form.value.replace("_", " ")
         if isinstance(query.window, EventWindow):
             return f"OUTPUT {form} chooses among them, and each has its own window"

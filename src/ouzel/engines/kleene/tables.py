@@ -69,6 +69,7 @@ class Form(IntEnum):
     FIRST = 2
     SKIP_TO_FIRST = 3
     SKIP_TO_LAST = 4
+    LATEST = 5  # on the graph: the matches with the last start of each last event
 
 
 class Function(IntEnum):

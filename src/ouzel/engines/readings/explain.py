@@ -36,7 +36,5 @@ def explain(plan: ReadingsPlan) -> Explanation:
     lines.append(OperatorLine("union", ("the matches of all readings, in order of their end, then of the reading",)))
     lines.append(OperatorLine("transformation", (transformation_line(plan),)))
     reason = f"optional parts and alternatives mean {len(plan.parts)} linear patterns, which are answered one by one"
-    if len(plan.parts) == 1:
-        reason = "LATEST chooses among all matches of a last event"
     found = explained(plan, " and ".join(dict.fromkeys(kernels)), reason, lines)
     return replace(found, automaton=merged(plan.parts))

@@ -1,4 +1,4 @@
-"""Forms of OUTPUT over the matches of several readings (docs/semantics.md, "Output").
+"""The union of the matches of several readings, and the forms of OUTPUT over it (docs/semantics.md, "Output").
 
 Matches of one end are ranked by the reading, then by their start, positions and component numbers. The readings give
 all their matches; a form chooses among them within a partition.
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ouzel.bind.model import BoundQuery, TimeWindow
-from ouzel.engines.readings.plan import POSITION, partition_column, position_column
+from ouzel.engines.readings.plan import POSITION, overlapping, partition_column, position_column
 from ouzel.lang.syntax import OutputForm
 from ouzel.runtime.arrays import numbers
 from ouzel.runtime.values import one_array
@@ -44,6 +44,47 @@ class _Found(NamedTuple):
         return (self.end, self.reading, self.start, self.positions, numbers)
 
 
+class Union:
+    """Two readings that bind the same events to the same variables give one match, of the first reading."""
+
+    def __init__(self, query: BoundQuery) -> None:
+        self._query = query
+        # By their variables; readings whose variables no other reading has cannot give a match again.
+        self._alike: dict[int, tuple[str, ...]] = {}
+        variables = [_variables(query, reading) for reading in range(len(query.readings))]
+        for later in overlapping(query):
+            for reading, names in enumerate(variables):
+                if names == variables[later]:
+                    self._alike[reading] = names
+
+    def distinct(self, tables: Sequence[tuple[int, pa.Table]], ends: np.ndarray) -> np.ndarray | None:
+        """The rows of the matches, without those that an earlier reading has given; None for all of them."""
+        if not any(reading in self._alike for reading, _ in tables):
+            return None
+        kept: list[int] = []
+        seen: set[object] = set()
+        row = 0
+        for reading, table in tables:
+            names = self._alike.get(reading)
+            if names is None:
+                kept += range(row, row + table.num_rows)
+            else:
+                columns = [position_lists(table, name) for name in names]
+                for number, places in enumerate(zip(*columns, strict=True), row):
+                    match = int(ends[number]), names, tuple(map(tuple, places))
+                    if match not in seen:
+                        seen.add(match)
+                        kept.append(number)
+            row += table.num_rows
+        return np.array(kept, np.int64)
+
+
+def _variables(query: BoundQuery, reading: int) -> tuple[str, ...]:
+    """The variables of the positive components of a reading."""
+    components = [query.components[step.component] for step in query.readings[reading]]
+    return tuple(component.variable for component in components if not component.negated)
+
+
 class Forms(ABC):
     """A form of OUTPUT. It keeps what later choices depend on, for a window."""
 
@@ -52,10 +93,18 @@ class Forms(ABC):
         self._window = query.window.ticks if isinstance(query.window, TimeWindow) else None
 
     def chosen(
-        self, tables: Sequence[tuple[int, pa.Table]], starts: np.ndarray, ends: np.ndarray, until: int
+        self,
+        tables: Sequence[tuple[int, pa.Table]],
+        starts: np.ndarray,
+        ends: np.ndarray,
+        rows: np.ndarray | None,
+        until: int,
     ) -> np.ndarray:
-        """The rows of the matches that the form keeps, in order, out of the tables of some readings."""
-        found = sorted(self._matches(tables, starts, ends), key=lambda match: match.rank)
+        """The rows of the matches that the form keeps, in order, out of the tables of some readings. `rows` are those
+        of the union, None for all."""
+        among = None if rows is None else set(rows.tolist())
+        given = (match for match in self._matches(tables, starts, ends) if among is None or match.row in among)
+        found = sorted(given, key=lambda match: match.rank)
         kept = self._keep(found)
         if self._window is not None:
             self._evict(until - self._window)
@@ -79,11 +128,7 @@ class Forms(ABC):
     ) -> Iterator[_Found]:
         row = 0
         for reading, table in tables:
-            variables = [
-                self._query.components[step.component].variable
-                for step in self._query.readings[reading]
-                if not self._query.components[step.component].negated
-            ]
+            variables = _variables(self._query, reading)
             columns = [position_lists(table, variable) for variable in variables]
             partitions = self._partitions(table, variables[0])
             for number, places in enumerate(zip(*columns, strict=True)):

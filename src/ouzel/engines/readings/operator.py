@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ouzel.bind.model import BoundQuery, Component, Reading
 from ouzel.bind.readings import absent_lists
-from ouzel.engines.readings.forms import form_of
+from ouzel.engines.readings.forms import Union, form_of
 from ouzel.engines.readings.plan import POSITION, ReadingsPlan
 from ouzel.errors import LimitError
 from ouzel.plan.lowering import Lanes
@@ -37,6 +37,7 @@ class ReadingsOperator(QueryOperator):
         self._limits = limits
         self.schema = output_schema(query, layout)
         self._order = _StreamOrder(plan, layout) if plan.is_ordered else None
+        self._union = Union(query)
         self._forms = form_of(query)
         inner = layout if self._order is None else self._order.layout
         self._parts = [operator_for(part, inner, limits) for part in plan.parts]
@@ -65,10 +66,12 @@ class ReadingsOperator(QueryOperator):
         starts, ends = (
             np.concatenate([getattr(answers[number], name) for number in found]) for name in ("starts", "ends")
         )
-        order = np.argsort(ends, kind="stable")
+        given = [(number, answers[number].table) for number in found]
+        rows = self._union.distinct(given, ends)
+        order = np.argsort(ends, kind="stable") if rows is None else rows[np.argsort(ends[rows], kind="stable")]
         self._check_matches(ends[order])
         if self._forms is not None:
-            order = self._forms.chosen([(number, answers[number].table) for number in found], starts, ends, until)
+            order = self._forms.chosen(given, starts, ends, rows, until)
         table = pa.concat_tables(tables).take(pa.array(order))
         return Answer(table, starts[order], ends[order])
 
