@@ -117,6 +117,11 @@ class QueryError(OuzelError):
         # Spark carries errors from executors to the driver by pickling them.
         return (_rebuild_query_error, (self.message, self.text, self.start, self.end, self._hint))
 
+    def within(self, text: str, at: int) -> QueryError:
+        """The same error, about a text that has the query at a character."""
+        start, end = (None if place is None else place + at for place in (self.start, self.end))
+        return QueryError(self.message, text=text, start=start, end=end, hint=self._hint)
+
     @property
     def hint(self) -> str | None:
         """What to do about it."""

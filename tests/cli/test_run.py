@@ -377,3 +377,36 @@ def test_limit_stops_after_so_many_matches(tmp_path: Path, run: Run) -> None:
     result = run("run", query, "-i", str(path), "--limit", "3", "-f", "jsonl")
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 3
     assert run("run", query, "-i", str(path), "--limit", "300", "-q", "-f", "jsonl").stdout.count("\n") == 50
+
+
+# ── Statements of SQL ──────────────────────────────────────────────────────────────────────────────
+
+TICKS = [{"sym": "a", "ts": ts, "price": price} for ts, price in enumerate([5, 3, 4, 2, 6])]
+DIPS = (
+    "SELECT label, n\nFROM ticks MATCH_RECOGNIZE (PARTITION BY sym ORDER BY ts MEASURES COUNT(*) AS n, LAST(ts) AS at "
+    "PATTERN (DOWN UP) DEFINE DOWN AS price < PREV(price), UP AS price > PREV(price) + :rise) JOIN names USING (sym)"
+)
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_statements_read_each_file_as_a_table(run: Run, tmp_path: Path, engine: str) -> None:
+    store(tmp_path / "ticks.csv", TICKS)
+    store(tmp_path / "lookup.csv", [{"sym": "a", "label": "first"}])
+    statement = tmp_path / "dips.sql"
+    statement.write_text(DIPS, encoding="utf-8")
+    given = ("-i", tmp_path / "ticks.csv", "-i", f"names={tmp_path}/look*.csv", "--param", "rise=1", "-f", "jsonl")
+    for query in (statement, DIPS):
+        found = run("run", query, *given, "--engine", engine)
+        assert found.exit_code == 0, found.output
+        assert json.loads(found.stdout) == {"label": "first", "n": 2}
+    assert "6 events, 1 row in" in found.stderr
+
+
+def test_mistakes_in_statements_name_their_place(run: Run, tmp_path: Path) -> None:
+    store(tmp_path / "ticks.csv", TICKS)
+    found = run("run", DIPS, "-i", tmp_path / "ticks.csv")
+    assert found.exit_code == 1 and "line 2, column 179" in found.output and "--param rise=" in found.output
+    found = run("run", DIPS.replace("PATTERN (", "PATTERN (("), "-i", tmp_path / "ticks.csv", "--param", "rise=1")
+    assert found.exit_code == 1 and "line 2" in found.output
+    found = run("run", DIPS, "-i", f"{tmp_path}/*.csv")
+    assert found.exit_code == 1 and "needs a name: write --input NAME=" in found.output

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 from rich.text import Text
 
@@ -13,9 +12,7 @@ import ouzel
 from ouzel.cli.console import out, report_errors
 from ouzel.cli.options import ColumnOptions, OneQueryOptions, QueryArgument, named_value, takes_groups, write_picture
 from ouzel.cli.run import InputOption
-from ouzel.cli.sources import find_sources
-from ouzel.runtime.arrays import empty_table
-from ouzel.runtime.inputs import as_table
+from ouzel.cli.sources import find_sources, read_tables
 
 
 @report_errors
@@ -88,12 +85,7 @@ def plot_command(
 
 def events_of(given: list[str]) -> Any:
     """All events of the inputs, as one table or as one per event type."""
-    tables: dict[str | None, list[pa.Table]] = {}
-    for source in find_sources(given):
-        tables.setdefault(source.event_type, []).extend(as_table(batch) for batch in source.batches())
-        if not tables[source.event_type]:
-            tables[source.event_type].append(as_table(empty_table(source.schema())))
-    whole = {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in tables.items()}
+    whole = read_tables(find_sources(given))
     return whole.get(None, whole)
 
 

@@ -44,10 +44,17 @@ class QueryOptions:
         typer.Option("--param", metavar="NAME=VALUE", help="The value of a parameter :NAME in the query. Repeatable."),
     ] = None
 
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(map(named_value, self.param or []))
+
     def queries(self, given: str) -> dict[str, ouzel.Query]:
         """The queries of a file, a text or the standard input, by name."""
-        text = QueryFile.read(given).text
-        declared, params = _declared(self.types), dict(map(named_value, self.param or []))
+        return self.queries_of(QueryFile.read(given).text)
+
+    def queries_of(self, text: str) -> dict[str, ouzel.Query]:
+        """The queries of a text, by name."""
+        declared, params = _declared(self.types), self.params
         script = lang.parse_script(text)
         if len(script.queries) == 1 and script.queries[0].name is None:
             made = ouzel.query(text, declared, params)

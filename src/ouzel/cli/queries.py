@@ -56,7 +56,7 @@ def check_command(files: Files, asked: QueryOptions) -> None:
     for path in files:
         try:
             file = QueryFile.read(path)
-            found = asked.queries(path if path != STANDARD_INPUT else file.text)
+            found = asked.queries_of(file.text)
         except OuzelError as error:
             failed = True
             complain(error, "standard input" if path == STANDARD_INPUT else path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +17,11 @@ from rich.text import Text
 
 import ouzel
 from ouzel.cli.console import caution, out, report_errors
-from ouzel.cli.options import QueryArgument, QueryOptions, RunOptions, takes_groups
+from ouzel.cli.options import QueryArgument, QueryFile, QueryOptions, RunOptions, takes_groups
 from ouzel.cli.results import Format, Results, counted, what_comes_out
-from ouzel.cli.sources import Inputs, Source, find_sources
+from ouzel.cli.sources import Inputs, Source, find_sources, named_sources, read_tables
 from ouzel.errors import InputError
+from ouzel.lang.statements import is_statement
 from ouzel.runtime.calls import interruptible
 from ouzel.runtime.empty_answers import EmptyAnswers, ManyMatches
 from ouzel.runtime.program import make_program
@@ -93,7 +96,7 @@ def run_command(
         int | None, typer.Option("--limit", min=1, help="Stop after so many matches of each query.")
     ] = None,
 ) -> None:
-    """Find all matches of QUERY in files.
+    """Find all matches of QUERY in files. A statement of SQL with MATCH_RECOGNIZE reads each file as a table.
 
     \b
     Examples:
@@ -101,8 +104,13 @@ def run_command(
       ouzel run theft.query -i 'days/*.csv' -o thefts.parquet
       ouzel run shop.script -i Shelf=shelf.csv -i Exit=exit.csv -o found/
       ouzel run 'PATTERN SEQ(A a, B b) WHERE [id] WITHIN :w' -i a.jsonl --param w=10 -f csv
+      ouzel run dips.sql -i ticks.parquet -i names=lookup.csv
     """
-    job = Job(asked.queries(query), find_sources(input), output, format, layout.as_arguments(), quiet, limit)
+    text = QueryFile.read(query).text
+    if is_statement(text):
+        _run_statement(text, named_sources(input), asked.params, engine, output, format, quiet, limit)
+        return
+    job = Job(asked.queries_of(text), find_sources(input), output, format, layout.as_arguments(), quiet, limit)
     started = clock.perf_counter()
     ran = _on_spark(job) if engine is Where.SPARK else _on_this_machine(job)
     if not quiet:
@@ -191,12 +199,51 @@ def _summary(ran: Ran, what: str, seconds: float, output: Path | None) -> None:
     out(stderr=True).print(line, style="dim")
 
 
+# ── Statements of SQL ──────────────────────────────────────────────────────────────────────────────
+
+
+def _run_statement(
+    statement: str,
+    sources: list[Source],
+    params: dict[str, Any],
+    engine: Where,
+    output: Path | None,
+    format: Format | None,
+    quiet: bool,
+    limit: int | None,
+) -> None:
+    started = clock.perf_counter()
+    names = sorted({source.event_type or "" for source in sources})
+    if engine is Where.SPARK:
+        with _spark(sources) as spark, ouzel.spark.unwrap_errors():
+            frames = {name: _frame(spark, [one for one in sources if one.event_type == name]) for name in names}
+            for name, frame in frames.items():
+                frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
+            answer = ouzel.spark.sql(spark, statement, params=params, **frames).toArrow()
+            read = sum(frame.count() for frame in frames.values())
+    else:
+        tables = read_tables(sources)
+        answer = ouzel.sql(statement, params=params, **{name: tables[name] for name in names})
+        read = sum(table.num_rows for table in tables.values())
+    with Results({"statement": answer.schema}, output, format, limit) as results:
+        results.write({"statement": answer})
+    if not quiet:
+        _summary(Ran(read, results), "row", clock.perf_counter() - started, output)
+
+
 # ── On Spark ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _on_spark(job: Job) -> Ran:
     """Answer by a Spark batch job, in order of time."""
-    for source in job.sources:
+    with _spark(job.sources) as spark:
+        return _answered(spark, job)
+
+
+@contextmanager
+def _spark(sources: list[Source]) -> Iterator[Any]:
+    """A session that can read these files."""
+    for source in sources:
         if source.kind not in READABLE_ON_SPARK:
             raise InputError(f"Spark cannot read '{source.path}'; give Parquet, CSV or JSON Lines")
     try:
@@ -206,7 +253,7 @@ def _on_spark(job: Job) -> Ran:
     try:
         if spark.version.startswith("3."):
             raise InputError(f"--engine spark needs Spark 4.0 or newer and this is {spark.version}")
-        return _answered(spark, job)
+        yield spark
     finally:
         spark.stop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,27 @@ def find_sources(given: Sequence[str]) -> list[Source]:
     if len(kinds) > 1:
         raise InputError("inputs must all be given as TYPE=PATH, or none of them")
     return found
+
+
+def named_sources(given: Sequence[str]) -> list[Source]:
+    """The files of the tables that a statement of SQL reads: NAME=PATH, or the path of a file with that name."""
+    found = []
+    for text in given:
+        for source in find_sources([text]):
+            if source.event_type is None and not Path(text).is_file():
+                raise InputError(f"the table of '{text}' needs a name: write --input NAME={text}")
+            found.append(replace(source, event_type=source.event_type or source.path.stem))
+    return found
+
+
+def read_tables(sources: Sequence[Source]) -> dict[str | None, pa.Table]:
+    """All rows of some files, as one table for each event type."""
+    tables: dict[str | None, list[pa.Table]] = {}
+    for source in sources:
+        tables.setdefault(source.event_type, []).extend(as_table(batch) for batch in source.batches())
+        if not tables[source.event_type]:
+            tables[source.event_type].append(as_table(empty_table(source.schema())))
+    return {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in tables.items()}
 
 
 def kind_of(path: Path) -> str:

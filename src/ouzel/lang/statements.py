@@ -58,10 +58,7 @@ class Clause:
 
     def placed(self, error: QueryError) -> QueryError:
         """An error about the text of the clause, as an error about the statement."""
-        if error.start is None or error.text != self.text:
-            return error
-        end = None if error.end is None else error.end + self.at
-        return QueryError(error.message, text=self.statement, start=error.start + self.at, end=end, hint=error.hint)
+        return error.within(self.statement, self.at) if error.text == self.text else error
 
 
 # ── Tokens ─────────────────────────────────────────────────────────────────────────────────────────
